@@ -1,0 +1,133 @@
+"""The protocol: what a plugin tells adprotocol about its AD framework.
+
+Read this module first. A plugin is a module (or any object) whose functions
+are marked with `hookimpl` and named as below. Its distribution names it in the
+entry-point group ``adprotocol``, and the entry point bears the name of the
+framework's root module, because a plugin is loaded when, and only when, that
+module is already in ``sys.modules``:
+
+.. code-block:: toml
+
+    [project.entry-points.adprotocol]
+    toyad = "toyad_adprotocol"
+
+pluggy discovers, validates and orders the plugins. A call of a user's never
+passes through pluggy's hook call: `adprotocol.table` looks the plugin up by the
+type of the value and calls its function directly (pluggy's own call takes about
+ten times as long, and ``firstresult`` reads a branch that returns ``None`` as
+"not mine" and would run it once for each plugin).
+
+Four hooks must be there: `array_types`, `within_gradient`,
+`non_differentiable`, `cond`. The others are optional. An unknown name, or an
+argument that is not below, makes the plugin fail alone, with that reason.
+"""
+
+# Signatures only: arguments are read by pluggy, not by the bodies.
+# ruff: noqa: ARG001
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pluggy
+
+PROJECT = "adprotocol"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+REQUIRED = ("array_types", "within_gradient", "non_differentiable", "cond")
+
+Children = Iterable[Any]
+Metadata = Any
+
+
+@hookspec
+def array_types() -> Sequence[type]:
+    """Name the types whose instances, subclasses included, are this framework's own.
+
+    Arrays, tracers, boxes: everything that can carry a derivative. Where two
+    plugins claim one type, the one whose entry point bears the name of the
+    type's root module comes first, then the others in alphabetical order;
+    ``doctor`` reports it.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def constant_types() -> Sequence[type]:
+    """Name those of `array_types` that never carry a derivative, whatever surrounds them.
+
+    Optional, and only for speed: for instances of exactly these types
+    `within_gradient` is False and `non_differentiable` the identity, without a
+    call. A concrete ``jax.Array`` is one.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def within_gradient(value: Any) -> Any:
+    """Tell whether a derivative would be propagated through an operation applied to `value`.
+
+    `value` is one instance of `array_types`; containers are taken apart before.
+    Return a ``bool`` when the framework knows now, else a staged boolean scalar
+    of the framework that supports ``|`` and that this plugin's `cond` takes.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def any_within_gradient(values: Sequence[Any]) -> Any:
+    """Answer for several values of this framework at once: True if any of them is tracked.
+
+    Optional. Without it the single answers are joined, first True wins, staged
+    ones with ``|``. JAX implements it to stage one operation instead of many.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def non_differentiable(value: Any) -> Any:
+    """Return `value` unchanged, with every derivative of every order and mode zero."""
+    raise NotImplementedError
+
+
+@hookspec
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    operands: tuple[Any, ...],
+) -> Any:
+    """Return the chosen branch applied to `operands`.
+
+    `pred` is a Python ``bool`` (then only the chosen branch may run, once) or a
+    value of this framework, to be refused with `adprotocol.errors.PredicateError`
+    unless it is a boolean scalar. Derivatives are those of the chosen branch;
+    an operand that it does not use has zeros.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tree_node(
+    value: Any,
+) -> tuple[Callable[[Any], tuple[Children, Metadata]], Callable[[Metadata, Children], Any]] | None:
+    """Teach the traversal the container type of `value`, or return None if it is unknown.
+
+    Optional. Return ``(flatten, unflatten)`` for ``type(value)``: the first takes
+    an instance to ``(children, metadata)`` with hashable, comparable metadata,
+    the second takes ``(metadata, children)`` back. Asked once for each type that
+    the core does not know itself.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def explain(value: Any) -> str:
+    """Say in a phrase why `within_gradient` answers as it does for `value`.
+
+    Optional; read by people only (`adprotocol.explain`).
+    """
+    raise NotImplementedError

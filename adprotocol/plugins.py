@@ -1,0 +1,319 @@
+"""The plugins: found by entry points, loaded when their framework is, checked by pluggy.
+
+A plugin moves through five states. It starts *not imported* (its framework is
+installed, nobody has imported it) or *not installed*; as soon as a value is met
+after the framework's root module has appeared in ``sys.modules`` it becomes
+*active*, or *failed* with the reason kept, or *blocked* if the user says so in
+``ADPROTOCOL_BLOCK``. Each is checked in a pluggy manager of its own before it
+joins the common one, so a broken plugin cannot disturb the others
+(``PluginManager.load_setuptools_entrypoints`` stops at the first that raises).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.binding import Binding
+from adprotocol.errors import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from importlib.metadata import EntryPoint
+
+    import pluggy
+
+GROUP = "adprotocol"
+BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
+
+ACTIVE = "active"
+NOT_IMPORTED = "not imported"
+NOT_INSTALLED = "not installed"
+FAILED = "failed"
+BLOCKED = "blocked"
+
+LOCK = threading.RLock()
+
+
+class Plugin:
+    """Record what is known about one plugin; `binding` is set while it is active."""
+
+    __slots__ = ("binding", "entry_point", "error", "framework", "hooks", "name", "priority", "state", "types")
+
+    def __init__(self, name: str, framework: str, entry_point: EntryPoint | None = None) -> None:
+        self.name = name
+        self.framework = framework
+        self.entry_point = entry_point
+        self.state = NOT_IMPORTED
+        self.error: BaseException | None = None
+        self.hooks: dict[str, Callable[..., Any]] = {}
+        self.types: tuple[type, ...] = ()
+        self.binding: Binding | None = None
+        self.priority = 0
+
+    @property
+    def reason(self) -> str:
+        """Say why the plugin failed, in one line; empty otherwise."""
+        if self.error is None:
+            return ""
+        return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+
+class Registry:
+    """Hold every known plugin, and the pluggy manager that the active ones joined."""
+
+    def __init__(self) -> None:
+        self.plugins: dict[str, Plugin] | None = None
+        self.watchers: list[Callable[[], None]] = []
+        self._manager: pluggy.PluginManager | None = None
+
+    def known(self) -> dict[str, Plugin]:
+        """Return the plugins by name, reading the entry points on the first call."""
+        if self.plugins is None:
+            with LOCK:
+                if self.plugins is None:
+                    self.plugins = _discover()
+        return self.plugins
+
+    @property
+    def manager(self) -> pluggy.PluginManager:
+        """Return the pluggy manager that holds the active plugins."""
+        if self._manager is None:
+            self._manager = _new_manager()
+        return self._manager
+
+    def refresh(self) -> None:
+        """Load each plugin whose framework has been imported since the last look."""
+        for plugin in tuple(self.known().values()):
+            if plugin.state == NOT_IMPORTED and _imported(plugin.framework):
+                with LOCK:
+                    if plugin.state == NOT_IMPORTED:
+                        self._load(plugin)
+
+    def _load(self, plugin: Plugin) -> None:
+        entry_point = plugin.entry_point
+        if entry_point is None:
+            return
+        try:
+            implementation = entry_point.load()
+        # Whatever an import raises is this plugin's own trouble: kept, shown by
+        # `info` and `doctor`, raised to whoever uses the framework's values.
+        except Exception as error:  # noqa: BLE001
+            plugin.state, plugin.error = FAILED, error
+            self._changed()
+            return
+        self._activate(plugin, implementation)
+
+    def _activate(self, plugin: Plugin, implementation: object) -> None:
+        try:
+            hooks, priority = _checked_hooks(implementation, plugin.name)
+            plugin.types = tuple(hooks["array_types"]())
+            plugin.hooks, plugin.priority = hooks, priority
+            plugin.binding = _bind(plugin)
+            self.manager.register(implementation, plugin.name)
+        # As above: a hook that raises while it is asked for its types counts too.
+        except Exception as error:  # noqa: BLE001
+            plugin.state, plugin.error = FAILED, error
+        else:
+            plugin.state = ACTIVE
+        self._changed()
+
+    def register(self, implementation: object, framework: str) -> Plugin:
+        """Add a plugin by hand, for an AD system that is not installed as a distribution.
+
+        Raises `PluginError` if pluggy refuses it or a required hook is missing.
+        """
+        with LOCK:
+            name = _free_name(self.known(), framework)
+            plugin = Plugin(name, framework)
+            self._activate(plugin, implementation)
+            if plugin.error is not None:
+                msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
+                raise PluginError(msg) from plugin.error
+            self.known()[name] = plugin
+            self._changed()
+            return plugin
+
+    def unregister(self, name: str) -> None:
+        """Remove a plugin that was added by hand."""
+        with LOCK:
+            plugin = self.known()[name]
+            if plugin.entry_point is not None:
+                msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
+                raise PluginError(msg)
+            del self.known()[name]
+            self.manager.unregister(name=name)
+            self._changed()
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()
+
+    def active(self) -> list[Plugin]:
+        """Return the active plugins in the order in which they are asked."""
+        plugins = [plugin for plugin in self.known().values() if plugin.state == ACTIVE]
+        return sorted(plugins, key=lambda plugin: (plugin.priority, plugin.name))
+
+    def claimants(self, cls: type) -> list[Plugin]:
+        """Return the active plugins that claim `cls`, the one that gets it first.
+
+        The nearest claimed base class decides, then `tryfirst` and `trylast`,
+        then whether the plugin is named after the root module of the class, then
+        the alphabet.
+        """
+        roots = _roots(cls)
+        ranked = []
+        for plugin in self.active():
+            if plugin.types and issubclass(cls, plugin.types):
+                bases = [i for i, base in enumerate(cls.__mro__) if base in plugin.types]
+                nearest = min(bases, default=len(cls.__mro__))
+                ranked.append(((nearest, plugin.priority, plugin.framework not in roots, plugin.name), plugin))
+        return [plugin for _, plugin in sorted(ranked, key=lambda pair: pair[0])]
+
+    def unusable(self, cls: type) -> Plugin | None:
+        """Return the failed or blocked plugin whose framework defines `cls`, if there is one."""
+        roots = _roots(cls)
+        for plugin in self.known().values():
+            if plugin.framework in roots and plugin.state in (FAILED, BLOCKED):
+                return plugin
+        return None
+
+    def conflicts(self) -> list[tuple[str, str, list[str]]]:
+        """List each claimed type that several plugins want: its name, who gets it, who does not."""
+        found = []
+        for cls in dict.fromkeys(cls for plugin in self.active() for cls in plugin.types):
+            names = [plugin.name for plugin in self.claimants(cls)]
+            if len(names) > 1:
+                found.append((f"{cls.__module__}.{cls.__qualname__}", names[0], names[1:]))
+        return found
+
+
+def _discover() -> dict[str, Plugin]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms; not at import)
+
+    blocked = {name.strip() for name in os.environ.get(BLOCK_VARIABLE, "").split(",")}
+    plugins: dict[str, Plugin] = {}
+    found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
+    for (framework, _), point in sorted(found.items()):
+        plugin = Plugin(_free_name(plugins, framework), framework, point)
+        if framework in blocked:
+            plugin.state = BLOCKED
+        elif framework not in sys.modules and not _installed(framework):
+            plugin.state = NOT_INSTALLED
+        plugins[plugin.name] = plugin
+    return plugins
+
+
+def _free_name(plugins: dict[str, Plugin], framework: str) -> str:
+    name, count = framework, 1
+    while name in plugins:
+        count += 1
+        name = f"{framework}#{count}"
+    return name
+
+
+def _installed(framework: str) -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    try:
+        return find_spec(framework) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _imported(framework: str) -> bool:
+    module = sys.modules.get(framework)
+    # While the framework's own import is under way the plugin would see half of it.
+    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+def _roots(cls: type) -> set[str]:
+    return {str(base.__module__).partition(".")[0] for base in cls.__mro__}
+
+
+def _new_manager() -> pluggy.PluginManager:
+    import pluggy as _pluggy  # noqa: PLC0415  (25 ms; not at import)
+
+    from adprotocol import hookspecs  # noqa: PLC0415
+
+    manager = _pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
+    """Let pluggy check one plugin apart from the others; return its functions and priority."""
+    from adprotocol.hookspecs import REQUIRED  # noqa: PLC0415
+
+    trial = _new_manager()
+    trial.register(implementation, name)
+    trial.check_pending()
+    hooks: dict[str, Callable[..., Any]] = {}
+    priority = 0
+    for caller in trial.get_hookcallers(implementation) or ():
+        for impl in caller.get_hookimpls():
+            if impl.wrapper or impl.hookwrapper:
+                msg = f"{name}: hook {caller.name!r} is a wrapper; adprotocol calls hooks directly, so wrappers never run"
+                raise PluginError(msg)
+            hooks[caller.name] = _positional(impl, caller.spec)
+            priority += impl.trylast - impl.tryfirst
+    missing = [hook for hook in REQUIRED if hook not in hooks]
+    if missing:
+        msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
+        raise PluginError(msg)
+    return hooks, priority
+
+
+def _positional(impl: Any, spec: Any) -> Callable[..., Any]:
+    """Return a function that takes the arguments of the specification in order.
+
+    pluggy lets an implementation name fewer arguments, in any order.
+    """
+    function: Callable[..., Any] = impl.function
+    wanted, given = tuple(spec.argnames), tuple(impl.argnames)
+    if wanted == given:
+        return function
+    positions = [wanted.index(argument) for argument in given]
+    return lambda *args: function(*(args[i] for i in positions))
+
+
+def _bind(plugin: Plugin) -> Binding:
+    hooks = plugin.hooks
+    return Binding(
+        plugin.name,
+        framework=plugin.name,
+        within_gradient=hooks["within_gradient"],
+        non_differentiable=hooks["non_differentiable"],
+        cond=hooks["cond"],
+        any_within_gradient=hooks.get("any_within_gradient"),
+        explain=hooks.get("explain", ""),
+    )
+
+
+REGISTRY = Registry()
+
+
+def tree_nodes(value: Any) -> Iterator[Any]:
+    """Yield what the active plugins say of the container type of `value`."""
+    for plugin in REGISTRY.active():
+        hook = plugin.hooks.get("tree_node")
+        if hook is not None:
+            node = hook(value)
+            if node is not None:
+                yield node
+
+
+def register(implementation: object, framework: str) -> Plugin:
+    """Register a plugin by hand; `framework` is the name of the root module it serves.
+
+    Installed plugins need no registration. Raises `PluginError` if the plugin
+    has an unknown hook, a wrong signature or lacks a required hook.
+    """
+    return REGISTRY.register(implementation, framework)
+
+
+def unregister(name: str) -> None:
+    """Remove a plugin that `register` added, by the name of its record."""
+    REGISTRY.unregister(name)

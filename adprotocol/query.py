@@ -1,0 +1,216 @@
+"""`within_gradient`: is a derivative propagated through this value, here and now?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adprotocol import plugins, tree
+from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeError
+from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
+
+
+class _Nothing:
+    """The type of the argument that was not given."""
+
+
+_NOTHING = _Nothing()
+
+
+def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
+    """Tell whether a derivative is being propagated through any of the values, here and now.
+
+    True exactly when the framework would propagate a derivative, forward or
+    reverse, at any nesting level, through an operation applied at this point of
+    the program to a leaf of one of the values. Decided by the values, never by
+    a flag of the library; a framework's own switch (``torch.no_grad``) counts.
+
+    >>> import adprotocol, autograd
+    >>> adprotocol.within_gradient(1.0)
+    False
+    >>> autograd.grad(lambda x: x * 2.0 if adprotocol.within_gradient(x) else x)(1.0)
+    2.0
+
+    Args:
+        value: an array, number or any other value, or a container of them
+            (dict, list, tuple, named tuple, dataclass, registered node), of any
+            shapes and dtypes. Integer and boolean arrays, numbers, strings,
+            None, functions and NumPy arrays are False.
+        *others: more of them; True if any leaf of any value is tracked.
+
+    Returns:
+        A ``bool`` when the framework knows now. Under JAX's jit, scan or
+        checkpoint it is a staged boolean scalar, shape ``()``, that becomes True
+        or False when a transformation is applied later: branch on it with
+        `adprotocol.cond`, not with ``if``.
+
+    Raises:
+        NoValuesError: without arguments (the answer depends on a value).
+        MixedFrameworksError: the values belong to two frameworks.
+        UnclaimedTypeError: an array of a framework without a plugin.
+        OpaqueValueError: an object that hides framework arrays in attributes.
+        PluginError: the plugin of the value's framework failed or is blocked.
+
+    The definition is that of ``NNlib.within_gradient`` in Julia, extended to
+    forward mode and to staging compilers.
+    """
+    if others:
+        return ask((value, *others))
+    try:
+        binding = TABLE[type(value)]
+    except KeyError:
+        return ask((value,))
+    return binding.within_gradient(value)
+
+
+def _within_gradient_traced(*values: Any) -> Any:
+    if not values:
+        values = (_NOTHING,)
+    return ask(values)
+
+
+# Dynamo traces this in place of the function above: it cannot follow a table
+# that is filled while it traces. Eager calls pay nothing for it.
+# torch.compile sets the same attribute on the functions that it wraps.
+within_gradient._torchdynamo_inline = _within_gradient_traced  # type: ignore[attr-defined]
+
+
+def ask(values: tuple[Any, ...]) -> Any:
+    """Answer for any number of values of any kind, those of a framework together."""
+    found = BINDINGS.plain
+    tracked: list[Any] = []
+    for leaf in _all_leaves(values):
+        binding = binding_of(type(leaf))
+        found = sole_framework(found, binding)
+        if binding.framework is not None:
+            tracked.append(leaf)
+        elif binding.key == "opaque":
+            check_opaque(leaf)
+        elif binding.within_gradient(leaf):
+            return True
+    if len(tracked) > 1 and found.any_within_gradient is not None:
+        return found.any_within_gradient(tracked)
+    answer: Any = False
+    for leaf in tracked:
+        one = binding_of(type(leaf)).within_gradient(leaf)
+        if one is True:
+            return True
+        if one is not False:
+            answer = one if answer is False else answer | one
+    return answer
+
+
+def _all_leaves(values: tuple[Any, ...]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        key = binding_of(type(value)).key
+        if key == "container" or (key == "opaque" and tree.is_node(value)):
+            for leaf in tree.leaves(value):
+                found.extend(_elements(leaf))
+        else:
+            found.extend(_elements(value))
+    return found
+
+
+def _elements(leaf: Any) -> list[Any]:
+    """Return the elements of an object-dtype array, at any depth; else the leaf itself."""
+    if binding_of(type(leaf)).key == "numpy" and leaf.dtype.hasobject:
+        return _all_leaves(tuple(leaf.reshape(-1).tolist()))
+    return [leaf]
+
+
+def check_opaque(value: Any) -> None:
+    """Refuse an object in whose attributes or items a framework's arrays hide.
+
+    Such an object cannot be answered for, and False might be wrong. One level
+    of attributes and of the containers among them is looked at.
+    """
+    if hasattr(type(value), "__array_namespace__") or (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise unclaimed(type(value))
+    for item in _held(value):
+        try:
+            framework = binding_of(type(item)).framework
+        except UnclaimedTypeError:
+            framework = type(item).__module__
+        if framework is not None:
+            msg = (
+                f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
+                f"{framework} {type(item).__qualname__} but is no structure that can be taken apart; make it a "
+                "dataclass, register it with optree or with the framework's own tree library, or pass the "
+                "arrays themselves (for a torch module, dict(module.named_parameters()))"
+            )
+            raise OpaqueValueError(msg)
+
+
+def _held(value: Any) -> list[Any]:
+    held: list[Any] = list(getattr(value, "__dict__", {}).values())
+    for cls in type(value).__mro__:
+        for name in _slots(cls):
+            if hasattr(value, name):
+                held.append(getattr(value, name))
+    if isinstance(value, (dict, types_mapping())):
+        held.extend(value.values())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        held.extend(value)
+    inner: list[Any] = []
+    for item in held:
+        if type(item) is dict:
+            inner.extend(item.values())
+        elif type(item) in (list, tuple, set, frozenset):
+            inner.extend(item)
+        else:
+            inner.append(item)
+    return inner
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if not name.startswith("__"))
+
+
+def types_mapping() -> type:
+    """Return the abstract class of mappings (a read-only view of a dict, say)."""
+    from collections.abc import Mapping  # noqa: PLC0415
+
+    return Mapping
+
+
+def explain(*values: Any) -> str:
+    """Explain in text what `within_gradient` answers for the values, and why.
+
+    >>> import adprotocol
+    >>> print(adprotocol.explain(1.0))
+    float: False (a number or other value that no framework differentiates)
+
+    Args:
+        *values: what one would give to `within_gradient`.
+
+    Returns:
+        One line for each leaf: type, plugin, the answer and its reason.
+
+    Raises:
+        NoValuesError: without arguments.
+    """
+    if not values:
+        raise no_values(_NOTHING)
+    return "\n".join(_explain_one(leaf) for leaf in _all_leaves(values))
+
+
+def _explain_one(leaf: Any) -> str:
+    binding = binding_of(type(leaf))
+    plugin = f" [plugin {binding.framework}]" if binding.framework else ""
+    try:
+        answer = ask((leaf,))
+    except OpaqueValueError as error:
+        return f"{type(leaf).__qualname__}: no answer ({error})"
+    shown = answer if isinstance(answer, bool) else "staged"
+    reason = binding.explain if isinstance(binding.explain, str) else binding.explain(leaf)
+    return f"{type(leaf).__qualname__}{plugin}: {shown}" + (f" ({reason})" if reason else "")
+
+
+def no_values(value: Any) -> NoValuesError:  # noqa: ARG001  (served by the table like any hook)
+    """Return the error for a question without values."""
+    return NoValuesError(
+        "within_gradient() was given no values; the answer depends on the values it is asked about "
+        "(there is no ambient flag): pass the array, or the parameters, whose derivative matters"
+    )

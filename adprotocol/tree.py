@@ -1,0 +1,154 @@
+"""The one traversal: optree, in a namespace of our own.
+
+Dictionaries, lists, tuples and named tuples are optree's. Dataclasses and attrs
+classes become nodes on first sight, and so do the types that a plugin's
+``tree_node`` knows. Everything else is a leaf. optree is imported when a
+container is first met.
+
+Under ``torch.compile`` Dynamo replaces optree's C++ functions by Python it can
+trace (``torch._dynamo.polyfills.pytree``), so nothing here is written twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol import plugins
+from adprotocol.errors import TreeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NAMESPACE = "adprotocol"
+
+# The types registered with optree in our namespace.
+_NODES: set[type] = set()
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of `tree` in order; ``None`` is a leaf.
+
+    Raises `TreeError` for a structure that contains itself or is too deep.
+    """
+    import optree  # noqa: PLC0415  (P1: not at import)
+
+    while True:
+        try:
+            found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
+        except RecursionError as error:
+            raise _too_deep(tree) from error
+        if not _admit_all(found):
+            return found
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return `tree` with `function` applied to every leaf."""
+    import optree  # noqa: PLC0415
+
+    while True:
+        try:
+            found, treespec = optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
+        except RecursionError as error:
+            raise _too_deep(tree) from error
+        if not _admit_all(found):
+            return optree.tree_unflatten(treespec, [function(leaf) for leaf in found])
+
+
+def structure(tree: Any) -> Any:
+    """Return the optree treespec of `tree`, to compare structures by."""
+    import optree  # noqa: PLC0415
+
+    leaves(tree)
+    return optree.tree_structure(tree, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def _too_deep(tree: Any) -> TreeError:
+    return TreeError(
+        f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
+        "traversal can follow; break the cycle, or pass the arrays themselves"
+    )
+
+
+def _admit_all(found: list[Any]) -> bool:
+    """Make nodes of the container types among the leaves; tell whether there were any."""
+    from adprotocol.table import bind  # noqa: PLC0415  (the table imports this module)
+
+    admitted = False
+    for leaf in found:
+        key = bind(type(leaf))
+        if key == "container" or (key == "opaque" and _admit_registered(leaf)):
+            admitted = True
+    return admitted
+
+
+def admit(cls: type) -> bool:
+    """Make `cls` a node if it is a dataclass or an attrs class."""
+    if cls in _NODES:
+        return True
+    return _has_fields(cls) and _register(cls, _flatten_fields, _unflatten_fields(cls))
+
+
+def _admit_registered(value: Any) -> bool:
+    """Make the type of `value` a node if a plugin knows it as a container."""
+    for flatten, unflatten in plugins.tree_nodes(value):
+        return _register(type(value), flatten, unflatten)
+    return False
+
+
+# As `adprotocol.table.bind`: asked by Dynamo about the real object, while it traces.
+_admit_registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def is_node(value: Any) -> bool:
+    """Tell whether a plugin knows how to take apart `value`, whose type the core does not know."""
+    return type(value) in _NODES or _admit_registered(value)
+
+
+def _register(cls: type, flatten: Any, unflatten: Any) -> bool:
+    import optree  # noqa: PLC0415
+
+    with plugins.LOCK:
+        if cls not in _NODES:
+            optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
+            _NODES.add(cls)
+    return True
+
+
+def _has_fields(cls: type) -> bool:
+    return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
+
+
+def _field_names(cls: type) -> tuple[str, ...]:
+    attrs_fields = getattr(cls, "__attrs_attrs__", None)
+    if attrs_fields is not None:
+        return tuple(field.name for field in attrs_fields)
+    from dataclasses import fields  # noqa: PLC0415  (15 ms; not at import)
+
+    return tuple(field.name for field in fields(cls))
+
+
+def _flatten_fields(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+    """Flatten by attribute: declared fields first, then what `__post_init__` added.
+
+    A ``cached_property`` is left out, so that it is computed anew from the
+    rebuilt fields instead of keeping a value that may be tracked.
+    """
+    cls = type(value)
+    names = [name for name in _field_names(cls) if hasattr(value, name)]
+    for name in getattr(value, "__dict__", ()):
+        if name not in names and type(getattr(cls, name, None)).__name__ != "cached_property":
+            names.append(name)
+    entries = tuple(names)
+    return tuple(getattr(value, name) for name in entries), entries, entries
+
+
+def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], Any]:
+    def unflatten(names: tuple[str, ...], children: Iterable[Any]) -> Any:
+        # Past __init__ and a frozen __setattr__, as copy.copy does: the values
+        # were accepted once, and ``init=False`` fields have no argument.
+        value = object.__new__(cls)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    return unflatten

@@ -1,0 +1,74 @@
+"""The adprotocol plugin for HIPS autograd.
+
+autograd tracks by value: what carries a derivative is a `Box`. The trace depth
+is not asked, for it leaks after an exception.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autograd.builtins import DictBox, SequenceBox
+from autograd.tracer import Box, getval
+
+from adprotocol import constant, tree
+from adprotocol.branching import predicate_error, predicate_shape_error
+from adprotocol.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim boxes: of arrays and numbers, lists, tuples and dicts."""
+    return (Box,)
+
+
+@hookimpl
+def within_gradient(value: Any) -> bool:
+    """Tell whether there is a real or complex floating number in the box."""
+    raw = getval(value)
+    if type(raw) is float:
+        return True
+    if isinstance(value, (SequenceBox, DictBox)):
+        return any(_is_inexact(leaf) for leaf in tree.leaves(raw))
+    return _is_inexact(raw)
+
+
+@hookimpl
+def non_differentiable(value: Any) -> Any:
+    """Take the value out of its boxes, of all levels; a list may hold boxes of outer levels."""
+    raw = getval(value)
+    return constant.container(raw) if isinstance(value, (SequenceBox, DictBox)) else raw
+
+
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run the chosen branch; with autograd every predicate is concrete."""
+    raw = getval(pred)
+    if not isinstance(raw, bool):
+        dtype, shape = getattr(raw, "dtype", None), getattr(raw, "shape", None)
+        if dtype is None or dtype.kind != "b":
+            raise predicate_error(pred, dtype)
+        if shape != ():
+            raise predicate_shape_error(pred, shape)
+    return true_fun(*operands) if raw else false_fun(*operands)
+
+
+@hookimpl
+def explain(value: Any) -> str:
+    """Say how many traces box the value."""
+    levels = 0
+    raw = value
+    while isinstance(raw, Box):
+        levels, raw = levels + 1, raw._value  # noqa: SLF001  (the one way down a single level)
+    if not within_gradient(value):
+        return f"boxed, but {type(raw).__name__} of integers or booleans has no derivative"
+    return f"boxed by {levels} trace(s) of autograd"
+
+
+def _is_inexact(raw: Any) -> bool:
+    raw = getval(raw)
+    dtype = getattr(raw, "dtype", None)
+    return dtype.kind in "fc" if dtype is not None else isinstance(raw, (float, complex))

@@ -1,0 +1,96 @@
+"""The adprotocol plugin for JAX.
+
+The answer to `within_gradient` is a primitive of our own (`primitive`), because
+no inspection of tracers can know what ``grad(jit(f))`` will do later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from adprotocol.errors import UndecidableError
+from adprotocol.hookspecs import hookimpl
+from adprotocol_jax import internals, labels, nodes, primitive
+from adprotocol_jax.branching import branch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+labels.register()
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim arrays, tracers and mutable references."""
+    return (jax.Array, jax.core.Tracer, jax.Ref)
+
+
+@hookimpl
+def constant_types() -> tuple[type, ...]:
+    """A concrete array carries no derivative: JAX differentiates tracers only."""
+    return (internals.ArrayImpl,)
+
+
+@hookimpl
+def within_gradient(value: Any) -> Any:
+    """Ask JAX by a primitive, which its transformations answer now or later."""
+    return primitive.ask(value) if _can_be_tracked(value) else False
+
+
+@hookimpl
+def any_within_gradient(values: Sequence[Any]) -> Any:
+    """Ask about all values in one operation."""
+    tracked = [value for value in values if _can_be_tracked(value)]
+    return primitive.ask(*tracked) if tracked else False
+
+
+@hookimpl
+def non_differentiable(value: Any) -> Any:
+    """Stop the gradient of a tracer; anything concrete is constant already."""
+    return jax.lax.stop_gradient(value) if _can_be_tracked(value) else value
+
+
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
+    return branch(pred, true_fun, false_fun, operands)
+
+
+@hookimpl
+def tree_node(value: Any) -> Any:
+    """Take apart what is registered with ``jax.tree_util``."""
+    return nodes.node(value)
+
+
+@hookimpl
+def explain(value: Any) -> str:
+    """Say what JAX's tracer tells."""
+    if not isinstance(value, jax.core.Tracer):
+        return "a concrete array; JAX differentiates tracers only"
+    if not internals.is_inexact(value):
+        return f"dtype {value.dtype} has no derivative"
+    answer = primitive.ask(value)
+    if answer is True:
+        return "a tangent is being propagated through this tracer"
+    if answer is False:
+        return f"a {type(value).__name__} without a tangent: batching alone is no differentiation"
+    return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
+
+
+def _can_be_tracked(value: Any) -> bool:
+    if not isinstance(value, jax.core.Tracer):
+        if isinstance(value, jax.Ref):
+            raise _reference_error()
+        return False
+    if internals.is_reference(value):
+        raise _reference_error()
+    return internals.is_inexact(value)
+
+
+def _reference_error() -> UndecidableError:
+    return UndecidableError(
+        "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds now: "
+        "pass ref[...]"
+    )

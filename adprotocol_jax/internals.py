@@ -1,0 +1,49 @@
+"""What this plugin needs of JAX beyond its documented interface.
+
+Tried with JAX 0.10.2. Each name says why there is no public way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
+from jax.interpreters import ad
+
+# The one concrete array class. Public code knows only the abstract jax.Array,
+# of which tracers are instances too.
+ArrayImpl: type = type(jnp.zeros(()))
+
+# The abstract value of a mutable reference: jax.Ref cannot tell its tracers.
+_AbstractRef: type = type(jax.typeof(jax.new_ref(jnp.zeros(()))))
+
+# How ``grad`` shows that an output has no tangent; its type is exported, its
+# dtype argument is that of every tangent of a boolean.
+BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
+
+
+def is_reference(tracer: Any) -> bool:
+    """Tell whether a tracer stands for a mutable reference."""
+    return isinstance(tracer.aval, _AbstractRef)
+
+
+def is_inexact(tracer: Any) -> bool:
+    """Tell whether a tracer has a dtype that JAX differentiates (extended dtypes have none)."""
+    return jax.dtypes.issubdtype(tracer.dtype, jnp.inexact)
+
+
+def linearize_to(primitive: Any, answer: Any) -> None:
+    """Register the rule that ``grad`` uses, with a result that has no tangent.
+
+    Without it JAX derives the rule by tracing the JVP: 98 µs a call against
+    about 10 µs. JAX releases without this registry do the former.
+    """
+
+    def rule(_is_vjp: Any, _nonzeros: Any, *_primals: Any, **_params: Any) -> Any:
+        return answer, False, (), lambda _residuals, *_tangents: BOOLEAN_TANGENT
+
+    registry = getattr(_ad, "primitive_linearizations", None)
+    if registry is not None:
+        registry[primitive] = rule

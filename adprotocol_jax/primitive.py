@@ -1,0 +1,58 @@
+"""The primitive that asks JAX whether its operands carry a tangent.
+
+Looking at the class of a tracer cannot work: inside ``grad(jit(f))`` the body is
+traced once, before differentiation, and shows a plain jit tracer. A primitive
+travels along in the traced program, so each transformation answers when it
+comes: evaluation, batching and lowering say False; the JVP rule, which JAX
+calls exactly when an operand has a tangent, says True. XLA then folds the
+branch not taken away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from adprotocol_jax import internals
+
+within_gradient_p = Primitive("adprotocol_within_gradient")
+
+
+def ask(*values: Any) -> Any:
+    """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
+    answer = within_gradient_p.bind(*values)
+    # Evaluated under disable_jit or as a constant of a trace it may come as an array.
+    return bool(answer) if isinstance(answer, (bool, np.bool_)) else answer
+
+
+def _evaluate(*_values: Any) -> bool:
+    return False
+
+
+def _abstract(*_values: Any) -> Any:
+    return jax.core.ShapedArray((), np.dtype(bool))
+
+
+def _batch(values: Any, _dims: Any) -> tuple[Any, None]:
+    # One answer for the whole batch: tangents are batched with their primals.
+    return within_gradient_p.bind(*values), None
+
+
+def _jvp(_primals: Any, _tangents: Any) -> tuple[bool, Any]:
+    return True, internals.BOOLEAN_TANGENT
+
+
+def _lower(*_values: Any) -> Any:
+    return jax.numpy.asarray(False)  # noqa: FBT003  (the constant itself)
+
+
+within_gradient_p.def_impl(_evaluate)
+within_gradient_p.def_abstract_eval(_abstract)
+batching.primitive_batchers[within_gradient_p] = _batch
+ad.primitive_jvps[within_gradient_p] = _jvp
+internals.linearize_to(within_gradient_p, answer=True)
+mlir.register_lowering(within_gradient_p, mlir.lower_fun(_lower, multiple_results=False))

@@ -1,0 +1,54 @@
+"""`cond` on PyTorch: Python's branch, a select under vmap, or ``torch.cond`` in a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol import tree
+from adprotocol.branching import predicate_error, predicate_shape_error
+from adprotocol_torch import connection, selection, tracking
+from adprotocol_torch.internals import top_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Return the result of the chosen branch."""
+    if not isinstance(pred, bool):
+        if pred.dtype is not torch.bool:
+            raise predicate_error(pred, pred.dtype)
+        if pred.dim() != 0:
+            raise predicate_shape_error(pred, pred.shape)
+        if torch.compiler.is_compiling():
+            # torch.cond fails inside torch.func; a select does not.
+            if top_interpreter() is not None:
+                return selection.select(pred, true_fun, false_fun, operands)
+            return _stage(pred, true_fun, false_fun, operands)
+        if tracking.is_batched(pred):
+            return selection.select(pred, true_fun, false_fun, operands)
+        pred = bool(pred)
+    return connection.chosen(true_fun if pred else false_fun, operands)
+
+
+def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    # Operands are closed over, so that they may be anything; Dynamo lifts the
+    # tensors among them. A result that aliases an operand is refused, hence the
+    # copy, and a Python scalar too, hence the tensor.
+    def tensors(fun: Callable[..., Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            return tree.tree_map(_as_result, fun(*operands))
+
+        return run
+
+    return torch.cond(pred, tensors(true_fun), tensors(false_fun), ())
+
+
+def _as_result(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.clone()
+    if isinstance(leaf, (bool, int, float, complex)):
+        return torch.tensor(leaf)
+    return leaf

@@ -1,0 +1,99 @@
+"""Zeros, not None, for an operand that the chosen branch does not use.
+
+PyTorch gives None for the gradient of a tensor that is not in the graph. Which
+operands those are is read off the graph that the branch made; each is then
+connected to the results by the sum of none of its elements. That sum is 0, its
+gradient is zeros of the operand's shape, and no NaN can come of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol import tree
+from adprotocol_torch import dynamo, tracking
+from adprotocol_torch.internals import functorch_is_active, next_sequence_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Return ``fun(*operands)`` with every tracked operand connected to it."""
+    tracked = [leaf for leaf in tree.leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
+    if not tracked:
+        return fun(*operands)
+    if torch.compiler.is_dynamo_compiling():
+        result = fun(*operands)
+        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        dynamo.install()
+        unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
+    elif functorch_is_active():
+        result = fun(*operands)
+        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        # The graph of a wrapper cannot be read; one operand and results that
+        # are tracked mean that it was used.
+        alone = len(tracked) == 1 and all(_is_tracked(leaf) for leaf in results)
+        unused = [] if alone else tracked
+    else:
+        start = next_sequence_number()
+        result = fun(*operands)
+        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        unused = _unused(results, tracked, start)
+    if not unused or not results:
+        return result
+    return tree.tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) else leaf, result)
+
+
+def is_float(leaf: Any) -> bool:
+    """Tell whether a leaf is a tensor that can carry a derivative."""
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+def _is_tracked(leaf: torch.Tensor) -> bool:
+    if torch.compiler.is_dynamo_compiling():
+        return dynamo.within_gradient(leaf)
+    if functorch_is_active():
+        return tracking.within_gradient(leaf)
+    # Forward mode alone needs no connection, and nothing needs one without grad mode.
+    return leaf.requires_grad and torch.is_grad_enabled()
+
+
+def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
+    for operand in unused:
+        zero = operand.reshape(-1)[:0].sum()
+        if zero.is_complex() and not result.is_complex():
+            zero = zero.real
+        # Minus: x - 0 is x for every x, while -0 + 0 is 0.
+        result = result - zero.to(device=result.device, dtype=result.dtype)
+    return result
+
+
+def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: int) -> list[torch.Tensor]:
+    """Return the operands that the graph of the results does not reach.
+
+    Only nodes made since `start` are entered, so the walk is as long as the
+    branch (0.5 µs a node), however long the program before it.
+    """
+    waiting = {id(operand): operand for operand in operands}
+    inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
+    stack: list[tuple[Any, int]] = []
+    for result in results:
+        waiting.pop(id(result), None)
+        if result.grad_fn is not None:
+            stack.append((result.grad_fn, result.output_nr))
+    seen: set[Any] = set()
+    while stack and waiting:
+        node, output = stack.pop()
+        waiting.pop(inner.get((node, output), 0), None)
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)  # AccumulateGrad's
+        if leaf is not None:
+            waiting.pop(id(leaf), None)
+        elif node._sequence_nr() >= start:  # noqa: SLF001
+            stack.extend((parent, i) for parent, i in node.next_functions if parent is not None)
+    return list(waiting.values())

@@ -1,0 +1,112 @@
+"""`within_gradient` under ``torch.compile``: asked of the fake tensors, while Dynamo traces.
+
+Dynamo answers ``x.requires_grad`` from what it noted when it first saw the
+tensor, which is wrong inside a compiled ``torch.func.grad``. But it traces with
+fake tensors that pass through the real transformations, so `tracking` can ask
+them as it asks any tensor. That needs a handler in Dynamo's own table; it is
+private, and there is no public hook that sees the fake value and adds nothing
+to the graph. Tried with PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol.errors import UndecidableError
+from adprotocol_torch import tracking
+from adprotocol_torch.internals import forward_ad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INSTALLED = False
+
+
+def trace_instead(eager: Callable[..., Any], traced: Callable[..., Any]) -> None:
+    """Make Dynamo trace one function in place of another, which stays as it is in eager mode.
+
+    The attribute is the one that ``torch.compile`` sets on what it wraps.
+    """
+    eager._torchdynamo_inline = traced  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def within_gradient(value: torch.Tensor) -> bool:
+    """Answer in a function that Dynamo traces."""
+    if forward_ad._current_level >= 0:  # noqa: SLF001
+        # Nothing guards the dual part of an input, so a graph made for a dual
+        # tensor would be reused for a plain one.
+        msg = (
+            "within_gradient was asked in a function compiled by torch.compile and called inside "
+            "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+            "Enter the dual level inside the compiled function, or use torch.func.jvp there"
+        )
+        raise UndecidableError(msg)
+    _install()
+    return ask_fake(value)
+
+
+def ask_fake(value: torch.Tensor) -> bool:
+    """Stand for the question in a traced function; `_install` gives Dynamo the answer."""
+    return tracking.within_gradient(value)
+
+
+def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:  # noqa: ARG001
+    """Stand for the search in a traced function; `_install` gives Dynamo the answer."""
+    msg = "unused_operands is answered by Dynamo's handler only"
+    raise NotImplementedError(msg)
+
+
+def _install() -> None:
+    global _INSTALLED  # noqa: PLW0603
+    if _INSTALLED:
+        return
+    # Imported here: it takes a second, and only Dynamo itself comes this way.
+    from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
+    from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
+    from torch._dynamo.variables.torch import TorchInGraphFunctionVariable  # noqa: PLC0415
+
+    def answer(_self: Any, _tx: Any, value: Any) -> Any:
+        return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
+
+    def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
+        found = _unused([_node(item) for item in results.items], [_node(item) for item in operands.items])
+        return SourcelessBuilder.create(tx, found)
+
+    handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
+    for function, handler in ((ask_fake, answer), (unused_operands, unused)):
+        torch.compiler.allow_in_graph(function)
+        handlers[function] = handler
+    _INSTALLED = True
+
+
+_install._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def install() -> None:
+    """Give Dynamo the handlers; called in traced functions, before they are needed."""
+    _install()
+
+
+def _node(value: Any) -> Any:
+    return value.as_proxy().node
+
+
+def _unused(results: list[Any], operands: list[Any]) -> list[int]:
+    """Return the positions of the operands from which no derivative flows into the results."""
+    seen: set[Any] = set()
+    stack = list(results)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node not in operands:
+            stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
+    return [i for i, node in enumerate(operands) if node not in seen]
+
+
+def _carries(node: Any) -> bool:
+    value = node.meta.get("example_value")
+    return not isinstance(value, torch.Tensor) or tracking.within_gradient(value)

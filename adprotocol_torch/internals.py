@@ -1,0 +1,47 @@
+"""What this plugin needs of PyTorch beyond its documented interface.
+
+Tried with PyTorch 2.13. Each name says why there is no public way.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._functorch.pyfunctorch import coerce_cinterpreter
+from torch.autograd import forward_ad
+
+# torch.func keeps a stack of interpreters, one for each transformation under
+# way; nothing public tells whether there are any, or steps down a level.
+functorch_is_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
+top_interpreter = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
+level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
+is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
+unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
+
+# inference_mode switches forward mode off; only the private switch tells.
+forward_mode_is_enabled = torch._C._is_fwd_grad_enabled  # noqa: SLF001
+
+# Nodes made after a point of the program, by their sequence number.
+next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+
+
+def has_tangent(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
+
+    The public unpack_dual answers None outside of its own dual_level, which
+    torch.func.jvp does not enter in Python.
+    """
+    return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+__all__ = [
+    "coerce_cinterpreter",
+    "forward_ad",
+    "forward_mode_is_enabled",
+    "functorch_is_active",
+    "has_tangent",
+    "is_batched",
+    "level_of",
+    "next_sequence_number",
+    "top_interpreter",
+    "unwrapped",
+]

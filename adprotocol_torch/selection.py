@@ -1,0 +1,124 @@
+"""Both branches and a select, for a predicate that differs along a batch.
+
+A plain ``torch.where`` lets a NaN of the branch not taken into the gradient, for
+0 times infinity is NaN. So each branch sees its tensors through a guard,
+``where(pred, x, x.detach())``: the derivative of the other branch ends there.
+Operands and tensors that a branch closes over are guarded alike, on first use.
+The known remedy is called the double where
+(https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from adprotocol import tree
+from adprotocol.errors import BranchMismatchError
+from adprotocol_torch.connection import is_float
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run both branches, guarded, and choose elementwise along the batch."""
+    with _Guard(pred):
+        chosen = true_fun(*operands)
+    with _Guard(~pred):
+        other = false_fun(*operands)
+    if tree.structure(chosen) != tree.structure(other):
+        raise _mismatch(chosen, other)
+    others = iter(tree.leaves(other))
+    return tree.tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
+
+
+def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> Any:
+    tensors = [item for item in (leaf, alternative) if isinstance(item, torch.Tensor)]
+    if not tensors and not _is_number(leaf) and not _is_number(alternative):
+        if leaf is alternative or leaf == alternative:
+            return leaf
+        raise _mismatch(chosen, other)
+    like = tensors[0] if tensors else None
+    leaf, alternative = _as_tensor(leaf, like), _as_tensor(alternative, like)
+    if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
+        raise _mismatch(chosen, other)
+    return torch.where(pred, leaf, alternative)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (bool, int, float, complex))
+
+
+def _as_tensor(leaf: Any, like: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a Python number as a scalar tensor of the other branch's dtype, if that holds its kind."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    if not _is_number(leaf):
+        return None
+    if like is None:
+        return torch.tensor(leaf)
+    if torch.result_type(like, leaf) != like.dtype:
+        return None
+    return torch.tensor(leaf, dtype=like.dtype, device=like.device)
+
+
+def _mismatch(chosen: Any, other: Any) -> BranchMismatchError:
+    return BranchMismatchError(
+        "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
+        f"{_describe(chosen)}, false_fun {_describe(other)}. Make both alike (broadcast, cast, or return zeros of "
+        "the same shape)"
+    )
+
+
+def _describe(result: Any) -> str:
+    return str(tree.tree_map(_Shown, result))
+
+
+class _Shown:
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf
+
+    def __repr__(self) -> str:
+        if isinstance(self.leaf, torch.Tensor):
+            return f"{str(self.leaf.dtype).removeprefix('torch.')}{list(self.leaf.shape)}"
+        return repr(self.leaf)
+
+
+class _Guard(TorchFunctionMode):
+    """Give operations the guarded form of every tensor that they did not make themselves."""
+
+    def __init__(self, pred: torch.Tensor) -> None:
+        super().__init__()
+        self.pred = pred
+        # By id; the tensor is kept beside its guard so that no id is used twice.
+        self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        # The tensor that an in-place operation changes must stay itself.
+        kept = args[:1] if _is_in_place(func) else ()
+        args, kwargs = tree.tree_map(self.guarded, (tuple(args[len(kept) :]), dict(kwargs or {})))
+        result = func(*kept, *args, **kwargs)
+        for leaf in tree.leaves(result) if isinstance(result, (torch.Tensor, tuple, list)) else ():
+            if isinstance(leaf, torch.Tensor):
+                self.known[id(leaf)] = (leaf, leaf)
+        return result
+
+    def guarded(self, leaf: Any) -> Any:
+        """Return the tensor with its derivative cut off where the predicate is False."""
+        if not is_float(leaf):
+            return leaf
+        if id(leaf) not in self.known:
+            self.known[id(leaf)] = (leaf, torch.where(self.pred, leaf, leaf.detach()))
+        return self.known[id(leaf)][1]
+
+
+def _is_in_place(func: Any) -> bool:
+    name = getattr(func, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__")
+
+
+# Dynamo runs this on the function itself, while it traces.
+_is_in_place._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
