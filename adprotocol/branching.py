@@ -100,11 +100,6 @@ def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
 
 def _framework(found: Binding, operands: tuple[Any, ...]) -> Binding:
     """Return the binding of the one framework among the predicate and the operands."""
-    for operand in operands:
-        binding = binding_of(type(operand))
-        if binding.key == "container" or (binding.key == "opaque" and tree.is_node(operand)):
-            for leaf in tree.leaves(operand):
-                found = sole_framework(found, binding_of(type(leaf)))
-        else:
-            found = sole_framework(found, binding)
+    for leaf in tree.flatten(operands):
+        found = sole_framework(found, binding_of(type(leaf)))
     return found

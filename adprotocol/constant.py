@@ -75,19 +75,12 @@ def container(value: Any) -> Any:
 
 def structure_or_leaf(value: Any) -> Any:
     """Make whatever a function takes or returns constant, without decorating functions."""
-    if binding_of(type(value)).key == "container" or tree_known(value):
-        return container(value)
-    return leaf(value)
-
-
-def tree_known(value: Any) -> bool:
-    """Tell whether a plugin takes the type of `value` apart."""
-    return binding_of(type(value)).key == "opaque" and tree.is_node(value)
+    return tree.tree_map(leaf, value)
 
 
 def opaque(value: Any) -> Any:
     """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
-    if tree.is_node(value):
+    if tree.is_container(value):
         return container(value)
     query.check_opaque(value)
     return function(value) if callable(value) else value

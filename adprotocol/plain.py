@@ -14,16 +14,16 @@ from adprotocol.label import NonDifferentiable
 from adprotocol.table import CONTAINER_TYPES, FUNCTION_TYPES, PLAIN_TYPES, install
 
 
-def _object_array_within(value: Any) -> Any:
-    return value.dtype.hasobject and query.ask((value,))
-
-
 def _ask_one(value: Any) -> Any:
     return query.ask((value,))
 
 
-def _refuse_nothing(value: Any) -> Any:
-    raise query.no_values(value)
+def _ask_array(value: Any) -> Any:
+    return value.dtype.hasobject and query.ask((value,))
+
+
+def _refuse_nothing(_value: Any) -> Any:
+    raise query.no_values()
 
 
 def _explain_array(value: Any) -> str:
@@ -39,7 +39,7 @@ install(
 install(
     Binding(
         "numpy",
-        within_gradient=_object_array_within,
+        within_gradient=_ask_array,
         non_differentiable=constant.object_array,
         explain=_explain_array,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from adprotocol import plugins, tree
@@ -56,10 +57,12 @@ def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
     if others:
         return ask((value, *others))
     try:
-        binding = TABLE[type(value)]
+        # Two steps: CPython 3.11 specialises an attribute and a call, but not a
+        # call of a slot's content (25 ns).
+        query = TABLE[type(value)].within_gradient
     except KeyError:
         return ask((value,))
-    return binding.within_gradient(value)
+    return query(value)
 
 
 def _within_gradient_traced(*values: Any) -> Any:
@@ -78,15 +81,17 @@ def ask(values: tuple[Any, ...]) -> Any:
     """Answer for any number of values of any kind, those of a framework together."""
     found = BINDINGS.plain
     tracked: list[Any] = []
-    for leaf in _all_leaves(values):
+    for leaf in elements(tree.flatten(values)):
         binding = binding_of(type(leaf))
-        found = sole_framework(found, binding)
         if binding.framework is not None:
+            found = sole_framework(found, binding)
             tracked.append(leaf)
         elif binding.key == "opaque":
             check_opaque(leaf)
-        elif binding.within_gradient(leaf):
-            return True
+        elif binding.key == "nothing":
+            raise no_values()
+    if not tracked:
+        return False
     if len(tracked) > 1 and found.any_within_gradient is not None:
         return found.any_within_gradient(tracked)
     answer: Any = False
@@ -99,23 +104,15 @@ def ask(values: tuple[Any, ...]) -> Any:
     return answer
 
 
-def _all_leaves(values: tuple[Any, ...]) -> list[Any]:
+def elements(leaves: list[Any]) -> list[Any]:
+    """Return the leaves with the elements, at any depth, in place of each object-dtype array."""
     found: list[Any] = []
-    for value in values:
-        key = binding_of(type(value)).key
-        if key == "container" or (key == "opaque" and tree.is_node(value)):
-            for leaf in tree.leaves(value):
-                found.extend(_elements(leaf))
+    for leaf in leaves:
+        if binding_of(type(leaf)).key == "numpy" and leaf.dtype.hasobject:
+            found.extend(elements(tree.flatten(tuple(leaf.reshape(-1).tolist()))))
         else:
-            found.extend(_elements(value))
+            found.append(leaf)
     return found
-
-
-def _elements(leaf: Any) -> list[Any]:
-    """Return the elements of an object-dtype array, at any depth; else the leaf itself."""
-    if binding_of(type(leaf)).key == "numpy" and leaf.dtype.hasobject:
-        return _all_leaves(tuple(leaf.reshape(-1).tolist()))
-    return [leaf]
 
 
 def check_opaque(value: Any) -> None:
@@ -147,7 +144,7 @@ def _held(value: Any) -> list[Any]:
         for name in _slots(cls):
             if hasattr(value, name):
                 held.append(getattr(value, name))
-    if isinstance(value, (dict, types_mapping())):
+    if isinstance(value, Mapping):
         held.extend(value.values())
     elif isinstance(value, (list, tuple, set, frozenset)):
         held.extend(value)
@@ -168,13 +165,6 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("__"))
 
 
-def types_mapping() -> type:
-    """Return the abstract class of mappings (a read-only view of a dict, say)."""
-    from collections.abc import Mapping  # noqa: PLC0415
-
-    return Mapping
-
-
 def explain(*values: Any) -> str:
     """Explain in text what `within_gradient` answers for the values, and why.
 
@@ -192,8 +182,8 @@ def explain(*values: Any) -> str:
         NoValuesError: without arguments.
     """
     if not values:
-        raise no_values(_NOTHING)
-    return "\n".join(_explain_one(leaf) for leaf in _all_leaves(values))
+        raise no_values()
+    return "\n".join(_explain_one(leaf) for leaf in elements(tree.flatten(values)))
 
 
 def _explain_one(leaf: Any) -> str:
@@ -208,7 +198,7 @@ def _explain_one(leaf: Any) -> str:
     return f"{type(leaf).__qualname__}{plugin}: {shown}" + (f" ({reason})" if reason else "")
 
 
-def no_values(value: Any) -> NoValuesError:  # noqa: ARG001  (served by the table like any hook)
+def no_values() -> NoValuesError:
     """Return the error for a question without values."""
     return NoValuesError(
         "within_gradient() was given no values; the answer depends on the values it is asked about "

@@ -86,6 +86,7 @@ def _constant(plugin: plugins.Plugin) -> Binding:
         f"{plugin.name} constant",
         framework=plugin.name,
         cond=plugin.hooks["cond"],
+        any_within_gradient=plugin.hooks.get("any_within_gradient"),
         explain=plugin.hooks.get("explain", ""),
     )
 
@@ -114,7 +115,16 @@ bind._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def binding_of(cls: type) -> Binding:
     """Return the binding for `cls`."""
+    known = TABLE.get(cls)
+    return _binding_traced(cls) if known is None else known
+
+
+def _binding_traced(cls: type) -> Binding:
     return getattr(BINDINGS, bind(cls))  # type: ignore[no-any-return]
+
+
+# What Dynamo traces instead: no table that is filled meanwhile.
+binding_of._torchdynamo_inline = _binding_traced  # type: ignore[attr-defined]
 
 
 def _resolve(cls: type) -> Binding:
@@ -214,10 +224,10 @@ def _plugin_error(cls: type, plugin: plugins.Plugin) -> PluginError:
 
 
 def sole_framework(found: Binding, binding: Binding) -> Binding:
-    """Return the one of the two bindings that belongs to a framework; refuse two frameworks."""
-    if binding.framework is None:
+    """Return that one of two bindings that belongs to a framework; refuse two frameworks."""
+    if binding.framework is None or binding.framework == found.framework:
         return found
-    if found.framework is None or found.framework == binding.framework:
+    if found.framework is None:
         return binding
     msg = (
         f"one call was given values of two frameworks, {found.framework} and {binding.framework}; "

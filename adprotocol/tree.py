@@ -25,8 +25,27 @@ NAMESPACE = "adprotocol"
 _NODES: set[type] = set()
 
 
+def flatten(values: tuple[Any, ...]) -> list[Any]:
+    """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    found: list[Any] = []
+    for value in values:
+        if is_container(value):
+            found.extend(leaves(value))
+        else:
+            found.append(value)
+    return found
+
+
+def is_container(value: Any) -> bool:
+    """Tell whether the traversal takes `value` apart; a type that plugins know is admitted on first sight."""
+    from adprotocol.table import binding_of  # noqa: PLC0415  (the table imports this module)
+
+    key = binding_of(type(value)).key
+    return key == "container" or (key == "opaque" and _admit_registered(value))
+
+
 def leaves(tree: Any) -> list[Any]:
-    """Return the leaves of `tree` in order; ``None`` is a leaf.
+    """Return the leaves of one container in order; ``None`` is a leaf.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
@@ -42,9 +61,11 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return `tree` with `function` applied to every leaf."""
+    """Return a container, or a single leaf, with `function` applied to every leaf."""
     import optree  # noqa: PLC0415
 
+    if not is_container(tree):
+        return function(tree)
     while True:
         try:
             found, treespec = optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
@@ -58,7 +79,7 @@ def structure(tree: Any) -> Any:
     """Return the optree treespec of `tree`, to compare structures by."""
     import optree  # noqa: PLC0415
 
-    leaves(tree)
+    flatten((tree,))  # admits the types first
     return optree.tree_structure(tree, none_is_leaf=True, namespace=NAMESPACE)
 
 
@@ -71,13 +92,15 @@ def _too_deep(tree: Any) -> TreeError:
 
 def _admit_all(found: list[Any]) -> bool:
     """Make nodes of the container types among the leaves; tell whether there were any."""
-    from adprotocol.table import bind  # noqa: PLC0415  (the table imports this module)
+    from adprotocol.table import bind  # noqa: PLC0415  (as above)
 
     admitted = False
-    for leaf in found:
-        key = bind(type(leaf))
-        if key == "container" or (key == "opaque" and _admit_registered(leaf)):
+    for cls in {type(leaf) for leaf in found}:
+        key = bind(cls)
+        if key == "container":
             admitted = True
+        elif key == "opaque":
+            admitted |= _admit_registered(next(leaf for leaf in found if type(leaf) is cls))
     return admitted
 
 
@@ -97,11 +120,6 @@ def _admit_registered(value: Any) -> bool:
 
 # As `adprotocol.table.bind`: asked by Dynamo about the real object, while it traces.
 _admit_registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def is_node(value: Any) -> bool:
-    """Tell whether a plugin knows how to take apart `value`, whose type the core does not know."""
-    return type(value) in _NODES or _admit_registered(value)
 
 
 def _register(cls: type, flatten: Any, unflatten: Any) -> bool:

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
-    tracked = [leaf for leaf in tree.leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
+    tracked = [leaf for leaf in tree.flatten(operands) if is_float(leaf) and _is_tracked(leaf)]
     if not tracked:
         return fun(*operands)
     if torch.compiler.is_dynamo_compiling():
         result = fun(*operands)
-        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
         dynamo.install()
         unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
     elif functorch_is_active():
         result = fun(*operands)
-        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
         # The graph of a wrapper cannot be read; one operand and results that
         # are tracked mean that it was used.
         alone = len(tracked) == 1 and all(_is_tracked(leaf) for leaf in results)
@@ -40,7 +40,7 @@ def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     else:
         start = next_sequence_number()
         result = fun(*operands)
-        results = [leaf for leaf in tree.leaves(result) if is_float(leaf)]
+        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
         unused = _unused(results, tracked, start)
     if not unused or not results:
         return result

@@ -31,7 +31,7 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         other = false_fun(*operands)
     if tree.structure(chosen) != tree.structure(other):
         raise _mismatch(chosen, other)
-    others = iter(tree.leaves(other))
+    others = iter(tree.flatten((other,)))
     return tree.tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
 
 
@@ -98,21 +98,25 @@ class _Guard(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
         # The tensor that an in-place operation changes must stay itself.
-        kept = args[:1] if _is_in_place(func) else ()
-        args, kwargs = tree.tree_map(self.guarded, (tuple(args[len(kept) :]), dict(kwargs or {})))
-        result = func(*kept, *args, **kwargs)
-        for leaf in tree.leaves(result) if isinstance(result, (torch.Tensor, tuple, list)) else ():
-            if isinstance(leaf, torch.Tensor):
-                self.known[id(leaf)] = (leaf, leaf)
+        start = 1 if _is_in_place(func) else 0
+        guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
+        keywords = {name: self.guarded(argument) for name, argument in (kwargs or {}).items()}
+        result = func(*guarded, **keywords)
+        for made in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(made, torch.Tensor):
+                self.known[id(made)] = (made, made)
         return result
 
-    def guarded(self, leaf: Any) -> Any:
-        """Return the tensor with its derivative cut off where the predicate is False."""
-        if not is_float(leaf):
-            return leaf
-        if id(leaf) not in self.known:
-            self.known[id(leaf)] = (leaf, torch.where(self.pred, leaf, leaf.detach()))
-        return self.known[id(leaf)][1]
+    def guarded(self, argument: Any) -> Any:
+        """Return a tensor with its derivative cut off where the predicate is False."""
+        if isinstance(argument, (list, tuple)):  # torch.cat and torch.stack take lists
+            items = [self.guarded(item) for item in argument]
+            return tuple(items) if isinstance(argument, tuple) else items
+        if not is_float(argument):
+            return argument
+        if id(argument) not in self.known:
+            self.known[id(argument)] = (argument, torch.where(self.pred, argument, argument.detach()))
+        return self.known[id(argument)][1]
 
 
 def _is_in_place(func: Any) -> bool:
