@@ -47,7 +47,7 @@ class Binding:
         "within_gradient",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (one for each hook)
         self,
         key: str,
         *,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import tree
-from adprotocol.binding import Binding
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import BINDINGS, binding_of, sole_framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from adprotocol.binding import Binding
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], /, *operands: Any) -> Any:

@@ -23,7 +23,6 @@ argument that is not below, makes the plugin fail alone, with that reason.
 """
 
 # Signatures only: arguments are read by pluggy, not by the bodies.
-# ruff: noqa: ARG001
 
 from __future__ import annotations
 

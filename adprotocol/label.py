@@ -22,6 +22,27 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return function(self.value, unlabelled(other))
+
+    return method
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return function(other, self.value)
+
+    return method
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return function(self.value)
+
+    return method
+
+
 class NonDifferentiable(Generic[T]):
     """Label one field of a structure as constant, without the owner's class knowing.
 
@@ -71,9 +92,6 @@ class NonDifferentiable(Generic[T]):
             msg = f"NonDifferentiable has no attribute {name!r}"
             raise AttributeError(msg)
         return getattr(self.value, name)
-
-    # Elementwise, like the comparison of the value; hence no hash.
-    __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: FBT001  (NumPy's protocol)
         import numpy as np  # noqa: PLC0415  (the caller is NumPy)
@@ -125,36 +143,47 @@ class NonDifferentiable(Generic[T]):
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
+    # Elementwise, like the comparison of the value; hence no hash.
+    __hash__ = None  # type: ignore[assignment]
+    __eq__ = _binary(operator.eq)
+    __ne__ = _binary(operator.ne)
+    __lt__ = _binary(operator.lt)
+    __le__ = _binary(operator.le)
+    __gt__ = _binary(operator.gt)
+    __ge__ = _binary(operator.ge)
 
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def method(self: NonDifferentiable[Any], other: Any) -> Any:
-        return function(self.value, unlabelled(other))
+    __add__ = _binary(operator.add)
+    __sub__ = _binary(operator.sub)
+    __mul__ = _binary(operator.mul)
+    __truediv__ = _binary(operator.truediv)
+    __floordiv__ = _binary(operator.floordiv)
+    __mod__ = _binary(operator.mod)
+    __matmul__ = _binary(operator.matmul)
+    __lshift__ = _binary(operator.lshift)
+    __rshift__ = _binary(operator.rshift)
+    __and__ = _binary(operator.and_)
+    __or__ = _binary(operator.or_)
+    __xor__ = _binary(operator.xor)
+    __pow__ = _binary(pow)
+    __divmod__ = _binary(divmod)
 
-    return method
+    __radd__ = _reflected(operator.add)
+    __rsub__ = _reflected(operator.sub)
+    __rmul__ = _reflected(operator.mul)
+    __rtruediv__ = _reflected(operator.truediv)
+    __rfloordiv__ = _reflected(operator.floordiv)
+    __rmod__ = _reflected(operator.mod)
+    __rmatmul__ = _reflected(operator.matmul)
+    __rlshift__ = _reflected(operator.lshift)
+    __rrshift__ = _reflected(operator.rshift)
+    __rand__ = _reflected(operator.and_)
+    __ror__ = _reflected(operator.or_)
+    __rxor__ = _reflected(operator.xor)
+    __rpow__ = _reflected(pow)
+    __rdivmod__ = _reflected(divmod)
 
-
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def method(self: NonDifferentiable[Any], other: Any) -> Any:
-        return function(other, self.value)
-
-    return method
-
-
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def method(self: NonDifferentiable[Any]) -> Any:
-        return function(self.value)
-
-    return method
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "lshift", "rshift", "and_", "or_", "xor"):
-    _dunder = _name.rstrip("_")
-    setattr(NonDifferentiable, f"__{_dunder}__", _binary(getattr(operator, _name)))
-    setattr(NonDifferentiable, f"__r{_dunder}__", _reflected(getattr(operator, _name)))
-for _function in (pow, divmod):
-    setattr(NonDifferentiable, f"__{_function.__name__}__", _binary(_function))
-    setattr(NonDifferentiable, f"__r{_function.__name__}__", _reflected(_function))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(NonDifferentiable, f"__{_name}__", _binary(getattr(operator, _name)))
-for _function in (operator.neg, operator.pos, operator.invert, abs, round):
-    setattr(NonDifferentiable, f"__{_function.__name__}__", _unary(_function))
+    __neg__ = _unary(operator.neg)
+    __pos__ = _unary(operator.pos)
+    __invert__ = _unary(operator.invert)
+    __abs__ = _unary(abs)
+    __round__ = _unary(round)

@@ -255,7 +255,7 @@ def _checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callabl
     for caller in trial.get_hookcallers(implementation) or ():
         for impl in caller.get_hookimpls():
             if impl.wrapper or impl.hookwrapper:
-                msg = f"{name}: hook {caller.name!r} is a wrapper; adprotocol calls hooks directly, so wrappers never run"
+                msg = f"{name}: hook {caller.name!r} is a wrapper, which would never run: hooks are called directly"
                 raise PluginError(msg)
             hooks[caller.name] = _positional(impl, caller.spec)
             priority += impl.trylast - impl.tryfirst

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adprotocol import plugins, tree
+from adprotocol import tree
 from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeError
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
+from adprotocol.tracing import trace_instead
 
 
 class _Nothing:
@@ -17,6 +18,11 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
+def _within_gradient_traced(*values: Any) -> Any:
+    return ask(values or (_NOTHING,))
+
+
+@trace_instead(_within_gradient_traced)
 def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
     """Tell whether a derivative is being propagated through any of the values, here and now.
 
@@ -63,18 +69,6 @@ def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
     except KeyError:
         return ask((value,))
     return query(value)
-
-
-def _within_gradient_traced(*values: Any) -> Any:
-    if not values:
-        values = (_NOTHING,)
-    return ask(values)
-
-
-# Dynamo traces this in place of the function above: it cannot follow a table
-# that is filled while it traces. Eager calls pay nothing for it.
-# torch.compile sets the same attribute on the functions that it wraps.
-within_gradient._torchdynamo_inline = _within_gradient_traced  # type: ignore[attr-defined]
 
 
 def ask(values: tuple[Any, ...]) -> Any:
@@ -141,9 +135,7 @@ def check_opaque(value: Any) -> None:
 def _held(value: Any) -> list[Any]:
     held: list[Any] = list(getattr(value, "__dict__", {}).values())
     for cls in type(value).__mro__:
-        for name in _slots(cls):
-            if hasattr(value, name):
-                held.append(getattr(value, name))
+        held.extend(getattr(value, name) for name in _slots(cls) if hasattr(value, name))
     if isinstance(value, Mapping):
         held.extend(value.values())
     elif isinstance(value, (list, tuple, set, frozenset)):

@@ -18,11 +18,11 @@ from __future__ import annotations
 import sys
 import types
 from functools import partial
-from typing import Any
 
 from adprotocol import plugins
 from adprotocol.binding import Binding
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
+from adprotocol.tracing import run_while_tracing, trace_instead
 
 
 class Bindings:
@@ -91,6 +91,7 @@ def _constant(plugin: plugins.Plugin) -> Binding:
     )
 
 
+@run_while_tracing
 def bind(cls: type) -> str:
     """Return the key of the binding for `cls`, resolving the type on first sight.
 
@@ -108,23 +109,15 @@ def bind(cls: type) -> str:
         return binding.key
 
 
-# Dynamo runs this while it traces, as a function of the type, instead of tracing
-# into it (what torch.compiler.assume_constant_result marks, without the import).
-bind._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def binding_of(cls: type) -> Binding:
-    """Return the binding for `cls`."""
-    known = TABLE.get(cls)
-    return _binding_traced(cls) if known is None else known
-
-
 def _binding_traced(cls: type) -> Binding:
     return getattr(BINDINGS, bind(cls))  # type: ignore[no-any-return]
 
 
-# What Dynamo traces instead: no table that is filled meanwhile.
-binding_of._torchdynamo_inline = _binding_traced  # type: ignore[attr-defined]
+@trace_instead(_binding_traced)
+def binding_of(cls: type) -> Binding:
+    """Return the binding for `cls`."""
+    known = TABLE.get(cls)
+    return _binding_traced(cls) if known is None else known
 
 
 def _resolve(cls: type) -> Binding:
@@ -184,7 +177,7 @@ def _is_container(cls: type) -> bool:
     # optree's own kinds (OrderedDict, deque, ...), those registered with it for
     # every namespace, named tuples and struct sequences.
     return (
-        optree.register_pytree_node.get(cls, namespace=tree.NAMESPACE) is not None  # type: ignore[attr-defined]
+        optree.register_pytree_node.get(cls, namespace=tree.NAMESPACE) is not None
         or optree.is_namedtuple_class(cls)
         or optree.is_structseq_class(cls)
     )

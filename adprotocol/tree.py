@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol import plugins
 from adprotocol.errors import TreeError
+from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,15 +112,12 @@ def admit(cls: type) -> bool:
     return _has_fields(cls) and _register(cls, _flatten_fields, _unflatten_fields(cls))
 
 
+@run_while_tracing
 def _admit_registered(value: Any) -> bool:
     """Make the type of `value` a node if a plugin knows it as a container."""
     for flatten, unflatten in plugins.tree_nodes(value):
         return _register(type(value), flatten, unflatten)
     return False
-
-
-# As `adprotocol.table.bind`: asked by Dynamo about the real object, while it traces.
-_admit_registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _register(cls: type, flatten: Any, unflatten: Any) -> bool:
@@ -164,7 +162,7 @@ def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], A
     def unflatten(names: tuple[str, ...], children: Iterable[Any]) -> Any:
         # Past __init__ and a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.
-        value = object.__new__(cls)
+        value: Any = object.__new__(cls)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(value, name, child)
         return value

@@ -31,7 +31,7 @@ def is_reference(tracer: Any) -> bool:
 
 def is_inexact(tracer: Any) -> bool:
     """Tell whether a tracer has a dtype that JAX differentiates (extended dtypes have none)."""
-    return jax.dtypes.issubdtype(tracer.dtype, jnp.inexact)
+    return bool(jnp.issubdtype(tracer.dtype, jnp.inexact))
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

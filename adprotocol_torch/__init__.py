@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.hookspecs import hookimpl
+from adprotocol.tracing import trace_instead
 from adprotocol_torch import dynamo, labels, nodes, tracking
 from adprotocol_torch.branching import branch
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 labels.register()
 
-within_gradient = hookimpl(tracking.within_gradient)
+within_gradient = hookimpl(trace_instead(dynamo.within_gradient)(tracking.within_gradient))
 
 
 @hookimpl
@@ -56,6 +57,3 @@ def tree_node(value: Any) -> Any:
 def explain(value: torch.Tensor) -> str:
     """Say what decides the answer."""
     return tracking.explain(value)
-
-
-dynamo.trace_instead(tracking.within_gradient, dynamo.within_gradient)

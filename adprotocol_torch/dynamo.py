@@ -10,26 +10,16 @@ to the graph. Tried with PyTorch 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
+from adprotocol.tracing import run_while_tracing
 from adprotocol_torch import tracking
 from adprotocol_torch.internals import forward_ad
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _INSTALLED = False
-
-
-def trace_instead(eager: Callable[..., Any], traced: Callable[..., Any]) -> None:
-    """Make Dynamo trace one function in place of another, which stays as it is in eager mode.
-
-    The attribute is the one that ``torch.compile`` sets on what it wraps.
-    """
-    eager._torchdynamo_inline = traced  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def within_gradient(value: torch.Tensor) -> bool:
@@ -43,22 +33,24 @@ def within_gradient(value: torch.Tensor) -> bool:
             "Enter the dual level inside the compiled function, or use torch.func.jvp there"
         )
         raise UndecidableError(msg)
-    _install()
+    install()
     return ask_fake(value)
 
 
 def ask_fake(value: torch.Tensor) -> bool:
-    """Stand for the question in a traced function; `_install` gives Dynamo the answer."""
+    """Stand for the question in a traced function; `install` gives Dynamo the answer."""
     return tracking.within_gradient(value)
 
 
-def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:  # noqa: ARG001
-    """Stand for the search in a traced function; `_install` gives Dynamo the answer."""
+def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
+    """Stand for the search in a traced function; `install` gives Dynamo the answer."""
     msg = "unused_operands is answered by Dynamo's handler only"
     raise NotImplementedError(msg)
 
 
-def _install() -> None:
+@run_while_tracing
+def install() -> None:
+    """Give Dynamo the handlers; run while it traces, before they are needed."""
     global _INSTALLED  # noqa: PLW0603
     if _INSTALLED:
         return
@@ -76,17 +68,9 @@ def _install() -> None:
 
     handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
     for function, handler in ((ask_fake, answer), (unused_operands, unused)):
-        torch.compiler.allow_in_graph(function)
+        torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler
     _INSTALLED = True
-
-
-_install._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-def install() -> None:
-    """Give Dynamo the handlers; called in traced functions, before they are needed."""
-    _install()
 
 
 def _node(value: Any) -> Any:

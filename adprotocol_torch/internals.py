@@ -30,7 +30,7 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     The public unpack_dual answers None outside of its own dual_level, which
     torch.func.jvp does not enter in Python.
     """
-    return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # type: ignore[attr-defined]  # noqa: SLF001
+    return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
 
 
 __all__ = [

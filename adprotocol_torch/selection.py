@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol import tree
 from adprotocol.errors import BranchMismatchError
+from adprotocol.tracing import run_while_tracing
 from adprotocol_torch.connection import is_float
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class _Guard(TorchFunctionMode):
         # By id; the tensor is kept beside its guard so that no id is used twice.
         self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The tensor that an in-place operation changes must stay itself.
         start = 1 if _is_in_place(func) else 0
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
@@ -119,10 +120,7 @@ class _Guard(TorchFunctionMode):
         return self.known[id(argument)][1]
 
 
+@run_while_tracing
 def _is_in_place(func: Any) -> bool:
     name = getattr(func, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__")
-
-
-# Dynamo runs this on the function itself, while it traces.
-_is_in_place._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001

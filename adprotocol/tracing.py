@@ -1,0 +1,39 @@
+"""Two marks for compilers that read Python, read by TorchDynamo.
+
+Dynamo interprets the bytecode of what ``torch.compile`` is given, this library's
+included, and cannot follow a table that is filled while it looks: it guards what
+it read, and the guard would fail at once. The marks tell it what to do instead.
+They are attributes that PyTorch itself sets on functions; setting them here
+imports nothing and costs an eager call nothing. Tried with PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def run_while_tracing(function: F) -> F:
+    """Mark a function that the compiler runs, on the constants it is given, instead of tracing it.
+
+    ``torch.compiler.assume_constant_result`` sets this attribute.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+    return function
+
+
+def trace_instead(traced: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark a function in whose place the compiler traces another one.
+
+    ``torch.compile`` sets this attribute on the functions that it wraps.
+    """
+
+    def mark(eager: F) -> F:
+        eager._torchdynamo_inline = traced  # type: ignore[attr-defined]  # noqa: SLF001
+        return eager
+
+    return mark
