@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.errors import BranchMismatchError
@@ -26,29 +27,55 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    seen: dict[str, Any] = {}
+    seen: list[Any] = []
 
     # Operands are closed over, so that they may be anything, strings and
     # modules included; JAX makes the traced ones operands by itself.
-    def recorded(name: str, fun: Callable[..., Any]) -> Callable[[], Any]:
+    def recorded(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
             result = fun(*operands)
-            seen[name] = result
+            seen.append(result)
             return result
 
         return run
 
     try:
-        return jax.lax.cond(pred, recorded("true_fun", true_fun), recorded("false_fun", false_fun))
+        return jax.lax.cond(pred, recorded(true_fun), recorded(false_fun))
     except TypeError as error:
-        if len(seen) == 2 and _describe(seen["true_fun"]) != _describe(seen["false_fun"]):  # noqa: PLR2004
+        if len(seen) != len((true_fun, false_fun)):
+            raise  # a branch raised it itself
+        chosen, other = seen
+        if _describe(chosen) == _describe(other):
+            raise
+        like_chosen, like_other = _numbers_like(chosen, other), _numbers_like(other, chosen)
+        if _describe(like_chosen) != _describe(like_other):
             msg = (
                 "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
-                f"{_describe(seen['true_fun'])}, false_fun {_describe(seen['false_fun'])}. Make both alike "
-                "(broadcast, cast, or return zeros of the same shape)"
+                f"{_describe(chosen)}, false_fun {_describe(other)}. Make both alike (broadcast, cast, or return "
+                "zeros of the same shape)"
             )
             raise BranchMismatchError(msg) from error
-        raise
+    # They differ by the kind of a Python number, an int beside a float, which no
+    # arithmetic would mind. Traced once more, with the numbers cast.
+    return jax.lax.cond(
+        pred,
+        lambda: _numbers_like(true_fun(*operands), like_other),
+        lambda: _numbers_like(false_fun(*operands), like_chosen),
+    )
+
+
+def _numbers_like(result: Any, model: Any) -> Any:
+    """Return `result` with its Python numbers cast to the dtypes of `model`, where those hold their kind."""
+    if jax.tree.structure(result) != jax.tree.structure(model):
+        return result
+
+    def cast(leaf: Any, like: Any) -> Any:
+        dtype = jax.typeof(like).dtype
+        if isinstance(leaf, (bool, int, float, complex)) and jnp.result_type(dtype, leaf) == dtype:
+            return jnp.asarray(leaf, dtype)
+        return leaf
+
+    return jax.tree.map(cast, result, model)
 
 
 def _describe(result: Any) -> str:

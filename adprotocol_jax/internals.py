@@ -9,15 +9,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
+from jax._src.state.types import AbstractRef as _StateAbstractRef
 from jax.interpreters import ad
 
-# The one concrete array class. Public code knows only the abstract jax.Array,
-# of which tracers are instances too.
-ArrayImpl: type = type(jnp.zeros(()))
+# The one concrete array class; public code knows only the abstract jax.Array, of
+# which tracers are instances too. Both classes are imported, not taken from a
+# value: this module is loaded at the first question, which may be asked inside
+# a trace, where jnp.zeros() is a tracer.
+ArrayImpl: type = _ArrayImpl
 
 # The abstract value of a mutable reference: jax.Ref cannot tell its tracers.
-_AbstractRef: type = type(jax.typeof(jax.new_ref(jnp.zeros(()))))
+_AbstractRef: type = _StateAbstractRef
 
 # How ``grad`` shows that an output has no tangent; its type is exported, its
 # dtype argument is that of every tangent of a boolean.

@@ -1,0 +1,34 @@
+"""Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
+
+import os
+
+import pytest
+
+# Before jax is imported anywhere: two devices for pmap and shard_map.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
+TRAIN, EVALUATE = 3.0, 5.0
+
+
+def _layer(x):
+    import adprotocol
+
+    return adprotocol.cond(adprotocol.within_gradient(x), lambda x: x * TRAIN, lambda x: x * EVALUATE, x)
+
+
+@pytest.fixture
+def layer():
+    """x * 3 where it is being differentiated, x * 5 where it is not."""
+    return _layer
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; torch.cuda.is_available() is False here"))

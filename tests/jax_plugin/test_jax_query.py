@@ -1,0 +1,343 @@
+"""within_gradient on JAX: staged until it can be right."""
+
+import adprotocol
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from adprotocol import cond, within_gradient
+from jax import lax
+from jax.sharding import PartitionSpec
+
+X = 2.0
+XS = jnp.array([1.0, 2.0])
+
+
+def scanned(layer):
+    return lambda x: lax.scan(lambda carry, _: (layer(carry), None), x, None, length=1)[0]
+
+
+def while_looped(layer):
+    return lambda x: lax.while_loop(lambda c: c[1] < 1, lambda c: (layer(c[0]), c[1] + 1), (x, 0))[0]
+
+
+def switched(layer):
+    return lambda x: lax.switch(0, [layer, lambda x: x], x)
+
+
+def conditional(layer):
+    return lambda x: lax.cond(x > -100.0, layer, lambda x: x, x)
+
+
+def vmapped(layer):
+    return lambda x: jax.vmap(layer)(jnp.stack([x, x]))[0]
+
+
+BODIES = {
+    "eager": lambda layer: layer,
+    "jit": jax.jit,
+    "jit of jit": lambda layer: jax.jit(jax.jit(layer)),
+    "checkpoint": jax.checkpoint,
+    "checkpoint of jit": lambda layer: jax.checkpoint(jax.jit(layer)),
+    "scan": scanned,
+    "fori_loop": lambda layer: lambda x: lax.fori_loop(0, 1, lambda _, c: layer(c), x),
+    "switch": switched,
+    "cond": conditional,
+    "vmap": vmapped,
+    "vmap of jit": lambda layer: vmapped(jax.jit(layer)),
+    "jit of vmap": lambda layer: jax.jit(vmapped(layer)),
+    "scan of checkpoint": lambda layer: scanned(jax.checkpoint(layer)),
+    "checkpoint of scan": lambda layer: jax.checkpoint(scanned(layer)),
+    "jit of scan of vmap": lambda layer: jax.jit(scanned(vmapped(layer))),
+}
+
+DERIVATIVES = {
+    "grad": jax.grad,
+    "value_and_grad": lambda f: lambda x: jax.value_and_grad(f)(x)[1],
+    "vjp": lambda f: lambda x: jax.vjp(f, x)[1](1.0)[0],
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (1.0,))[1],
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](1.0),
+    "jacfwd": jax.jacfwd,
+    "jacrev": jax.jacrev,
+    "jit of grad": lambda f: jax.jit(jax.grad(f)),
+    "vmap of grad": lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, x]))[0],
+    "jit of vmap of grad": lambda f: lambda x: jax.jit(jax.vmap(jax.grad(f)))(jnp.stack([x, x]))[0],
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_without_ad_every_transform_evaluates(body, layer):
+    assert BODIES[body](layer)(X) == 5.0 * X
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_every_derivative_of_every_transform_trains(body, derivative, layer):
+    assert DERIVATIVES[derivative](BODIES[body](layer))(X) == 3.0
+
+
+def test_while_loop_in_forward_mode(layer):
+    assert while_looped(layer)(X) == 5.0 * X
+    assert jax.jvp(while_looped(layer), (X,), (1.0,))[1] == 3.0
+
+
+def test_hessian_trains_at_both_levels(layer):
+    cubed = lambda x: layer(x) ** 3
+    assert jax.hessian(cubed)(X) == pytest.approx(6 * X * 27)
+    assert jax.hessian(jax.jit(cubed))(X) == pytest.approx(6 * X * 27)
+
+
+@pytest.mark.parametrize(("transform", "staged"), [(lambda f: f, False), (jax.grad, False), (jax.jit, True)])
+def test_answer_is_a_python_bool_whenever_jax_knows(transform, staged):
+    seen = []
+
+    def f(x):
+        seen.append(within_gradient(x))
+        return x
+
+    transform(f)(X)
+    assert isinstance(seen[0], bool) is not staged
+    assert seen[0] is (transform is jax.grad) or staged
+
+
+def test_jit_of_grad_and_vmap_answer_with_a_python_bool():
+    seen = []
+
+    def f(x):
+        seen.append(within_gradient(x))
+        return x
+
+    jax.jit(jax.grad(f))(X)
+    jax.vmap(f)(XS)
+    jax.vmap(jax.grad(f))(XS)
+    assert seen == [True, False, True]
+
+
+def test_staged_answer_is_a_boolean_scalar_without_a_batch_dimension():
+    answers = jax.vmap(jax.jit(lambda x: (x, within_gradient(x))), out_axes=(0, None))(XS)[1]
+    assert answers.shape == ()
+    assert answers.dtype == bool
+
+
+def test_one_compiled_function_never_gives_a_stale_answer(layer):
+    compiled = jax.jit(layer)
+    for _ in range(2):
+        assert compiled(X) == 5.0 * X
+        assert jax.grad(compiled)(X) == 3.0
+        assert jax.vmap(compiled)(XS)[1] == 5.0 * XS[1]
+        assert jax.jvp(compiled, (X,), (1.0,))[1] == 3.0
+
+
+def test_abstract_evaluation_is_no_differentiation(layer):
+    assert jax.eval_shape(layer, jax.ShapeDtypeStruct((), jnp.float32)).shape == ()
+    assert "adprotocol_within_gradient" in str(jax.make_jaxpr(layer)(X))
+    assert "adprotocol_within_gradient" not in str(jax.make_jaxpr(jax.grad(layer))(X))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_lowers_for_every_platform(platform, layer):
+    traced = jax.jit(layer).trace(X)
+    assert "stablehlo" in traced.lower(lowering_platforms=(platform,)).as_text()
+    gradient = jax.jit(jax.grad(jax.jit(layer))).trace(X)
+    assert "stablehlo" in gradient.lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_exported_program_keeps_the_question_open(layer):
+    exported = jax.export.export(jax.jit(layer), platforms=["cpu"])(jax.ShapeDtypeStruct((), jnp.float32))
+    restored = jax.export.deserialize(exported.serialize(vjp_order=1))
+    assert restored.call(X) == 5.0 * X
+    assert jax.grad(restored.call)(X) == 3.0
+
+
+def test_shard_map_and_pmap(layer):
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharded = jax.shard_map(layer, mesh=mesh, in_specs=PartitionSpec("i"), out_specs=PartitionSpec("i"))
+    for f in (sharded, jax.jit(sharded), jax.pmap(layer), lambda x: jax.jit(jax.vmap(layer))(x)):
+        assert np.allclose(f(XS), 5.0 * XS)
+        assert np.allclose(jax.grad(lambda x, f=f: f(x).sum())(XS), 3.0)
+
+
+def test_explicit_sharding(layer):
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(XS, PartitionSpec("i"))
+        assert np.allclose(jax.jit(layer)(x), 5.0 * XS)
+        assert np.allclose(jax.grad(lambda x: jax.jit(layer)(x).sum())(x), 3.0)
+
+
+def test_value_closed_over_by_a_jitted_function():
+    def f(x):
+        return jax.jit(lambda y: cond(within_gradient(x), lambda: x * 3.0, lambda: x * 5.0) + y)(1.0)
+
+    assert f(X) == 11.0
+    assert jax.grad(f)(X) == 3.0
+
+
+def test_nested_gradients_of_different_variables(layer):
+    seen = []
+
+    def f(x):
+        def g(y):
+            seen.append((within_gradient(x), within_gradient(y), within_gradient(1.0 * jnp.ones(()))))
+            return x * y
+
+        return jax.grad(g)(3.0)
+
+    jax.grad(f)(X)
+    f(X)
+    assert seen == [(True, True, False), (False, True, False)]
+
+
+def test_custom_rules_are_not_differentiated_themselves():
+    seen = {}
+
+    @jax.custom_vjp
+    def f(x):
+        seen["primal"] = within_gradient(x)
+        return x * 2.0
+
+    def forward(x):
+        seen["forward"] = within_gradient(x)
+        return x * 2.0, None
+
+    def backward(_, g):
+        seen["backward"] = within_gradient(g)
+        return (g * 7.0,)
+
+    f.defvjp(forward, backward)
+    assert jax.grad(f)(X) == 7.0
+    assert seen["forward"] is False
+    assert seen["backward"] is False
+
+
+def test_custom_jvp_sees_the_outer_level_only(layer):
+    @jax.custom_jvp
+    def f(x):
+        return layer(x)
+
+    @f.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return layer(x), 10.0 * t * layer(x)
+
+    assert jax.grad(f)(X) == 10.0 * 5.0 * X
+    # Differentiated once more, the rule itself is within a gradient.
+    assert jax.grad(jax.grad(f))(X) == 30.0
+
+
+def test_integers_keys_and_booleans_are_false():
+    def f(x, n, b, key):
+        assert within_gradient(n) is False
+        assert within_gradient(b) is False
+        assert within_gradient(key) is False
+        assert within_gradient(n, b, key) is False
+        return x
+
+    jax.jit(jax.grad(f))(X, 3, True, jax.random.key(0))
+    jax.jit(f)(X, 3, True, jax.random.key(0))
+
+
+def test_bfloat16_and_complex_are_differentiated():
+    assert jax.grad(lambda x: x * within_gradient(x))(jnp.bfloat16(1.0)) == 1.0
+    assert jax.grad(lambda z: (z * within_gradient(z)).real, holomorphic=False)(1.0 + 0j) == 1.0
+
+
+def test_containers_and_several_values_stage_one_operation():
+    params = {"w": XS, "n": 3, "name": "layer", "none": None, "b": [XS, (XS,)]}
+    program = str(jax.make_jaxpr(lambda p: within_gradient(p, 1.0, "x"))({"w": XS, "b": [XS, (XS,)]}))
+    assert program.count("adprotocol_within_gradient") == 1
+    assert within_gradient(params) is False
+
+    def loss(w):
+        return cond(within_gradient({**params, "w": w}), lambda: w.sum() * 3.0, lambda: w.sum() * 5.0)
+
+    assert loss(XS) == 15.0
+    assert np.allclose(jax.grad(loss)(XS), 3.0)
+    assert np.allclose(jax.grad(jax.jit(loss))(XS), 3.0)
+
+
+def test_container_with_tracked_and_untracked_leaves_under_jit():
+    def loss(w, frozen):
+        return cond(within_gradient([frozen, w]), lambda: (w * frozen).sum() * 3.0, lambda: (w * frozen).sum() * 5.0)
+
+    assert np.allclose(jax.grad(jax.jit(loss))(XS, XS), 3.0 * XS)
+    assert np.allclose(jax.grad(jax.jit(loss), argnums=1)(XS, XS), 3.0 * XS)
+
+
+def test_answer_survives_an_exception(layer):
+    def raises(x):
+        assert within_gradient(x) is True
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT012
+        jax.grad(raises)(X)
+    assert within_gradient(jnp.ones(())) is False
+    assert layer(X) == 5.0 * X
+
+
+def test_bool_of_a_staged_answer_raises():
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        jax.jit(lambda x: x if within_gradient(x) else -x)(X)
+
+
+def test_mutable_reference_is_refused_with_the_remedy():
+    ref = jax.new_ref(jnp.ones(()))
+    with pytest.raises(adprotocol.ADProtocolError, match=r"ref\[\.\.\.\]"):
+        within_gradient(ref)
+    with pytest.raises(adprotocol.ADProtocolError, match=r"ref\[\.\.\.\]"):
+        jax.jit(lambda r: within_gradient(r))(ref)
+    assert within_gradient(ref[...]) is False
+
+
+def test_pure_callback_is_not_disturbed(layer):
+    def f(x):
+        y = jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), adprotocol.non_differentiable(x))
+        return layer(x) + y
+
+    assert jax.grad(jax.jit(f))(X) == 3.0
+
+
+def test_optimised_program_has_no_trace_of_the_question(layer):
+    def instructions(f):
+        lines = jax.jit(f).lower(X).compile().as_text().splitlines()
+        return sum(" = " in line and not line.lstrip().startswith(("//", "HloModule")) for line in lines)
+
+    f = lambda x: jnp.tanh(jnp.sin(x) * 3.0)
+    g = lambda x: jnp.cos(x) * 5.0
+    chosen = lambda x: cond(within_gradient(x), f, g, x)
+    assert instructions(chosen) == instructions(g)
+    assert instructions(jax.grad(jax.jit(chosen))) == instructions(jax.grad(jax.jit(f)))
+
+
+def test_equinox_style_registered_node():
+    class Module:
+        def __init__(self, w, name):
+            self.w, self.name = w, name
+
+    jax.tree_util.register_pytree_node(Module, lambda m: ((m.w,), m.name), lambda name, c: Module(c[0], name))
+
+    def loss(w):
+        assert within_gradient(Module(w, "a")) is True
+        stopped = adprotocol.non_differentiable(Module(w, "a"))
+        assert stopped.name == "a"
+        return (w * stopped.w).sum()
+
+    assert np.allclose(jax.grad(loss)(XS), XS)
+
+
+def test_explain_says_who_decides():
+    said = []
+
+    def f(x):
+        said.append(adprotocol.explain(x))
+        return x
+
+    jax.jit(f)(X)
+    jax.grad(f)(X)
+    jax.vmap(f)(XS)
+    f(XS)
+    assert "staged" in said[0]
+    assert "cond" in said[0]
+    assert "True" in said[1]
+    assert "False" in said[2]
+    assert "concrete" in said[3]
