@@ -16,6 +16,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from adprotocol import validation
 from adprotocol.binding import Binding
 from adprotocol.errors import PluginError
 
@@ -33,6 +34,9 @@ NOT_IMPORTED = "not imported"
 NOT_INSTALLED = "not installed"
 FAILED = "failed"
 BLOCKED = "blocked"
+# Only seen from within the import of the plugin itself.
+LOADING = "loading"
+WAITING = (NOT_IMPORTED, NOT_INSTALLED)
 
 LOCK = threading.RLock()
 
@@ -81,16 +85,21 @@ class Registry:
     def manager(self) -> pluggy.PluginManager:
         """Return the pluggy manager that holds the active plugins."""
         if self._manager is None:
-            self._manager = _new_manager()
+            self._manager = validation.new_manager()
         return self._manager
 
     def refresh(self) -> None:
         """Load each plugin whose framework has been imported since the last look."""
         for plugin in tuple(self.known().values()):
-            if plugin.state == NOT_IMPORTED and _imported(plugin.framework):
+            if plugin.state in WAITING and _imported(plugin.framework):
                 with LOCK:
-                    if plugin.state == NOT_IMPORTED:
-                        self._load(plugin)
+                    if plugin.state in WAITING:
+                        plugin.state = LOADING
+                        try:
+                            self._load(plugin)
+                        finally:  # interrupted: look again next time
+                            if plugin.state == LOADING:
+                                plugin.state = NOT_IMPORTED
 
     def _load(self, plugin: Plugin) -> None:
         entry_point = plugin.entry_point
@@ -100,7 +109,7 @@ class Registry:
             implementation = entry_point.load()
         # Whatever an import raises is this plugin's own trouble: kept, shown by
         # `info` and `doctor`, raised to whoever uses the framework's values.
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
             self._changed()
             return
@@ -108,8 +117,8 @@ class Registry:
 
     def _activate(self, plugin: Plugin, implementation: object) -> None:
         try:
-            hooks, priority = _checked_hooks(implementation, plugin.name)
-            plugin.types = tuple(hooks["array_types"]())
+            hooks, priority = validation.checked_hooks(implementation, plugin.name)
+            plugin.types = validation.checked_types(hooks["array_types"](), plugin.name)
             plugin.hooks, plugin.priority = hooks, priority
             plugin.binding = _bind(plugin)
             self.manager.register(implementation, plugin.name)
@@ -233,56 +242,10 @@ def _roots(cls: type) -> set[str]:
     return {str(base.__module__).partition(".")[0] for base in cls.__mro__}
 
 
-def _new_manager() -> pluggy.PluginManager:
-    import pluggy as _pluggy  # noqa: PLC0415  (25 ms; not at import)
-
-    from adprotocol import hookspecs  # noqa: PLC0415
-
-    manager = _pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def _checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
-    """Let pluggy check one plugin apart from the others; return its functions and priority."""
-    from adprotocol.hookspecs import REQUIRED  # noqa: PLC0415
-
-    trial = _new_manager()
-    trial.register(implementation, name)
-    trial.check_pending()
-    hooks: dict[str, Callable[..., Any]] = {}
-    priority = 0
-    for caller in trial.get_hookcallers(implementation) or ():
-        for impl in caller.get_hookimpls():
-            if impl.wrapper or impl.hookwrapper:
-                msg = f"{name}: hook {caller.name!r} is a wrapper, which would never run: hooks are called directly"
-                raise PluginError(msg)
-            hooks[caller.name] = _positional(impl, caller.spec)
-            priority += impl.trylast - impl.tryfirst
-    missing = [hook for hook in REQUIRED if hook not in hooks]
-    if missing:
-        msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
-        raise PluginError(msg)
-    return hooks, priority
-
-
-def _positional(impl: Any, spec: Any) -> Callable[..., Any]:
-    """Return a function that takes the arguments of the specification in order.
-
-    pluggy lets an implementation name fewer arguments, in any order.
-    """
-    function: Callable[..., Any] = impl.function
-    wanted, given = tuple(spec.argnames), tuple(impl.argnames)
-    if wanted == given:
-        return function
-    positions = [wanted.index(argument) for argument in given]
-    return lambda *args: function(*(args[i] for i in positions))
-
-
 def _bind(plugin: Plugin) -> Binding:
     hooks = plugin.hooks
     return Binding(
-        plugin.name,
+        f"plugin {plugin.name}",
         framework=plugin.name,
         within_gradient=hooks["within_gradient"],
         non_differentiable=hooks["non_differentiable"],

@@ -71,7 +71,7 @@ def _empty() -> None:
     with plugins.LOCK:
         for plugin in plugins.REGISTRY.active():
             if plugin.binding is not None:
-                setattr(BINDINGS, plugin.name, plugin.binding)
+                setattr(BINDINGS, plugin.binding.key, plugin.binding)
                 setattr(BINDINGS, f"{plugin.name} constant", _constant(plugin))
         TABLE.clear()
         TABLE.update(KNOWN)
@@ -127,7 +127,7 @@ def _resolve(cls: type) -> Binding:
         constant = plugin.hooks.get("constant_types")
         if constant is not None and cls in constant():
             return getattr(BINDINGS, f"{plugin.name} constant")  # type: ignore[no-any-return]
-        return getattr(BINDINGS, plugin.name)  # type: ignore[no-any-return]
+        return getattr(BINDINGS, f"plugin {plugin.name}")  # type: ignore[no-any-return]
     unusable = plugins.REGISTRY.unusable(cls)
     if unusable is not None:
         raise _plugin_error(cls, unusable)

@@ -109,7 +109,7 @@ def admit(cls: type) -> bool:
     """Make `cls` a node if it is a dataclass or an attrs class."""
     if cls in _NODES:
         return True
-    return _has_fields(cls) and _register(cls, _flatten_fields, _unflatten_fields(cls))
+    return _has_fields(cls) and _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
 
 
 @run_while_tracing
@@ -143,19 +143,25 @@ def _field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
-def _flatten_fields(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]]:
     """Flatten by attribute: declared fields first, then what `__post_init__` added.
 
     A ``cached_property`` is left out, so that it is computed anew from the
     rebuilt fields instead of keeping a value that may be tracked.
     """
-    cls = type(value)
-    names = [name for name in _field_names(cls) if hasattr(value, name)]
-    for name in getattr(value, "__dict__", ()):
-        if name not in names and type(getattr(cls, name, None)).__name__ != "cached_property":
-            names.append(name)
-    entries = tuple(names)
-    return tuple(getattr(value, name) for name in entries), entries, entries
+    declared = _field_names(cls)
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+        added = [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
+        names = (*(name for name in declared if hasattr(value, name)), *added)
+        return tuple(getattr(value, name) for name in names), names, names
+
+    return flatten
+
+
+def _is_cached(value: Any) -> bool:
+    return type(value).__name__ == "cached_property"
 
 
 def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], Any]:

@@ -66,7 +66,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 def _numbers_like(result: Any, model: Any) -> Any:
     """Return `result` with its Python numbers cast to the dtypes of `model`, where those hold their kind."""
-    if jax.tree.structure(result) != jax.tree.structure(model):
+    if str(jax.tree.structure(result)) != str(jax.tree.structure(model)):
         return result
 
     def cast(leaf: Any, like: Any) -> Any:

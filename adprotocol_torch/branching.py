@@ -8,8 +8,7 @@ import torch
 
 from adprotocol import tree
 from adprotocol.branching import predicate_error, predicate_shape_error
-from adprotocol_torch import connection, selection, tracking
-from adprotocol_torch.internals import top_interpreter
+from adprotocol_torch import connection, dynamo, selection, tracking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +23,7 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
             raise predicate_shape_error(pred, pred.shape)
         if torch.compiler.is_compiling():
             # torch.cond fails inside torch.func; a select does not.
-            if top_interpreter() is not None:
+            if dynamo.inside_functorch():
                 return selection.select(pred, true_fun, false_fun, operands)
             return _stage(pred, true_fun, false_fun, operands)
         if tracking.is_batched(pred):

@@ -16,28 +16,32 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.tracing import run_while_tracing
-from adprotocol_torch import tracking
-from adprotocol_torch.internals import forward_ad
+from adprotocol_torch import internals, tracking
 
 _INSTALLED = False
 
 
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer in a function that Dynamo traces."""
-    if forward_ad._current_level >= 0:  # noqa: SLF001
-        # Nothing guards the dual part of an input, so a graph made for a dual
-        # tensor would be reused for a plain one.
+    install()
+    answer = ask_fake(value)
+    if answer is None:
         msg = (
             "within_gradient was asked in a function compiled by torch.compile and called inside "
             "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
             "Enter the dual level inside the compiled function, or use torch.func.jvp there"
         )
         raise UndecidableError(msg)
-    install()
-    return ask_fake(value)
+    return answer
 
 
-def ask_fake(value: torch.Tensor) -> bool:
+@run_while_tracing
+def inside_functorch() -> bool:
+    """Tell whether a transformation of torch.func is under way where this is traced."""
+    return internals.functorch_is_active()
+
+
+def ask_fake(value: torch.Tensor) -> bool | None:
     """Stand for the question in a traced function; `install` gives Dynamo the answer."""
     return tracking.within_gradient(value)
 
@@ -55,11 +59,18 @@ def install() -> None:
     if _INSTALLED:
         return
     # Imported here: it takes a second, and only Dynamo itself comes this way.
+    from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
+    from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable  # noqa: PLC0415
 
-    def answer(_self: Any, _tx: Any, value: Any) -> Any:
+    def answer(_self: Any, tx: Any, value: Any) -> Any:
+        # The dual level around the compiled function can be guarded; the dual
+        # part of an input cannot, nor is it in the fake tensor.
+        install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+        if tx.output.dual_level >= 0:
+            return ConstantVariable.create(None)
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:

@@ -5,9 +5,14 @@ Tried with PyTorch 2.13. Each name says why there is no public way.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch._functorch.pyfunctorch import coerce_cinterpreter
 from torch.autograd import forward_ad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # torch.func keeps a stack of interpreters, one for each transformation under
 # way; nothing public tells whether there are any, or steps down a level.
@@ -22,6 +27,17 @@ forward_mode_is_enabled = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
 # Nodes made after a point of the program, by their sequence number.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+
+
+def never_compile(function: Callable[..., object]) -> None:
+    """Keep Dynamo from compiling the frames of a function and of what it calls.
+
+    The public torch.compiler.disable wraps the function, which costs each eager
+    call 1 µs.
+    """
+    frames = torch._C._dynamo.eval_frame  # noqa: SLF001
+    skip = frames._FrameAction.SKIP  # noqa: SLF001
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
 
 
 def has_tangent(tensor: torch.Tensor) -> bool:
@@ -41,6 +57,7 @@ __all__ = [
     "has_tangent",
     "is_batched",
     "level_of",
+    "never_compile",
     "next_sequence_number",
     "top_interpreter",
     "unwrapped",

@@ -75,7 +75,9 @@ def _in_reentrant_checkpoint() -> bool:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         if frame.f_code is forward:
-            return any(frame.f_locals["ctx"].needs_input_grad)
+            # Edges exist only if gradients were on around the checkpoint: else
+            # nothing will run again.
+            return any(node is not None for node, _ in frame.f_locals["ctx"].next_functions)
         frame = frame.f_back
     return False
 
@@ -104,3 +106,9 @@ def explain(value: torch.Tensor) -> str:
     if torch.is_inference_mode_enabled():
         reasons.append("inference mode is on")
     return "; ".join(reasons) or "requires_grad is not set, and no forward mode is active"
+
+
+# Where Dynamo breaks a graph it compiles the functions called next one by one.
+# This one must run as it is, with all it calls: a fake tensor has lost the dual
+# part of a real one.
+internals.never_compile(within_gradient)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from adprotocol import cond, within_gradient
 from adprotocol.errors import BranchMismatchError, PredicateError, PredicateShapeError
 
@@ -65,7 +66,7 @@ def test_operand_of_the_other_branch_has_zeros(transform, flag):
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit, lambda f: lambda x: jax.vmap(f)(jnp.stack([x]))[0]])
 def test_branch_that_returns_a_python_scalar_or_a_constant(transform):
-    for other in (lambda x: 0.0, lambda x: jnp.zeros(()), lambda x: jax.lax.stop_gradient(x)):
+    for other in (lambda x: 0.0, lambda x: jnp.zeros(()), jax.lax.stop_gradient):
         f = lambda x, other=other: cond(x > 0, lambda x: x * 2.0, other, x)
         assert transform(f)(jnp.array(3.0)) == 6.0
         assert jax.grad(transform(f))(3.0) == 2.0
@@ -110,7 +111,7 @@ def test_error_of_a_branch_is_its_own():
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
 def test_bad_predicates(transform):
-    run = lambda p: transform(lambda p: cond(p, lambda: 1.0, lambda: 2.0))(p)
+    run = transform(lambda p: cond(p, lambda: 1.0, lambda: 2.0))
     with pytest.raises(PredicateError, match="float32"):
         run(jnp.ones(()))
     with pytest.raises(PredicateShapeError, match=r"\(3,\)"):

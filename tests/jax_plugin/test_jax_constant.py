@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from adprotocol import NonDifferentiable, non_differentiable, within_gradient
 
 XS = jnp.array([1.0, 2.0])
@@ -124,7 +125,16 @@ def test_label_in_arithmetic_indexing_and_functions_gives_plain_arrays():
 
     def f(x):
         inside = NonDifferentiable(x)
-        values = [inside + x, x + inside, inside * 2.0, 2.0 - inside, -inside, inside @ x, inside[0] * x, jnp.sin(inside)]
+        values = [
+            inside + x,
+            x + inside,
+            inside * 2.0,
+            2.0 - inside,
+            -inside,
+            inside @ x,
+            inside[0] * x,
+            jnp.sin(inside),
+        ]
         values += [jnp.add(inside, x), inside**2, inside.sum() * x, inside > 0, label * x, jnp.dot(inside, x)]
         assert not any(isinstance(value, NonDifferentiable) for value in values)
         return sum(jnp.sum(value) for value in values)

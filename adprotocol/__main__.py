@@ -1,0 +1,73 @@
+"""The command line: `python -m adprotocol`, also installed as `adprotocol`.
+
+Exit status 0 means all well, 1 that a check failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from adprotocol import diagnosis, report
+from adprotocol.plugins import REGISTRY
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status; wrong usage exits with 2."""
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command == "demo":
+        return _demo(rest)
+    if rest:
+        parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
+    if arguments.command == "doctor":
+        return _doctor()
+    return _info(as_json=arguments.json, import_frameworks=arguments.import_frameworks)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="adprotocol", description="Look at the plugins of adprotocol, check them, or see a demonstration."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    info = commands.add_parser("info", help="list the plugins, their state and hooks")
+    info.add_argument("--json", action="store_true", help="write JSON, for programs")
+    info.add_argument(
+        "--no-import",
+        dest="import_frameworks",
+        action="store_false",
+        help="do not import the installed frameworks: quick, but whether their plugins work is not seen",
+    )
+    commands.add_parser("doctor", help="check the installation; for each problem, say the remedy")
+    # What follows is the demonstration's own to read, --help included.
+    commands.add_parser(
+        "demo", help="run one model file under every framework that is installed, and compare", add_help=False
+    )
+    return parser
+
+
+def _info(*, as_json: bool, import_frameworks: bool) -> int:
+    found = report.collect(REGISTRY, import_frameworks=import_frameworks)
+    write = report.write_json if as_json else report.write_text
+    write(found, sys.stdout)
+    return 0
+
+
+def _doctor() -> int:
+    found = report.collect(REGISTRY, import_frameworks=True)
+    checks = list(diagnosis.diagnose(found, REGISTRY))
+    for check in checks:
+        check.write(sys.stdout)
+    problems = sum(bool(check.remedy) for check in checks)
+    sys.stdout.write(f"{len(checks)} checks, {problems} problem(s)\n")
+    return 1 if problems else 0
+
+
+def _demo(argv: list[str]) -> int:
+    from adprotocol.demo import run  # noqa: PLC0415  (the other commands do not need it)
+
+    return run.main(argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

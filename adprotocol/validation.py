@@ -1,0 +1,76 @@
+"""What a plugin must pass before it joins: pluggy's checks, and a few that pluggy leaves to its hook call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.errors import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pluggy
+
+
+def new_manager() -> pluggy.PluginManager:
+    """Return a pluggy manager that knows the hooks of the protocol."""
+    import pluggy as _pluggy  # noqa: PLC0415  (25 ms; not at import)
+
+    from adprotocol import hookspecs  # noqa: PLC0415
+
+    manager = _pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
+    """Let pluggy check one plugin apart from the others; return its functions and priority."""
+    from adprotocol.hookspecs import REQUIRED  # noqa: PLC0415
+
+    trial = new_manager()
+    trial.register(implementation, name)
+    trial.check_pending()
+    hooks: dict[str, Callable[..., Any]] = {}
+    priority = 0
+    for caller in trial.get_hookcallers(implementation) or ():
+        for impl in caller.get_hookimpls():
+            if impl.wrapper or impl.hookwrapper:
+                msg = f"{name}: hook {caller.name!r} is a wrapper, which would never run: hooks are called directly"
+                raise PluginError(msg)
+            defaulted = [name for name in impl.kwargnames if caller.spec and name in caller.spec.argnames]
+            if defaulted or caller.spec is None:
+                what = (
+                    f"gives {', '.join(defaulted)} a default, so pluggy does not pass it" if defaulted else "is unknown"
+                )
+                msg = f"{name}: hook {caller.name!r} {what}; declare it as adprotocol.hookspecs does"
+                raise PluginError(msg)
+            hooks[caller.name] = _positional(impl, caller.spec)
+            priority += impl.trylast - impl.tryfirst
+    missing = [hook for hook in REQUIRED if hook not in hooks]
+    if missing:
+        msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
+        raise PluginError(msg)
+    return hooks, priority
+
+
+def checked_types(types: Any, name: str) -> tuple[type, ...]:
+    """Return the types that a plugin claims, if they are classes."""
+    claimed: tuple[type, ...] = tuple(types)
+    wrong = [cls for cls in claimed if not isinstance(cls, type)]
+    if wrong:
+        msg = f"plugin {name!r}: array_types returned {wrong[0]!r}, which is not a class"
+        raise PluginError(msg)
+    return claimed
+
+
+def _positional(impl: Any, spec: Any) -> Callable[..., Any]:
+    """Return a function that takes the arguments of the specification in order.
+
+    pluggy lets an implementation name fewer arguments, in any order.
+    """
+    function: Callable[..., Any] = impl.function
+    wanted, given = tuple(spec.argnames), tuple(impl.argnames)
+    if wanted == given:
+        return function
+    positions = [wanted.index(argument) for argument in given]
+    return lambda *args: function(*(args[i] for i in positions))

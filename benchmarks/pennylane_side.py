@@ -1,0 +1,78 @@
+"""Run by PennyLane's own environment: print the rows of ours beside PennyLane's as JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import autograd
+import numpy as np
+import pennylane as qml
+from interleave import call, compare
+from row import Row, compared
+
+from adprotocol import within_gradient
+
+AT_LEAST = 5
+
+
+def side_by_side(what: str, x: Any, answer: bool) -> list[Row]:  # noqa: FBT001  (the expected answer)
+    """Compare with both of PennyLane's questions, where it has an answer."""
+    assert within_gradient(x) is answer
+    rows = []
+    for name in ("in_backprop", "requires_grad"):
+        theirs = getattr(qml.math, name)
+        given = f"qml.math.{name}"
+        try:
+            said = bool(theirs(x))
+        except Exception as error:  # noqa: BLE001  (whatever it says to the value)
+            rows.append(Row(f"within_gradient, {what}", "", f"{given} raises {type(error).__name__}"))
+            continue
+        found = compare(call(within_gradient, x), call(theirs, x), 101)
+        given += "" if said is answer else f" (says {said})"
+        rows.append(compared(f"within_gradient, {what}", given, found, at_least=AT_LEAST))
+    return rows
+
+
+def during(grad: Any, what: str, x: Any) -> list[Row]:
+    """Compare inside of a differentiated function."""
+    rows: list[Row] = []
+
+    def asked(x: Any) -> Any:
+        rows.extend(side_by_side(what, x, answer=True))
+        return x * x
+
+    grad(asked)(x)
+    return rows
+
+
+def _versions() -> str:
+    names = ("numpy", "autograd", "jax", "torch")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names if importlib.util.find_spec(name))
+
+
+def main() -> None:
+    rows = [Row(f"beside PennyLane {qml.version()}, in its environment: {_versions()}", "")]
+    rows += during(autograd.grad, "autograd box", 3.0)
+    rows += side_by_side("NumPy array", np.ones(3), answer=False)
+    rows += side_by_side("float", 1.0, answer=False)
+    if importlib.util.find_spec("jax"):
+        import jax
+
+        rows += side_by_side("concrete jax.Array", jax.numpy.ones(3), answer=False)
+        rows += during(jax.grad, "tracer of eager jax.grad", 3.0)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        rows += side_by_side("torch tensor that requires grad", torch.ones(3, requires_grad=True), answer=True)
+    json.dump([asdict(row) for row in rows], sys.stdout)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # PennyLane's, about versions of frameworks
+    main()

@@ -1,0 +1,59 @@
+"""The table: for the terminal, and as Markdown for the documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from row import Row
+
+COLUMNS = ("what", "ours", "reference", "ratio", "target", "")
+BRANCH = "h(x) = cond(within_gradient(x), train, evaluate, x)"
+RATIO = "the ratio is ours / reference, or how many times faster ours is"
+NUMBERS = ("ours", "ratio")
+STYLES = {None: "", True: "green", False: "bold red"}
+
+
+def show(sections: list[list[Row]], machine: str) -> None:
+    """Print the table, a section for each benchmark file."""
+    console = Console()
+    # Piped into a file there is no width to fit.
+    console = console if console.is_terminal else Console(width=180)
+    table = Table(title="adprotocol, measured side by side")
+    for name in COLUMNS:
+        table.add_column(
+            name, justify="right" if name in NUMBERS else "left", no_wrap=name not in ("what", "reference")
+        )
+    for rows in sections:
+        for row in rows:
+            cells = [row.what, row.ours, row.reference, row.ratio, row.target]
+            table.add_row(*map(Text, cells), Text(row.verdict, STYLES[row.met]))
+        table.add_section()
+    console.print(table)
+    console.print(f"{BRANCH}; {RATIO}", highlight=False)
+    console.print(machine, highlight=False)
+
+
+def markdown(sections: list[list[Row]], machine: str) -> str:
+    """Return the machine and the table."""
+    lines = [
+        f"Machine: {machine}.",
+        "",
+        f"In it `{BRANCH}`; {RATIO}.",
+        "",
+        _line(COLUMNS),
+        _line(["---"] * len(COLUMNS)),
+    ]
+    for row in (row for rows in sections for row in rows):
+        verdict = f"**{row.verdict}**" if row.met is False else row.verdict
+        lines.append(_line([row.what.replace("  ", "… "), row.ours, row.reference, row.ratio, row.target, verdict]))
+    return "\n".join(lines)
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    # A star would start emphasis in Markdown, a bar ends a cell.
+    return "| " + " | ".join(cell.replace("|", r"\|").replace("_", r"\_") for cell in cells) + " |"

@@ -1,0 +1,75 @@
+"""What ``import adprotocol`` adds to the start of a bare interpreter."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+
+from row import Row, duration
+
+ROUNDS = 31
+TARGET = 0.060
+LISTED = 6
+
+
+def _environment():
+    # Without bytecode files each start would compile anew.
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _start(statement):
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True, env=_environment())
+    return time.perf_counter() - begin
+
+
+def _interleaved():
+    _start("import adprotocol")
+    return [(_start("import adprotocol"), _start("pass")) for _ in range(ROUNDS)]
+
+
+def _self_times(statement):
+    """Return the seconds spent in each module itself, from ``-X importtime``."""
+    command = [sys.executable, "-X", "importtime", "-c", statement]
+    run = subprocess.run(command, check=True, env=_environment(), capture_output=True, text=True)
+    times = {}
+    for line in run.stderr.splitlines():
+        fields = line.removeprefix("import time:").split("|")
+        if len(fields) == 3 and fields[0].strip().isdigit():
+            times[fields[2].strip()] = int(fields[0]) / 1e6
+    return times
+
+
+def _breakdown():
+    """Return the median time of each top-level package that a bare interpreter has not imported."""
+    bare = _self_times("pass")
+    runs = []
+    for _ in range(7):
+        packages = defaultdict(float)
+        for module, taken in _self_times("import adprotocol").items():
+            if module not in bare:
+                packages[module.partition(".")[0]] += taken
+        runs.append(packages)
+    medians = {package: statistics.median(run[package] for run in runs) for package in runs[0]}
+    return sorted(medians.items(), key=lambda item: -item[1])
+
+
+def test_import(benchmark, record):
+    check = "import sys, adprotocol; assert not {'numpy', 'torch', 'jax', 'autograd'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+    pairs = benchmark.pedantic(_interleaved, rounds=1)
+    ours, bare = (statistics.median(times) for times in zip(*pairs, strict=True))
+    added = statistics.median(a - b for a, b in pairs)
+    packages = _breakdown()
+    parts = [
+        Row(f"  of which {package} itself (-X importtime)", duration(taken)) for package, taken in packages[:LISTED]
+    ]
+    rest = Row("  of which all others", duration(sum(taken for _, taken in packages[LISTED:])))
+    record(
+        Row("import adprotocol, the whole process", duration(ours), f"python -c pass: {duration(bare)}",
+            f"+ {duration(added)}", f"≤ + {duration(TARGET)}", added <= TARGET),
+        *parts,
+        rest,
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+"""The hooks under torch.compile(fullgraph=True), torch.export and make_fx."""
+
+import dataclasses
+import subprocess
+import sys
+import typing
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jvp, vjp, vmap
+
+import adprotocol
+from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
+
+X = torch.tensor(2.0)
+XS = torch.tensor([-1.0, 0.0, 4.0])
+ONE = torch.ones(())
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(f, backend="aot_eager"):
+    return torch.compile(f, fullgraph=True, backend=backend)
+
+
+class Counting:
+    """A backend that keeps the graphs it is given."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __call__(self, module, inputs):
+        self.graphs.append([(node.op, str(node.target)) for node in module.graph.nodes])
+        return module
+
+
+def with_no_grad(f):
+    def g(x):
+        with torch.no_grad():
+            return f(x)
+
+    return g
+
+
+def derivative_of_other(f):
+    return lambda x: grad(lambda y: y * f(x))(x)
+
+
+def forward(f):
+    return lambda x: jvp(f, (x,), (ONE,))[1]
+
+
+def batched(f):
+    return lambda x: vmap(f)(torch.stack([x, x])).sum() / 2
+
+
+WANTED = {
+    "plain": (lambda f: f, 10.0),
+    "vmap": (batched, 10.0),
+    "grad": (grad, 3.0),
+    "vjp": (lambda f: lambda x: vjp(f, x)[1](ONE)[0], 3.0),
+    "jvp": (forward, 3.0),
+    "vmap of grad": (lambda f: batched(grad(f)), 3.0),
+    "vmap of jvp": (lambda f: batched(forward(f)), 3.0),
+    "grad of vmap": (lambda f: grad(batched(f)), 3.0),
+    "jvp of vmap": (lambda f: forward(batched(f)), 3.0),
+    "grad of grad": (lambda f: grad(lambda x: grad(f)(x) * x), 3.0),
+    "jvp of grad": (lambda f: forward(lambda x: grad(f)(x) * x), 3.0),
+    "grad of jvp": (lambda f: grad(lambda x: forward(f)(x) * x), 3.0),
+    "grad seen through a grad of another": (lambda f: grad(derivative_of_other(f)), 3.0),
+    "jvp seen through a grad of another": (lambda f: forward(derivative_of_other(f)), 3.0),
+    "hessian": (lambda f: hessian(lambda x: f(x) * x), 6.0),
+    "no_grad inside": (with_no_grad, 10.0),
+    "no_grad inside grad": (lambda f: grad(lambda x: with_no_grad(f)(x) + x), 1.0),
+    "no_grad around grad": (lambda f: with_no_grad(grad(f)), 3.0),
+    "grad of vmap of grad": (lambda f: grad(lambda x: batched(grad(f))(x) * x), 3.0),
+}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_compiled_transforms(name, layer):
+    transform, wanted = WANTED[name]
+    assert transform(layer)(X) == wanted
+    assert compiled(transform(layer))(X) == wanted
+
+
+@pytest.mark.parametrize("body", [lambda f: f, batched])
+def test_compiled_and_then_backward(body, layer):
+    x = X.clone().requires_grad_()
+    compiled(body(layer))(x).backward()
+    assert x.grad == 3.0
+
+
+def test_one_recompilation_when_the_mode_changes_and_none_after(layer):
+    backend = Counting()
+    f = compiled(layer, backend)
+    x = X.clone().requires_grad_()
+    assert f(x) == 6.0
+    with torch.no_grad():
+        assert f(x) == 10.0
+    assert len(backend.graphs) == 2
+    for _ in range(3):
+        assert f(x) == 6.0
+        with torch.no_grad():
+            assert f(x) == 10.0
+    assert len(backend.graphs) == 2
+
+
+def test_never_a_stale_answer(layer):
+    f = compiled(layer)
+    x = X.clone().requires_grad_()
+    for _ in range(2):
+        assert f(X) == 10.0
+        assert f(x) == 6.0
+        with torch.inference_mode():
+            assert f(x) == 10.0
+
+
+def test_graph_is_that_of_the_function_written_by_hand(layer):
+    for x, by_hand in ((X, lambda x: x * 5.0), (X.clone().requires_grad_(), lambda x: x * 3.0)):
+        ours, theirs = Counting(), Counting()
+        compiled(layer, ours)(x)
+        compiled(by_hand, theirs)(x)
+        assert ours.graphs == theirs.graphs
+    ours, theirs = Counting(), Counting()
+    compiled(grad(layer), ours)(X)
+    compiled(grad(lambda x: x * 3.0), theirs)(X)
+    assert ours.graphs == theirs.graphs
+
+
+def test_the_first_call_of_all_may_be_compiled():
+    program = """
+import torch, adprotocol
+def f(x):
+    return adprotocol.cond(adprotocol.within_gradient({"x": [x]}), lambda x: x * 3, lambda x: x * 5, x)
+compiled = torch.compile(torch.func.grad(f), fullgraph=True, backend="eager")
+assert compiled(torch.tensor(2.0)) == 3.0
+assert torch.compile(f, fullgraph=True, backend="eager")(torch.tensor(2.0)) == 10.0
+"""
+    subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", program], check=True)
+
+
+@pytest.mark.parametrize("outer", ["grad", "jvp", "vmap"])
+def test_transforms_around_a_compiled_function_are_refused_by_torch(outer, layer):
+    transform = {"grad": grad, "jvp": forward, "vmap": batched}[outer]
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="functorch"):
+        transform(compiled(layer))(X)
+
+
+def test_dual_level_around_a_compiled_function_is_an_error_and_inside_it_is_right(layer):
+    before = compiled(layer)
+    assert before(X) == 10.0
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(X, ONE)
+        for f in (before, compiled(layer)):
+            with pytest.raises(Exception, match="dual_level"):
+                f(dual)
+        # Without fullgraph Dynamo breaks the graph there, and eager mode is right.
+        partly = torch.compile(layer, backend="aot_eager")
+        assert forward_ad.unpack_dual(partly(dual)).tangent == 3.0
+
+    def inside(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(layer(forward_ad.make_dual(x, ONE))).tangent
+
+    assert compiled(inside)(X) == 3.0
+
+
+class Pair(typing.NamedTuple):
+    a: object
+    b: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    variance: object
+    name: str = "k"
+
+
+@pytest.mark.parametrize("build", [lambda x: {"x": x, "n": 1}, lambda x: [x, None], lambda x: Pair(x, "s"), Kernel])
+def test_containers(build):
+    def f(x):
+        tree = build(x)
+        scale = cond(within_gradient(tree), lambda: 3.0, lambda: 5.0)
+        stopped = non_differentiable(tree)
+        assert type(stopped) is type(tree)
+        return x * scale
+
+    assert compiled(f)(X) == 10.0
+    assert compiled(grad(f))(X) == 3.0
+
+
+def test_non_differentiable_and_label():
+    @non_differentiable
+    def scale(x, *, y):
+        return x * y
+
+    def f(x):
+        label = NonDifferentiable(x)
+        return x * scale(x, y=x) + label * x + torch.sin(label) + (label + x)
+
+    def by_hand(x):
+        c = x.detach()
+        return x * c * c + c * x + torch.sin(c) + (c + x)
+
+    assert torch.allclose(compiled(f)(X), by_hand(X))
+    assert torch.allclose(compiled(grad(f))(X), grad(by_hand)(X))
+    x = X.clone().requires_grad_()
+    compiled(f)(x).backward()
+    assert torch.allclose(x.grad, grad(by_hand)(X))
+
+
+def safe_sqrt(x):
+    return cond(x > 0, torch.sqrt, lambda x: 0.0 * x, x)
+
+
+def test_staged_predicate_keeps_nan_out():
+    want = torch.tensor([0.0, 0.0, 0.25])
+    for x, wanted in zip(XS, want, strict=True):
+        leaf = x.clone().requires_grad_()
+        compiled(safe_sqrt)(leaf).backward()
+        assert leaf.grad == wanted
+        assert compiled(grad(safe_sqrt))(x) == wanted
+        assert compiled(forward(safe_sqrt))(x) == wanted
+    assert torch.equal(compiled(vmap(grad(safe_sqrt)))(XS), want)
+    assert torch.equal(compiled(grad(lambda x: vmap(safe_sqrt)(x).sum()))(XS), want)
+
+
+def test_staged_predicate_is_torchs_own_control_flow():
+    backend = Counting()
+    compiled(safe_sqrt, backend)(X)
+    assert any("cond" in target for _, target in backend.graphs[0])
+
+
+def test_staged_predicate_closes_over_values_and_returns_scalars_and_aliases():
+    def f(x, w):
+        return cond(x > 0, lambda x: x * w, lambda x: x, x) + cond(x > 0, lambda: 1.0, lambda: 2.0)
+
+    x, w = X.clone().requires_grad_(), X.clone().requires_grad_()
+    result = compiled(f)(x, w)
+    assert result == 5.0
+    assert torch.autograd.grad(result, (x, w)) == (2.0, 2.0)
+    assert compiled(f)(-X, X) == 0.0
+
+
+def test_operand_of_the_other_branch_has_zeros():
+    for pred in (True, X > 0):
+        a, b = X.clone().requires_grad_(), X.clone().requires_grad_()
+        f = lambda a, b, p: cond(p, lambda a, b: a * 2, lambda a, b: b * 3, a, b)
+        result = compiled(f)(a, b, pred)
+        assert torch.autograd.grad(result, (a, b)) == (2.0, 0.0)
+
+
+def test_mismatch_is_an_error():
+    with pytest.raises(Exception, match="cond"):
+        compiled(lambda x: cond(x > 0, lambda x: x, lambda x: torch.stack([x, x]), x))(X)
+
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return cond(within_gradient(x), lambda x: x * 3, lambda x: x * 5, x) + safe_sqrt(x.sum())
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.filterwarnings("ignore")  # export's own deprecations
+def test_export(strict):
+    with torch.no_grad():
+        program = torch.export.export(Layer(), (torch.ones(4),), strict=strict)
+    assert torch.allclose(program.module()(torch.ones(4)), torch.tensor(7.0))
+    assert torch.allclose(program.module()(-torch.ones(4)), torch.tensor(-5.0))
+
+
+def test_compiled_module_trains_and_evaluates():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), Layer())
+    f = compiled(module)
+    x = torch.ones(2, 3)
+    assert torch.allclose(f(x), module(x))
+    with torch.no_grad():
+        assert torch.allclose(f(x), module(x))
+        evaluated = f(x)
+    assert not torch.allclose(evaluated, f(x))
+
+
+def test_two_frameworks_and_unclaimed_arrays_are_errors_there_too():
+    class Strange:
+        shape, dtype = (), float
+
+    with pytest.raises(Exception, match="no plugin claims"):
+        compiled(lambda x: (x, within_gradient(Strange())))(X)
+    with pytest.raises(adprotocol.ADProtocolError):
+        within_gradient(Strange())

@@ -1,0 +1,397 @@
+"""within_gradient on PyTorch, in eager mode."""
+
+import itertools
+import threading
+from functools import partial
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import within_gradient
+
+X = torch.tensor(2.0)
+
+
+def tracked():
+    return X.clone().requires_grad_()
+
+
+def test_backward(layer):
+    x = tracked()
+    y = layer(x)
+    y.backward()
+    assert x.grad == 3.0
+    assert layer(X) == 10.0
+
+
+def test_create_graph(layer):
+    x = tracked()
+    (first,) = torch.autograd.grad(layer(x) ** 3, x, create_graph=True)
+    assert within_gradient(first) is True
+    (second,) = torch.autograd.grad(first, x)
+    assert second == 6 * 27 * 2.0
+
+
+def test_grad_modes():
+    x = tracked()
+    assert within_gradient(x) is True
+    with torch.no_grad():
+        assert within_gradient(x) is False
+        with torch.enable_grad():
+            assert within_gradient(x) is True
+    with torch.inference_mode():
+        assert within_gradient(x) is False
+        assert within_gradient(x * 1) is False
+    with torch.set_grad_enabled(False):
+        assert within_gradient(x) is False
+    assert within_gradient(x.detach()) is False
+    assert within_gradient(x.detach().requires_grad_()) is True
+
+
+def test_forward_mode_dual_numbers(layer):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(X, torch.ones(()))
+        assert within_gradient(dual) is True
+        assert within_gradient(dual * 2) is True
+        assert within_gradient(X) is False
+        assert within_gradient(dual.detach()) is False
+        with torch.no_grad():
+            assert within_gradient(dual) is True  # no_grad does not stop forward mode
+        with torch.inference_mode():
+            assert within_gradient(dual) is False
+        assert forward_ad.unpack_dual(layer(dual)).tangent == 3.0
+    assert within_gradient(X) is False
+
+
+DERIVATIVES = {
+    "grad": grad,
+    "vjp": lambda f: lambda x: vjp(f, x)[1](torch.ones(()))[0],
+    "jvp": lambda f: lambda x: jvp(f, (x,), (torch.ones(()),))[1],
+    "jacfwd": jacfwd,
+    "jacrev": jacrev,
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_torch_func(derivative, layer):
+    assert DERIVATIVES[derivative](layer)(X) == 3.0
+    batched = vmap(DERIVATIVES[derivative](layer))(torch.stack([X, X]))
+    assert torch.equal(batched, torch.tensor([3.0, 3.0]))
+    assert DERIVATIVES[derivative](lambda x: vmap(layer)(torch.stack([x, x])).sum())(X) == 6.0
+
+
+def test_hessian_and_vmap_alone(layer):
+    assert hessian(lambda x: layer(x) ** 3)(X) == 6 * 27 * 2.0
+    assert torch.equal(vmap(layer)(torch.stack([X, X])), torch.tensor([10.0, 10.0]))
+
+
+def test_vmap_over_a_leaf(layer):
+    x = torch.stack([X, X]).requires_grad_()
+    vmap(layer)(x).sum().backward()
+    assert torch.equal(x.grad, torch.tensor([3.0, 3.0]))
+
+
+def test_functional_call_and_parameters():
+    linear = torch.nn.Linear(2, 1)
+    seen = []
+    linear.register_forward_hook(lambda module, args, output: seen.append(within_gradient(args, output)))
+    linear(torch.ones(2))
+    params = {name: p.detach() for name, p in linear.named_parameters()}
+    functional_call(linear, params, torch.ones(2))
+    grad(lambda p: functional_call(linear, p, torch.ones(2)).sum())(params)
+    assert seen == [True, False, True]
+    assert within_gradient(dict(linear.named_parameters())) is True
+    assert within_gradient(dict(linear.requires_grad_(requires_grad=False).named_parameters())) is False
+
+
+def test_non_reentrant_checkpoint(layer):
+    x = tracked()
+    checkpoint(layer, x, use_reentrant=False).backward()
+    assert x.grad == 3.0
+
+
+def test_reentrant_checkpoint_is_an_error_and_not_two_answers(layer):
+    x = tracked()
+    with pytest.raises(adprotocol.ADProtocolError, match="use_reentrant=False"):
+        checkpoint(layer, x, use_reentrant=True)
+    # Also for a value that was computed inside.
+    with pytest.raises(adprotocol.ADProtocolError, match="use_reentrant=False"):
+        checkpoint(lambda x: layer(x * 1.0), x, use_reentrant=True)
+    with torch.no_grad():  # evaluated only, so nothing is computed again
+        assert checkpoint(layer, x, use_reentrant=True) == 10.0
+
+
+def test_query_inside_a_custom_function():
+    seen = {}
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen["forward"] = within_gradient(x)
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            seen["backward"] = within_gradient(g)
+            return 2 * ctx.saved_tensors[0] * g
+
+    x = tracked()
+    Square.apply(x).backward()
+    assert seen == {"forward": False, "backward": False}
+    (first,) = torch.autograd.grad(Square.apply(x), x, create_graph=True)
+    assert seen["backward"] is False  # the cotangent of ones is a constant
+    assert within_gradient(first) is True
+
+
+def test_other_variable_and_other_dtypes():
+    def f(x):
+        assert within_gradient(x) is True
+        assert within_gradient(X) is False
+        assert within_gradient(torch.ones(2, dtype=torch.int64)) is False
+        assert within_gradient(x > 0) is False
+        return x * x
+
+    assert grad(f)(X) == 4.0
+    for dtype in (torch.bfloat16, torch.complex64, torch.float64):
+        assert within_gradient(torch.ones(2, dtype=dtype, requires_grad=True)) is True
+
+
+def test_outer_level_seen_through_an_inner_one_on_another_variable():
+    seen = []
+
+    def outer(x):
+        def inner(y):
+            seen.append(within_gradient(x))
+            return x * y
+
+        return grad(inner)(torch.ones(()))
+
+    for transform in DERIVATIVES.values():
+        transform(outer)(X)
+    outer(X)
+    assert seen == [True] * len(DERIVATIVES) + [False]
+
+
+def test_no_grad_around_and_inside_torch_func(layer):
+    with torch.no_grad():
+        assert grad(layer)(X) == 3.0
+
+    def inside(x):
+        with torch.no_grad():
+            assert within_gradient(x) is False
+        return x
+
+    grad(inside)(X)
+    # A parameter closed over by a gradient that is taken under no_grad.
+    w = tracked()
+    seen = []
+    with torch.no_grad():
+        grad(lambda x: seen.append(within_gradient(w)) or x)(X)
+    grad(lambda x: seen.append(within_gradient(w)) or x)(X)
+    assert seen == [False, True]
+
+
+def test_exception_leaves_nothing_behind(layer):
+    def raises(x):
+        assert within_gradient(x) is True
+        raise ValueError
+
+    for transform in (*DERIVATIVES.values(), vmap):
+        with pytest.raises(Exception) as caught:
+            transform(raises)(X if transform is not vmap else X[None])
+        assert caught.type in (ValueError, AssertionError)
+    assert within_gradient(X) is False
+    assert layer(X) == 10.0
+
+
+def test_threads():
+    x = tracked()
+    answers = {}
+    inside, done = threading.Event(), threading.Event()
+
+    def concurrent():
+        inside.wait(10)
+        answers["tracked"] = within_gradient(x)
+        answers["plain"] = within_gradient(X)
+        done.set()
+
+    thread = threading.Thread(target=concurrent)
+    thread.start()
+
+    def f(z):
+        inside.set()
+        done.wait(10)
+        return z
+
+    with torch.no_grad():  # of this thread only
+        grad(f)(X)
+    thread.join()
+    assert answers == {"tracked": True, "plain": False}
+
+
+def test_inputs_are_left_as_they_were():
+    x = tracked()
+    version, graph = x._version, x.grad_fn
+    within_gradient({"x": x, "y": [x * 1]})
+    assert (x._version, x.grad_fn, x.grad) == (version, graph, None)
+
+
+def test_fake_and_subclassed_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        assert within_gradient(torch.ones(2)) is False
+        assert within_gradient(torch.ones(2, requires_grad=True)) is True
+
+    class Mine(torch.Tensor):
+        pass
+
+    assert within_gradient(torch.ones(2).as_subclass(Mine).requires_grad_()) is True
+    assert within_gradient(torch.nn.Parameter(torch.ones(2))) is True
+
+
+def test_data_parallel_style_wrapper():
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            answers = [None, None]
+
+            def run(i, part):
+                answers[i] = self.module(part)
+
+            threads = [threading.Thread(target=run, args=(i, part)) for i, part in enumerate(x.chunk(2))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return torch.cat(answers)
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return adprotocol.cond(within_gradient(x), lambda x: x * 3, lambda x: x * 5, x)
+
+    x = torch.ones(4, requires_grad=True)
+    Wrapper(Layer())(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), 3.0))
+
+
+def test_module_is_refused_with_the_remedy():
+    with pytest.raises(adprotocol.ADProtocolError, match="named_parameters"):
+        within_gradient(torch.nn.Linear(2, 1))
+
+
+def test_explain():
+    x = tracked()
+    assert "requires_grad is set" in adprotocol.explain(x)
+    with torch.no_grad():
+        assert "grad mode is off" in adprotocol.explain(x)
+    with torch.inference_mode():
+        assert "inference mode" in adprotocol.explain(x)
+    with forward_ad.dual_level():
+        assert "dual level 0" in adprotocol.explain(forward_ad.make_dual(X, torch.ones(())))
+    assert "int64" in adprotocol.explain(torch.ones(1, dtype=torch.int64))
+
+
+# Every nesting of transformations to depth 3, against an oracle: each
+# derivative taken anywhere is written down, once of f and once of f with its
+# argument detached. They differ exactly if a derivative went through there.
+
+
+def _of(journal, value):
+    while torch._C._functorch.maybe_get_level(value) > 0:
+        value = torch._C._functorch.get_unwrapped(value)
+    journal.append(value.detach().clone())
+
+
+def _noted(take):
+    def transform(f, journal):
+        def g(x):
+            result = take(f, x)
+            _of(journal, result)
+            return result
+
+        return g
+
+    return transform
+
+
+def _same_graph(f, x):
+    y = f(x)
+    if not y.requires_grad:
+        return y
+    (found,) = torch.autograd.grad(y, x, torch.ones_like(y), allow_unused=True, create_graph=True)
+    return y if found is None else found + y
+
+
+def _grad_and_value(f):
+    # Both, so that an outer derivative of the value is not lost where a switch
+    # inside makes the gradient zero.
+    return lambda x: sum(grad_and_value(lambda z: f(z).sum())(x))
+
+
+def _dual(f, x):
+    with forward_ad.dual_level():
+        y, tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x))))
+        return y if tangent is None else tangent + y
+
+
+def _within(context):
+    def transform(f, _journal):
+        def g(x):
+            with context():
+                return f(x)
+
+        return g
+
+    return transform
+
+
+TRANSFORMS = {
+    "grad": _noted(lambda f, x: _grad_and_value(f)(x)),
+    "grad of another": _noted(lambda f, x: _grad_and_value(lambda y: y * f(x))(x)),
+    "jvp": _noted(lambda f, x: jvp(f, (x,), (torch.ones_like(x),))[1]),
+    "jvp of another": _noted(lambda f, x: jvp(lambda y: y * f(x), (x,), (torch.ones_like(x),))[1]),
+    "vmap": lambda f, _: lambda x: vmap(f)(torch.stack([x, x])).sum(0),
+    "vmap of another": lambda f, _: lambda x: vmap(lambda y: y * f(x))(torch.stack([x, x])).sum(0),
+    "backward": _noted(lambda f, x: _same_graph(f, x.detach().requires_grad_())),
+    "dual": _noted(_dual),
+    "no_grad": _within(torch.no_grad),
+    "enable_grad": _within(torch.enable_grad),
+}
+
+
+def _run(names, f):
+    journal = []
+    for name in reversed(names):
+        f = TRANSFORMS[name](f, journal)
+    f(torch.tensor([0.7]))
+    return journal
+
+
+@pytest.mark.filterwarnings("ignore")  # deprecations inside forward mode's decompositions
+@pytest.mark.parametrize("outermost", TRANSFORMS)
+def test_any_nesting_to_depth_three_agrees_with_the_oracle(outermost):
+    compared = 0
+    function = lambda x: torch.exp(1.3 * x)
+    asked = lambda x, answers: answers.append(within_gradient(x)) or function(x)
+    inner = [(), *((name,) for name in TRANSFORMS), *itertools.product(TRANSFORMS, repeat=2)]
+    for names in ((outermost, *rest) for rest in inner):
+        try:
+            journal = _run(names, function)
+        except RuntimeError:
+            continue  # PyTorch itself refuses this nesting (dual levels do not nest)
+        constant = _run(names, lambda x: function(x.detach()))
+        answers = []
+        _run(names, partial(asked, answers=answers))
+        derivative = any(not torch.equal(a, b) for a, b in zip(journal, constant, strict=True))
+        assert answers[0] is derivative, names
+        compared += 1
+    assert compared > 50
