@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs bench clean
+.PHONY: demo test lint types unit docs bench bench-pennylane-env clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m adprotocol demo
@@ -26,6 +26,11 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
+
+# PennyLane in an environment of its own; without it `make bench` says that its rows are skipped.
+bench-pennylane-env:
+	$(PYTHON) -m venv .venv-pennylane
+	.venv-pennylane/bin/python -m pip install --quiet --disable-pip-version-check pennylane autograd jax --editable .
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

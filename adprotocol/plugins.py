@@ -193,7 +193,8 @@ class Registry:
         """List each claimed type that several plugins want: its name, who gets it, who does not."""
         found = []
         for cls in dict.fromkeys(cls for plugin in self.active() for cls in plugin.types):
-            names = [plugin.name for plugin in self.claimants(cls)]
+            # A plugin for a subclass of another's type is no conflict: the nearest base decides.
+            names = [plugin.name for plugin in self.claimants(cls) if cls in plugin.types]
             if len(names) > 1:
                 found.append((f"{cls.__module__}.{cls.__qualname__}", names[0], names[1:]))
         return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adprotocol import tree
+from adprotocol.binding import never
 from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeError
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
 from adprotocol.tracing import trace_instead
@@ -73,24 +74,32 @@ def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
 
 def ask(values: tuple[Any, ...]) -> Any:
     """Answer for any number of values of any kind, those of a framework together."""
-    found = BINDINGS.plain
+    found = asked = BINDINGS.plain
     tracked: list[Any] = []
-    for leaf in elements(tree.flatten(values)):
+    leaves = tree.flatten(values)
+    # Every leaf is looked at, also after a True: two frameworks are an error.
+    for leaf in leaves:
         binding = binding_of(type(leaf))
         if binding.framework is not None:
-            found = sole_framework(found, binding)
-            tracked.append(leaf)
+            if binding is not found:
+                found = sole_framework(found, binding)
+            if binding.within_gradient is not never:
+                asked = binding
+                tracked.append(leaf)
+        elif binding.key == "numpy":
+            if leaf.dtype.hasobject:
+                return ask(tuple(elements(leaves)))
         elif binding.key == "opaque":
             check_opaque(leaf)
         elif binding.key == "nothing":
             raise no_values()
     if not tracked:
         return False
-    if len(tracked) > 1 and found.any_within_gradient is not None:
-        return found.any_within_gradient(tracked)
+    if len(tracked) > 1 and asked.any_within_gradient is not None:
+        return asked.any_within_gradient(tracked)
     answer: Any = False
     for leaf in tracked:
-        one = binding_of(type(leaf)).within_gradient(leaf)
+        one = asked.within_gradient(leaf)
         if one is True:
             return True
         if one is not False:

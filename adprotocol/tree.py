@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol import plugins
 from adprotocol.errors import TreeError
+from adprotocol.table import bind, binding_of
 from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ def flatten(values: tuple[Any, ...]) -> list[Any]:
 
 def is_container(value: Any) -> bool:
     """Tell whether the traversal takes `value` apart; a type that plugins know is admitted on first sight."""
-    from adprotocol.table import binding_of  # noqa: PLC0415  (the table imports this module)
-
     key = binding_of(type(value)).key
     return key == "container" or (key == "opaque" and _admit_registered(value))
 
@@ -93,8 +92,6 @@ def _too_deep(tree: Any) -> TreeError:
 
 def _admit_all(found: list[Any]) -> bool:
     """Make nodes of the container types among the leaves; tell whether there were any."""
-    from adprotocol.table import bind  # noqa: PLC0415  (as above)
-
     admitted = False
     for cls in {type(leaf) for leaf in found}:
         key = bind(cls)

@@ -1,0 +1,79 @@
+"""The wheel, in a clean environment without frameworks."""
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+HOOKS = """
+import sys
+import adprotocol as ap
+from collections import namedtuple
+Pair = namedtuple("Pair", "a b")
+assert ap.within_gradient(1.0, {"a": [None, "s"]}, Pair(1, 2j), print) is False
+marker = object()
+assert ap.non_differentiable(Pair(marker, 2))[0] is marker
+assert ap.non_differentiable(lambda x: x + 1)(1) == 2
+assert ap.NonDifferentiable(2.0) * 3 == 6.0
+assert ap.cond(True, lambda x: x, lambda x: -x, 5) == 5
+assert "float" in ap.explain(1.0)
+for name in ("numpy", "jax", "torch", "autograd"):
+    assert name not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    target = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    home = tmp_path_factory.mktemp("clean")
+    venv.create(home, with_pip=True)
+    interpreter = home / "bin" / "python"
+    command = [interpreter, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    return interpreter
+
+
+def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    for package in ("adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd"):
+        assert f"{package}/__init__.py" in names
+        assert f"{package}/py.typed" in names
+    assert "adprotocol/demo/co2.csv" in names
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_core_depends_on_pluggy_and_optree_alone(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    required = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
+    assert sorted(line.split()[1].split(">")[0] for line in required if "extra" not in line) == ["optree", "pluggy"]
+
+
+def test_hooks_work_without_any_framework(python, tmp_path):
+    subprocess.run([python, "-I", "-W", "error", "-c", HOOKS], check=True, cwd=tmp_path)
+
+
+def test_info_and_doctor_without_any_framework(python, tmp_path):
+    info = subprocess.run([python, "-m", "adprotocol", "info", "--json"], check=True, capture_output=True, cwd=tmp_path)
+    plugins = {plugin["name"]: plugin for plugin in json.loads(info.stdout)["plugins"]}
+    assert set(plugins) == {"jax", "torch", "autograd"}
+    assert {plugin["state"] for plugin in plugins.values()} == {"not installed"}
+    assert {plugin["distribution"] for plugin in plugins.values()} == {"adprotocol"}
+    script = python.parent / "adprotocol"
+    for command in ([script, "info"], [script, "doctor"], [python, "-m", "adprotocol", "doctor"]):
+        subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
