@@ -1,0 +1,43 @@
+"""DistributedDataParallel and DTensor in one process."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from adprotocol import non_differentiable, within_gradient
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
+def test_data_parallel_and_dtensor(process_group, layer):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            return layer(x * self.weight)
+
+    module = torch.nn.parallel.DistributedDataParallel(Layer())
+    module(torch.tensor(2.0)).backward()
+    assert module.module.weight.grad == 6.0
+    with torch.no_grad():
+        assert module(torch.tensor(2.0)) == 10.0
+
+    mesh = init_device_mesh("cpu", (1,))
+    x = distribute_tensor(torch.ones(2), mesh, [Replicate()]).requires_grad_()
+    assert within_gradient(x) is True
+    assert within_gradient(non_differentiable(x)) is False
+    layer(x).sum().backward()
+    assert torch.equal(x.grad.to_local(), torch.full((2,), 3.0))
