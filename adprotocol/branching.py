@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from adprotocol.binding import Binding
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], /, *operands: Any) -> Any:
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """Return ``true_fun(*operands)`` if the predicate holds, else ``false_fun(*operands)``.
 
     >>> import adprotocol

@@ -126,6 +126,12 @@ def check_opaque(value: Any) -> None:
     """
     if hasattr(type(value), "__array_namespace__") or (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise unclaimed(type(value))
+    if hasattr(type(value), "__next__"):
+        msg = (
+            f"adprotocol was given an iterator, a {type(value).__qualname__}, and would use it up by looking; pass a "
+            "list of its items (for a torch module, list(module.parameters()))"
+        )
+        raise OpaqueValueError(msg)
     for item in _held(value):
         try:
             framework = binding_of(type(item)).framework

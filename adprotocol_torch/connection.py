@@ -63,7 +63,8 @@ def _is_tracked(leaf: torch.Tensor) -> bool:
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
     for operand in unused:
-        zero = operand.reshape(-1)[:0].sum()
+        dense = operand if operand.layout is torch.strided else operand.to_dense()
+        zero = dense.reshape(-1)[:0].sum()
         if zero.is_complex() and not result.is_complex():
             zero = zero.real
         # Minus: x - 0 is x for every x, while -0 + 0 is 0.

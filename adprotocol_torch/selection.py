@@ -42,8 +42,12 @@ def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> A
         if leaf is alternative or leaf == alternative:
             return leaf
         raise _mismatch(chosen, other)
-    like = tensors[0] if tensors else None
-    leaf, alternative = _as_tensor(leaf, like), _as_tensor(alternative, like)
+    if tensors:
+        leaf, alternative = _as_tensor(leaf, tensors[0]), _as_tensor(alternative, tensors[0])
+    elif _is_number(leaf) and _is_number(alternative):
+        leaf, alternative = torch.tensor([leaf, alternative]).unbind()
+    else:
+        raise _mismatch(chosen, other)
     if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
         raise _mismatch(chosen, other)
     return torch.where(pred, leaf, alternative)
@@ -53,15 +57,11 @@ def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (bool, int, float, complex))
 
 
-def _as_tensor(leaf: Any, like: torch.Tensor | None) -> torch.Tensor | None:
+def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
     """Return a Python number as a scalar tensor of the other branch's dtype, if that holds its kind."""
     if isinstance(leaf, torch.Tensor):
         return leaf
-    if not _is_number(leaf):
-        return None
-    if like is None:
-        return torch.tensor(leaf)
-    if torch.result_type(like, leaf) != like.dtype:
+    if not _is_number(leaf) or torch.result_type(like, leaf) != like.dtype:
         return None
     return torch.tensor(leaf, dtype=like.dtype, device=like.device)
 
