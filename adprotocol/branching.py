@@ -38,7 +38,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        What the chosen branch returns: arrays, Python scalars, containers, None.
+        What the chosen branch returns (arrays, Python scalars, containers, None).
 
     Raises:
         PredicateError: the predicate is not boolean (`PredicateShapeError`: not

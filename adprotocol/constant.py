@@ -24,7 +24,7 @@ def non_differentiable(value: T, /) -> T:
     """Make a value constant for every AD mode, order and nesting level, or a function's result.
 
     >>> import adprotocol, autograd
-    >>> autograd.grad(lambda x: x * adprotocol.non_differentiable(x))(3.0)
+    >>> print(autograd.grad(lambda x: x * adprotocol.non_differentiable(x))(3.0))
     3.0
 
     On a plain function or method it is a decorator. The function runs on
@@ -34,7 +34,7 @@ def non_differentiable(value: T, /) -> T:
     >>> @adprotocol.non_differentiable
     ... def scale(x):
     ...     return abs(x)
-    >>> autograd.grad(lambda x: x / scale(x))(-4.0)
+    >>> print(autograd.grad(lambda x: x / scale(x))(-4.0))
     0.25
 
     Args:

@@ -19,7 +19,8 @@ ten times as long, and ``firstresult`` reads a branch that returns ``None`` as
 
 Four hooks must be there: `array_types`, `within_gradient`,
 `non_differentiable`, `cond`. The others are optional. An unknown name, or an
-argument that is not below, makes the plugin fail alone, with that reason.
+argument that is not below, makes the plugin fail alone, with that reason. What a
+plugin may use besides is in `adprotocol.extend` and `adprotocol.errors`.
 """
 
 # Signatures only: arguments are read by pluggy, not by the bodies.
@@ -46,10 +47,11 @@ Metadata = Any
 def array_types() -> Sequence[type]:
     """Name the types whose instances, subclasses included, are this framework's own.
 
-    Arrays, tracers, boxes: everything that can carry a derivative. Where two
-    plugins claim one type, the one whose entry point bears the name of the
-    type's root module comes first, then the others in alphabetical order;
-    ``doctor`` reports it.
+    Arrays, tracers, boxes: everything that can carry a derivative. Where several
+    plugins claim a type, the nearest claimed base class decides; for one and the
+    same class pluggy's ``tryfirst`` and ``trylast``, then the plugin whose entry
+    point bears the name of the type's root module, then the alphabet. Two
+    plugins that claim the same class are reported by ``doctor``.
     """
     raise NotImplementedError
 

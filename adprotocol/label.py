@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from adprotocol.plugins import wake_plugins
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -70,6 +72,8 @@ class NonDifferentiable(Generic[T]):
     __array_priority__ = 1000  # NumPy leaves binary operators to the label
 
     def __init__(self, value: T) -> None:
+        # The frameworks in use learn of the label before it reaches one of their trees.
+        wake_plugins()
         self.held: Any = value.held if isinstance(value, NonDifferentiable) else value
 
     @property

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol import validation
 from adprotocol.binding import Binding
 from adprotocol.errors import PluginError
+from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -257,6 +258,12 @@ def _bind(plugin: Plugin) -> Binding:
 
 
 REGISTRY = Registry()
+
+
+@run_while_tracing
+def wake_plugins() -> None:
+    """Load the plugins whose frameworks have been imported."""
+    REGISTRY.refresh()
 
 
 def tree_nodes(value: Any) -> Iterator[Any]:

@@ -35,7 +35,7 @@ def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
     >>> import adprotocol, autograd
     >>> adprotocol.within_gradient(1.0)
     False
-    >>> autograd.grad(lambda x: x * 2.0 if adprotocol.within_gradient(x) else x)(1.0)
+    >>> print(autograd.grad(lambda x: x * 2.0 if adprotocol.within_gradient(x) else x)(1.0))
     2.0
 
     Args:
@@ -183,7 +183,7 @@ def explain(*values: Any) -> str:
         *values: what one would give to `within_gradient`.
 
     Returns:
-        One line for each leaf: type, plugin, the answer and its reason.
+        One line for each leaf, with its type, its plugin, the answer and its reason.
 
     Raises:
         NoValuesError: without arguments.

@@ -12,8 +12,7 @@ from autograd.builtins import DictBox, SequenceBox
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
-from adprotocol import constant, tree
-from adprotocol.branching import predicate_error, predicate_shape_error
+from adprotocol.extend import constant_tree, flatten, predicate_error, predicate_shape_error
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def within_gradient(value: Any) -> bool:
         return raw.dtype.kind in "fc"
     raw = getval(raw)
     if isinstance(value, (SequenceBox, DictBox)):
-        return any(_is_inexact(leaf) for leaf in tree.leaves(raw))
+        return any(_is_inexact(leaf) for leaf in flatten((raw,)))
     return _is_inexact(raw)
 
 
@@ -44,7 +43,7 @@ def within_gradient(value: Any) -> bool:
 def non_differentiable(value: Any) -> Any:
     """Take the value out of its boxes, of all levels; a list may hold boxes of outer levels."""
     raw = getval(value)
-    return constant.container(raw) if isinstance(value, (SequenceBox, DictBox)) else raw
+    return constant_tree(raw) if isinstance(value, (SequenceBox, DictBox)) else raw
 
 
 @hookimpl

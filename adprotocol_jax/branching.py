@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.errors import BranchMismatchError
+from adprotocol.extend import predicate_error, predicate_shape_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

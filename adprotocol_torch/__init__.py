@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.extend import trace_instead
 from adprotocol.hookspecs import hookimpl
-from adprotocol.tracing import trace_instead
 from adprotocol_torch import dynamo, labels, nodes, tracking
 from adprotocol_torch.branching import branch
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol import tree
-from adprotocol.branching import predicate_error, predicate_shape_error
+from adprotocol.extend import predicate_error, predicate_shape_error, tree_map
 from adprotocol_torch import connection, dynamo, selection, tracking
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     # copy, and a Python scalar too, hence the tensor.
     def tensors(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
-            return tree.tree_map(_as_result, fun(*operands))
+            return tree_map(_as_result, fun(*operands))
 
         return run
 

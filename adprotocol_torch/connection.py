@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol import tree
+from adprotocol.extend import flatten, tree_map
 from adprotocol_torch import dynamo, tracking
 from adprotocol_torch.internals import functorch_is_active, next_sequence_number
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
-    tracked = [leaf for leaf in tree.flatten(operands) if is_float(leaf) and _is_tracked(leaf)]
+    tracked = [leaf for leaf in flatten(operands) if is_float(leaf) and _is_tracked(leaf)]
     if not tracked:
         return fun(*operands)
     if torch.compiler.is_dynamo_compiling():
         result = fun(*operands)
-        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
+        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
         dynamo.install()
         unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
     elif functorch_is_active():
         result = fun(*operands)
-        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
+        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
         # The graph of a wrapper cannot be read; one operand and results that
         # are tracked mean that it was used.
         alone = len(tracked) == 1 and all(_is_tracked(leaf) for leaf in results)
@@ -40,11 +40,11 @@ def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     else:
         start = next_sequence_number()
         result = fun(*operands)
-        results = [leaf for leaf in tree.flatten((result,)) if is_float(leaf)]
+        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
         unused = _unused(results, tracked, start)
     if not unused or not results:
         return result
-    return tree.tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) else leaf, result)
+    return tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) else leaf, result)
 
 
 def is_float(leaf: Any) -> bool:

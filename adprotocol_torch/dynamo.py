@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.tracing import run_while_tracing
+from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals, tracking
 
 _INSTALLED = False

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol import tree
 from adprotocol.errors import BranchMismatchError
-from adprotocol.tracing import run_while_tracing
+from adprotocol.extend import flatten, run_while_tracing, structure, tree_map
 from adprotocol_torch.connection import is_float
 
 if TYPE_CHECKING:
@@ -30,10 +29,10 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         chosen = true_fun(*operands)
     with _Guard(~pred):
         other = false_fun(*operands)
-    if tree.structure(chosen) != tree.structure(other):
+    if structure(chosen) != structure(other):
         raise _mismatch(chosen, other)
-    others = iter(tree.flatten((other,)))
-    return tree.tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
+    others = iter(flatten((other,)))
+    return tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
 
 
 def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> Any:
@@ -75,7 +74,7 @@ def _mismatch(chosen: Any, other: Any) -> BranchMismatchError:
 
 
 def _describe(result: Any) -> str:
-    return str(tree.tree_map(_Shown, result))
+    return str(tree_map(_Shown, result))
 
 
 class _Shown:

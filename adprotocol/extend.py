@@ -1,0 +1,28 @@
+"""What a plugin may use besides its hooks: the whole surface for those who extend the library.
+
+The three plugins that ship with it use this module, `adprotocol.hookspecs` and
+`adprotocol.errors`, and nothing else that is not public.
+
+- `flatten`, `tree_map`, `structure`: the one traversal of containers.
+- `constant_tree`: `adprotocol.non_differentiable` for what a function takes or
+  returns, which leaves functions among the leaves alone.
+- `predicate_error`, `predicate_shape_error`: the errors with which `cond`
+  refuses a predicate, alike on every framework.
+- `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
+"""
+
+from adprotocol.branching import predicate_error, predicate_shape_error
+from adprotocol.constant import structure_or_leaf as constant_tree
+from adprotocol.tracing import run_while_tracing, trace_instead
+from adprotocol.tree import flatten, structure, tree_map
+
+__all__ = [
+    "constant_tree",
+    "flatten",
+    "predicate_error",
+    "predicate_shape_error",
+    "run_while_tracing",
+    "structure",
+    "trace_instead",
+    "tree_map",
+]

@@ -1,0 +1,130 @@
+"""What the README and the pages say: their Python blocks run, their output is as shown, their links lead somewhere."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import adprotocol
+from adprotocol import plugins
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md"]
+PUBLIC = [name for name in adprotocol.__all__ if name != "__version__"]
+
+# A fence of Python, with `% raises: Name` before it if it is meant to raise, and
+# with what it prints, or the message it raises, in a fence of text after it.
+BLOCK = re.compile(
+    r"^(?:% raises: (?P<raises>\w+)\n\n?)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page):
+    text = page.read_text(encoding="utf-8")
+    found = list(BLOCK.finditer(text))
+    assert len(found) == text.count("\n```python\n"), "a block that this test does not see"
+    for match in found:
+        # Blank lines in front, so that a traceback shows the line of the page.
+        line = text.count("\n", 0, match.start("code"))
+        yield line + 1, "\n" * line + match["code"], match["raises"], match["shown"]
+
+
+@pytest.fixture
+def namespace(monkeypatch):
+    """A module of its own for each page; plugins that it registers are removed again."""
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    before = set(plugins.REGISTRY.known())
+    yield vars(module)
+    for name in set(plugins.REGISTRY.known()) - before:
+        plugins.unregister(name)
+
+
+def run(code, page, namespace):
+    """Return what the code prints, and the error that it raises."""
+    printed = io.StringIO()
+    error = None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(code, page, "exec"), namespace)  # noqa: S102  (the pages are ours)
+        except Exception as raised:  # noqa: BLE001  (which one, the page says)
+            error = raised
+    return printed.getvalue(), error
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=relative)
+def test_page_runs_and_prints_what_it_shows(page, namespace):
+    for name in ("jax", "torch", "autograd"):
+        pytest.importorskip(name)
+    for line, code, raises, shown in blocks(page):
+        where = f"{relative(page)}:{line}"
+        printed, error = run(code, str(page), namespace)
+        if raises is None and error is not None:
+            raise error
+        if raises is not None:
+            assert error is not None, f"{where} raises nothing"
+            assert raises in [cls.__name__ for cls in type(error).__mro__], where
+            printed += str(error)
+        if shown is not None or raises is None:
+            assert doctest.OutputChecker().check_output(shown or "", printed, LOOSELY), f"{where} printed\n{printed}"
+
+
+def modules_with_examples():
+    paths = [
+        path.relative_to(ROOT) for path in (ROOT / "adprotocol").rglob("*.py") if ">>> " in path.read_text("utf-8")
+    ]
+    return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_in_docstrings(name):
+    pytest.importorskip("autograd")
+    outcome = doctest.testmod(importlib.import_module(name))
+    assert outcome.attempted
+    assert not outcome.failed
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_documented_with_an_example_and_in_the_reference(name):
+    assert ">>> " in getattr(adprotocol, name).__doc__
+    reference = (ROOT / "docs" / "api.md").read_text("utf-8")
+    assert f"adprotocol.{name}" in reference or hasattr(adprotocol.errors, name)
+
+
+def anchors(page):
+    """The anchors of the headings, as GitHub and MyST make them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=relative)
+def test_relative_links_lead_somewhere(page):
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert file.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = (ROOT / "docs" / "index.md").read_text("utf-8").splitlines()
+    assert [page.stem for page in PAGES[1:] if page.stem != "index" and page.stem not in listed] == []
