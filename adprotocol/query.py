@@ -8,6 +8,7 @@ from typing import Any
 from adprotocol import tree
 from adprotocol.binding import never
 from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeError
+from adprotocol.plugins import wake_plugins
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
 from adprotocol.tracing import trace_instead
 
@@ -190,6 +191,7 @@ def explain(*values: Any) -> str:
     """
     if not values:
         raise no_values()
+    wake_plugins()
     return "\n".join(_explain_one(leaf) for leaf in elements(tree.flatten(values)))
 
 

@@ -1,0 +1,50 @@
+"""The first call of a process, wherever it is made: each in an interpreter of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+LABELS = "from adprotocol import NonDifferentiable as N, explain; "
+
+PROGRAMS = {
+    "asked inside jax.jit": (
+        "import jax, adprotocol as ap; "
+        "f = jax.jit(lambda x: ap.cond(ap.within_gradient(x), lambda x: x * 3.0, lambda x: x * 5.0, x)); "
+        "assert f(2.0) == 10.0; assert jax.grad(f)(2.0) == 3.0; assert ap.within_gradient(jax.numpy.ones(2)) is False"
+    ),
+    "asked inside torch.func.grad and vmap": (
+        "import torch, adprotocol as ap; x = torch.tensor([2.0]); seen = []; "
+        "torch.func.vmap(torch.func.grad(lambda x: seen.append(ap.within_gradient(x)) or x))(x); assert seen == [True]"
+    ),
+    "asked inside autograd.grad": (
+        "import autograd, adprotocol as ap; assert autograd.grad(lambda x: x * ap.within_gradient([x]))(2.0) == 1.0"
+    ),
+    "a label given to jax.grad before any other call": (
+        "import jax; " + LABELS + "g = jax.grad(lambda k: k['a'] * k['b'])({'a': N(2.0), 'b': 3.0}); "
+        "assert g['a'].held == 0.0; assert g['b'] == 2.0"
+    ),
+    "a label given to torch.func.grad before any other call": (
+        "import torch; " + LABELS + "t = torch.tensor; "
+        "g = torch.func.grad(lambda k: k['a'] * k['b'])({'a': N(t(2.0)), 'b': t(3.0)}); "
+        "assert g['a'].held == 0.0; assert g['b'] == 2.0"
+    ),
+    "a label made before the framework is imported": (
+        LABELS + "label = N(2.0); import jax; explain(label); "
+        "assert jax.grad(lambda k: k['a'] * k['b'])({'a': label, 'b': 3.0})['b'] == 2.0"
+    ),
+    "a framework imported after the first call": (
+        "import adprotocol as ap; assert ap.within_gradient({'a': 1.0}) is False; import autograd; "
+        "assert autograd.grad(lambda x: x * ap.within_gradient({'a': x}))(2.0) == 1.0"
+    ),
+    "many threads ask at once": (
+        "import threading, torch, adprotocol as ap; x = torch.ones(2, requires_grad=True); seen = []; "
+        "threads = [threading.Thread(target=lambda: seen.append(ap.within_gradient({'x': x}))) for _ in range(16)]; "
+        "[t.start() for t in threads]; [t.join() for t in threads]; assert seen == [True] * 16"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_first_use(name):
+    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAMS[name]], check=True)
