@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol import tree
+from adprotocol import query, tree
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import BINDINGS, binding_of, sole_framework
@@ -101,6 +101,6 @@ def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
 
 def _framework(found: Binding, operands: tuple[Any, ...]) -> Binding:
     """Return the binding of the one framework among the predicate and the operands."""
-    for leaf in tree.flatten(operands):
+    for leaf in query.elements(tree.flatten(operands)):
         found = sole_framework(found, binding_of(type(leaf)))
     return found

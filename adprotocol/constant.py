@@ -68,6 +68,10 @@ def leaf(value: Any) -> Any:
     return binding.non_differentiable(value)
 
 
+def _argument(value: Any) -> Any:
+    return value if binding_of(type(value)).key == "opaque" else leaf(value)
+
+
 def container(value: Any) -> Any:
     """Rebuild a structure with constant leaves."""
     return tree.tree_map(leaf, value)
@@ -88,17 +92,24 @@ def opaque(value: Any) -> Any:
 
 def object_array(value: Any) -> Any:
     """Make the elements of an object-dtype NumPy array constant; any other NumPy array is."""
-    if not value.dtype.hasobject or value.dtype.names is not None:
-        return value
-    elements = value.reshape(-1).tolist()
-    constants = [structure_or_leaf(element) for element in elements]
-    if all(new is old for new, old in zip(constants, elements, strict=True)):
+    if not value.dtype.hasobject:
         return value
     result = value.copy()
-    flat = result.reshape(-1)
+    flat = tree.plain_array(result).reshape(-1)
+    if value.dtype.names is not None:
+        for name in value.dtype.names:
+            flat[name] = object_array(flat[name])
+        return result
+    elements = flat.tolist()
+    try:
+        constants = [structure_or_leaf(element) for element in elements]
+    except RecursionError as error:
+        raise tree.too_deep(value) from error
+    if all(new is old for new, old in zip(constants, elements, strict=True)):
+        return value
     for i, constant in enumerate(constants):
         flat[i] = constant
-    return flat.reshape(value.shape)
+    return result
 
 
 def label(value: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
@@ -123,8 +134,9 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         raise NotConstantError(msg)
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
-        constants = [structure_or_leaf(argument) for argument in args]
-        keywords = {name: structure_or_leaf(argument) for name, argument in kwargs.items()}
+        # What an opaque argument (`self`) holds is like what the function closes over.
+        constants = [tree.tree_map(_argument, argument) for argument in args]
+        keywords = {name: tree.tree_map(_argument, argument) for name, argument in kwargs.items()}
         return structure_or_leaf(fun(*constants, **keywords))
 
     # `updated` keeps attributes; a callable object without __name__ is fine.

@@ -190,4 +190,9 @@ class NonDifferentiable(Generic[T]):
     __pos__ = _unary(operator.pos)
     __invert__ = _unary(operator.invert)
     __abs__ = _unary(abs)
-    __round__ = _unary(round)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(self.value, ndigits)  # type: ignore[call-overload]
+
+    def __trunc__(self) -> int:
+        return int(self.value)  # type: ignore[call-overload,no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any
 
 from adprotocol import tree
@@ -11,6 +11,9 @@ from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeErro
 from adprotocol.plugins import wake_plugins
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
 from adprotocol.tracing import trace_instead
+
+# The number of objects held by one of unknown class up to which arrays are looked for.
+LOOK_THROUGH = 10_000
 
 
 class _Nothing:
@@ -113,7 +116,10 @@ def elements(leaves: list[Any]) -> list[Any]:
     found: list[Any] = []
     for leaf in leaves:
         if binding_of(type(leaf)).key == "numpy" and leaf.dtype.hasobject:
-            found.extend(elements(tree.flatten(tuple(leaf.reshape(-1).tolist()))))
+            try:
+                found.extend(elements(tree.flatten(tuple(tree.plain_array(leaf).reshape(-1).tolist()))))
+            except RecursionError as error:
+                raise tree.too_deep(leaf) from error
         else:
             found.append(leaf)
     return found
@@ -122,8 +128,8 @@ def elements(leaves: list[Any]) -> list[Any]:
 def check_opaque(value: Any) -> None:
     """Refuse an object in whose attributes or items a framework's arrays hide.
 
-    Such an object cannot be answered for, and False might be wrong. One level
-    of attributes and of the containers among them is looked at.
+    Such an object cannot be answered for, and False might be wrong. Looked at
+    are attributes, items, the containers among them and the objects in those.
     """
     if hasattr(type(value), "__array_namespace__") or (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise unclaimed(type(value))
@@ -133,19 +139,35 @@ def check_opaque(value: Any) -> None:
             "list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
-    for item in _held(value):
-        try:
-            framework = binding_of(type(item)).framework
-        except UnclaimedTypeError:
-            framework = type(item).__module__
-        if framework is not None:
+    seen, waiting = {id(value)}, [value]
+    while waiting:
+        if len(seen) > LOOK_THROUGH:
             msg = (
-                f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
-                f"{framework} {type(item).__qualname__} but is no structure that can be taken apart; make it a "
-                "dataclass, register it with optree or with the framework's own tree library, or pass the "
-                "arrays themselves (for a torch module, dict(module.named_parameters()))"
+                f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds too many "
+                "objects to look through for arrays; pass the arrays themselves"
             )
             raise OpaqueValueError(msg)
+        for item in _held(waiting.pop()):
+            if id(item) not in seen:
+                seen.add(id(item))
+                _check_held(value, item, waiting)
+
+
+def _check_held(value: Any, item: Any, waiting: list[Any]) -> None:
+    try:
+        framework = binding_of(type(item)).framework
+        if binding_of(type(item)).key == "opaque":
+            waiting.append(item)
+    except UnclaimedTypeError:
+        framework = type(item).__module__
+    if framework is not None:
+        msg = (
+            f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
+            f"{framework} {type(item).__qualname__} but is no structure that can be taken apart; make it a "
+            "dataclass, register it with optree or with the framework's own tree library, or pass the "
+            "arrays themselves (for a torch module, dict(module.named_parameters()))"
+        )
+        raise OpaqueValueError(msg)
 
 
 def _held(value: Any) -> list[Any]:
@@ -154,23 +176,20 @@ def _held(value: Any) -> list[Any]:
         held.extend(getattr(value, name) for name in _slots(cls) if hasattr(value, name))
     if isinstance(value, Mapping):
         held.extend(value.values())
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)):
         held.extend(value)
-    inner: list[Any] = []
-    for item in held:
-        if type(item) is dict:
-            inner.extend(item.values())
-        elif type(item) in (list, tuple, set, frozenset):
-            inner.extend(item)
-        else:
-            inner.append(item)
-    return inner
+    return elements(tree.flatten(tuple(held)))
 
 
 def _slots(cls: type) -> tuple[str, ...]:
     slots = cls.__dict__.get("__slots__", ())
     names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in names if not name.startswith("__"))
+    owner = cls.__name__.lstrip("_")
+    return tuple(
+        f"_{owner}{name}" if name.startswith("__") and not name.endswith("__") else name
+        for name in names
+        if name not in ("__dict__", "__weakref__")
+    )
 
 
 def explain(*values: Any) -> str:

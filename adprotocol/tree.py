@@ -11,6 +11,7 @@ trace (``torch._dynamo.polyfills.pytree``), so nothing here is written twice.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import plugins
@@ -55,7 +56,7 @@ def leaves(tree: Any) -> list[Any]:
         try:
             found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
-            raise _too_deep(tree) from error
+            raise too_deep(tree) from error
         if not _admit_all(found):
             return found
 
@@ -70,9 +71,18 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
         try:
             found, treespec = optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
-            raise _too_deep(tree) from error
+            raise too_deep(tree) from error
         if not _admit_all(found):
-            return optree.tree_unflatten(treespec, [function(leaf) for leaf in found])
+            break
+    mapped = [function(leaf) for leaf in found]
+    try:
+        return optree.tree_unflatten(treespec, mapped)
+    except TypeError as error:
+        msg = (
+            f"the {type(tree).__qualname__} given to adprotocol holds a container that cannot be rebuilt from its "
+            f"parts ({error}); register its class with optree, or pass the arrays themselves"
+        )
+        raise TreeError(msg) from error
 
 
 def structure(tree: Any) -> Any:
@@ -83,7 +93,13 @@ def structure(tree: Any) -> Any:
     return optree.tree_structure(tree, none_is_leaf=True, namespace=NAMESPACE)
 
 
-def _too_deep(tree: Any) -> TreeError:
+def plain_array(array: Any) -> Any:
+    """Return a view of a NumPy array of any subclass (masked, record) as a plain one."""
+    return array.view(sys.modules["numpy"].ndarray)
+
+
+def too_deep(tree: Any) -> TreeError:
+    """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
         "traversal can follow; break the cycle, or pass the arrays themselves"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import DictBox, SequenceBox
+from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
@@ -17,6 +18,10 @@ from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# Nodes of the tools that record a graph without differentiating it.
+_TRACING = (ConstGraphNode, FullGraphNode)
 
 
 @hookimpl
@@ -29,9 +34,11 @@ def array_types() -> tuple[type, ...]:
 def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
     raw = value._value  # noqa: SLF001  (one level down; the rest of getval's loop costs 60 ns)
+    if type(value._node) in _TRACING:  # noqa: SLF001
+        return isinstance(raw, Box) and within_gradient(raw)
     if type(raw) is float:
         return True
-    if type(raw) is ndarray:
+    if type(raw) is ndarray and raw.dtype.kind != "O":
         return raw.dtype.kind in "fc"
     raw = getval(raw)
     if isinstance(value, (SequenceBox, DictBox)):
@@ -41,9 +48,10 @@ def within_gradient(value: Any) -> bool:
 
 @hookimpl
 def non_differentiable(value: Any) -> Any:
-    """Take the value out of its boxes, of all levels; a list may hold boxes of outer levels."""
+    """Take the value out of its boxes, of all levels; a list or object array may hold boxes of outer levels."""
     raw = getval(value)
-    return constant_tree(raw) if isinstance(value, (SequenceBox, DictBox)) else raw
+    holds_more = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
+    return constant_tree(raw) if holds_more else raw
 
 
 @hookimpl
@@ -74,4 +82,6 @@ def explain(value: Any) -> str:
 def _is_inexact(raw: Any) -> bool:
     raw = getval(raw)
     dtype = getattr(raw, "dtype", None)
+    if dtype is not None and dtype.kind == "O":
+        return any(_is_inexact(element) for element in raw.reshape(-1).tolist())
     return dtype.kind in "fc" if dtype is not None else isinstance(raw, (float, complex))

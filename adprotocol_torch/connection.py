@@ -33,17 +33,19 @@ def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     elif functorch_is_active():
         result = fun(*operands)
         results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
-        # The graph of a wrapper cannot be read; one operand and results that
-        # are tracked mean that it was used.
-        alone = len(tracked) == 1 and all(_is_tracked(leaf) for leaf in results)
-        unused = [] if alone else tracked
+        # The graph of a wrapper cannot be read, and a result may be tracked by
+        # what the branch closes over; so all operands are connected.
+        unused = tracked
     else:
         start = next_sequence_number()
         result = fun(*operands)
         results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
         unused = _unused(results, tracked, start)
-    if not unused or not results:
+    if not unused:
         return result
+    if not results:  # a Python number alone cannot be connected
+        like = unused[0]
+        result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
     return tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) else leaf, result)
 
 

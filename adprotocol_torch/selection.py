@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol.errors import BranchMismatchError
+from adprotocol import NonDifferentiable
+from adprotocol.errors import BranchError, BranchMismatchError
 from adprotocol.extend import flatten, run_while_tracing, structure, tree_map
 from adprotocol_torch.connection import is_float
 
@@ -29,16 +30,22 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         chosen = true_fun(*operands)
     with _Guard(~pred):
         other = false_fun(*operands)
+    chosen, other = _unlabelled(chosen), _unlabelled(other)
     if structure(chosen) != structure(other):
         raise _mismatch(chosen, other)
     others = iter(flatten((other,)))
     return tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
 
 
+def _unlabelled(result: Any) -> Any:
+    """Return a result with the constant that each label holds in its place."""
+    return tree_map(lambda leaf: leaf.value if isinstance(leaf, NonDifferentiable) else leaf, result)
+
+
 def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> Any:
     tensors = [item for item in (leaf, alternative) if isinstance(item, torch.Tensor)]
     if not tensors and not _is_number(leaf) and not _is_number(alternative):
-        if leaf is alternative or leaf == alternative:
+        if leaf is alternative or _equal(leaf, alternative):
             return leaf
         raise _mismatch(chosen, other)
     if tensors:
@@ -50,6 +57,11 @@ def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> A
     if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
         raise _mismatch(chosen, other)
     return torch.where(pred, leaf, alternative)
+
+
+def _equal(leaf: Any, alternative: Any) -> bool:
+    equal = leaf == alternative
+    return equal if isinstance(equal, bool) else False
 
 
 def _is_number(leaf: Any) -> bool:
@@ -99,6 +111,12 @@ class _Guard(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The tensor that an in-place operation changes must stay itself.
         start = 1 if _is_in_place(func) else 0
+        if start and self.known.get(id(args[0]), (None, None))[1] is not args[0]:
+            msg = (
+                "a branch of a batched cond changes in place a tensor that it did not make; both branches run, so the "
+                "change would reach the other one: write `y = y + 1`, or change a clone"
+            )
+            raise BranchError(msg)
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
         keywords = {name: self.guarded(argument) for name, argument in (kwargs or {}).items()}
         result = func(*guarded, **keywords)

@@ -1,0 +1,350 @@
+"""The hooks on HIPS autograd."""
+
+import dataclasses
+import warnings
+from typing import NamedTuple
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from autograd import (
+    checkpoint,
+    elementwise_grad,
+    grad,
+    hessian,
+    holomorphic_grad,
+    jacobian,
+    make_jvp,
+    make_vjp,
+    value_and_grad,
+)
+from autograd.extend import notrace_primitive, primitive
+from autograd.misc.tracers import const_graph
+from autograd.tracer import getval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adprotocol import cond, explain, non_differentiable, within_gradient
+from adprotocol.errors import PredicateError, PredicateShapeError
+
+A = np.array([1.0, 2.0])
+
+
+def asked(x, answer=True):
+    assert within_gradient(x) is answer
+    return x
+
+
+def test_every_operator_is_seen(layer):
+    assert layer(2.0) == 10.0
+    assert grad(layer)(2.0) == 3.0
+    assert value_and_grad(layer)(2.0) == (6.0, 3.0)
+    vjp, value = make_vjp(layer)(2.0)
+    assert (value, vjp(1.0)) == (6.0, 3.0)
+    assert make_jvp(layer)(2.0)(1.0) == (6.0, 3.0)
+    assert np.array_equal(elementwise_grad(layer)(A), [3.0, 3.0])
+    assert np.array_equal(jacobian(layer)(A), 3.0 * np.eye(2))
+    assert np.array_equal(hessian(lambda x: anp.sum(layer(x) ** 2))(A), 18.0 * np.eye(2))
+    assert holomorphic_grad(lambda z: layer(z) ** 2)(1.0 + 2.0j) == 18.0 * (1.0 + 2.0j)
+    assert grad(grad(lambda x: layer(x) ** 3))(2.0) == 27.0 * 12.0
+    assert make_jvp(grad(lambda x: layer(x) ** 3))(2.0)(1.0)[1] == 27.0 * 12.0
+    assert layer(2.0) == 10.0
+
+
+def test_other_variables_and_levels():
+    seen = []
+
+    def f(x):
+        def g(y):
+            seen.append((within_gradient(x), within_gradient(y), within_gradient(2.0), within_gradient([2.0, x])))
+            return x * y
+
+        return grad(g)(3.0)
+
+    assert grad(f)(2.0) == 1.0
+    assert f(2.0) == 2.0
+    assert seen == [(True, True, False, True), (False, True, False, False)]
+
+
+def test_constant_holds_at_all_levels():
+    def f(x):
+        c = non_differentiable(x)
+        asked(c, answer=False)
+        return grad(lambda y: y * non_differentiable(y) * asked(c, answer=False) * x)(2.0)
+
+    # d/dy (y c(y) c(x) x) = 2 c(x) x, and of that by x: 2 c(x)
+    assert f(3.0) == 18.0
+    assert grad(f)(3.0) == 6.0
+    assert make_jvp(f)(3.0)(1.0)[1] == 6.0
+    assert grad(grad(lambda x: x**2 * non_differentiable(x)))(3.0) == 6.0
+
+
+@dataclasses.dataclass
+class Kernel:
+    a: object
+
+
+class Pair(NamedTuple):
+    x: object
+    y: object
+
+
+def object_array(x):
+    array = np.empty(2, dtype=object)
+    array[0], array[1] = x, 1.0
+    return array
+
+
+BOXED = {
+    "list": lambda x: [1.0, x],
+    "tuple": lambda x: (x,),
+    "dict": lambda x: {"a": [x]},
+    "namedtuple": lambda x: Pair(1, x),
+    "dataclass": Kernel,
+    "object array": object_array,
+    "object array in a dataclass": lambda x: Kernel(object_array({"a": x})),
+}
+
+
+@pytest.mark.parametrize("kind", BOXED)
+@pytest.mark.parametrize("take", [grad, lambda f: lambda x: make_jvp(f)(x)(1.0)], ids=["grad", "jvp"])
+def test_boxes_inside_containers(kind, take):
+    def f(x):
+        asked(BOXED[kind](x))
+        asked(BOXED[kind](getval(x)), answer=False)
+        asked(non_differentiable(BOXED[kind](x)), answer=False)
+        return x * 2.0
+
+    take(f)(3.0)
+
+
+@pytest.mark.parametrize("argument", [(1.0, 2.0), [1.0, 2.0], {0: 1.0, 1: 2.0}], ids=["tuple", "list", "dict"])
+def test_containers_that_autograd_boxes_itself(argument):
+    def f(p):
+        asked(p)
+        asked([p])
+        constant = non_differentiable(p)
+        asked(constant, answer=False)
+        return p[0] * p[1] * constant[0] * cond(within_gradient(p), lambda p: p[1], lambda p: 0.0, p)
+
+    result = grad(f)(argument)
+    assert [float(result[0]), float(result[1])] == [4.0, 4.0]
+    assert type(result) is type(argument)
+
+
+def test_a_list_that_holds_boxes_of_an_outer_level():
+    def outer(x):
+        def inner(p):
+            asked(p)
+            asked(non_differentiable(p), answer=False)
+            return p[0] ** 2 * non_differentiable(p)[1]
+
+        return grad(inner)([x, x])[0]
+
+    assert outer(3.0) == 18.0
+    assert grad(outer)(3.0) == 6.0
+
+
+def test_integers_and_booleans_have_no_derivative():
+    grad(lambda x: asked(anp.sum(asked(x, answer=False) * 2.0)))(np.array([1, 2]))
+    make_jvp(lambda x: asked(x, answer=False) * 2.0)(np.array([1, 2]))(np.ones(2))
+
+    def f(x):
+        asked(x > 0, answer=False)
+        asked(anp.argmax(x), answer=False)
+        asked(anp.floor(x), answer=False)
+        return anp.sum(x)
+
+    grad(f)(A)
+
+
+def test_object_array_that_is_differentiated_itself():
+    x = np.array([1.0, 2.0], dtype=object)
+    assert list(grad(lambda x: anp.sum(x * x))(x)) == [2.0, 4.0]
+    grad(lambda x: anp.sum(asked(x) * x))(x)
+
+
+def test_notrace_functions_and_primitives_see_plain_values():
+    seen = []
+
+    @notrace_primitive
+    def note(x):
+        seen.append(within_gradient(x))
+        return x
+
+    @primitive
+    def custom(x):
+        seen.append(within_gradient(x))
+        return x * 2.0
+
+    autograd.extend.defvjp(custom, lambda ans, x: lambda g: g * (2.0 if within_gradient(x) else 4.0))
+    f = lambda x: x * note(x) + custom(x)
+    assert grad(f)(3.0) == 3.0 + 4.0
+    assert seen == [False, False]
+
+
+def test_tracing_without_derivatives_is_not_differentiation(layer):
+    assert const_graph(layer)(2.0) == 10.0
+
+
+def test_checkpoint_is_the_declared_divergence(layer):
+    # Its first pass runs on plain numbers, which carry no mark, the second on
+    # boxes; docs/rules.md says so. Asked outside, the answer holds for both.
+    seen = []
+    assert grad(checkpoint(lambda x: seen.append(within_gradient(x)) or x * x))(2.0) == 4.0
+    assert seen == [False, True]
+
+    def outside(x):
+        train = within_gradient(x)
+        return checkpoint(lambda x: cond(train, lambda x: x * 3.0, lambda x: x * 5.0, x))(x)
+
+    assert value_and_grad(outside)(2.0) == (6.0, 3.0)
+
+
+def test_after_an_exception(layer):
+    def fails(x):
+        asked(x)
+        raise KeyError
+
+    for take in (grad(fails), grad(grad(fails)), lambda x: make_jvp(fails)(x)(1.0)):
+        with pytest.raises(KeyError):
+            take(1.0)
+        asked(1.0, answer=False)
+        asked([A], answer=False)
+        assert (layer(2.0), grad(layer)(2.0)) == (10.0, 3.0)
+
+
+def test_cond_gives_the_derivative_of_the_chosen_branch():
+    ran = []
+    f = lambda x, w: cond(x > 0, lambda x, w: ran.append(1) or anp.sqrt(x), lambda x, w: anp.sqrt(w) * x, x, w)
+    dx, dw = grad(f, (0, 1))(4.0, 0.0)
+    assert (dx, dw, ran) == (0.25, 0.0, [1])
+    dx, dw = grad(f, (0, 1))(-1.0, 4.0)
+    assert (dx, dw, ran) == (2.0, -0.25, [1])
+    safe = lambda x: cond(x > 0, anp.sqrt, lambda x: 0.0 * x, x)
+    assert [float(grad(safe)(x)) for x in (-1.0, 0.0, 4.0)] == [0.0, 0.0, 0.25]
+    assert make_jvp(safe)(0.0)(1.0)[1] == 0.0
+    assert grad(grad(safe))(4.0) == -1 / 32
+
+
+def test_product_with_a_break_at_zero():
+    def product(x):
+        total = 1.0
+        for k in range(5):
+            total = cond(x - k == 0.0, lambda t, k=k: t * (x - k), lambda t, k=k: t * (x - k), total)
+        return total
+
+    assert grad(product)(0.0) == 24.0
+    assert make_jvp(product)(0.0)(1.0)[1] == 24.0
+
+
+def test_branches_return_scalars_containers_constants_and_none():
+    def f(x):
+        assert cond(True, lambda x: None, lambda x: x, x) is None
+        assert cond(x > 0, lambda x: 1, lambda x: x, x) == 1
+        pair = cond(np.True_, lambda x: {"a": (x, 2.0)}, lambda x: None, x)
+        return pair["a"][0] * pair["a"][1]
+
+    assert grad(f)(3.0) == 2.0
+    with pytest.warns(UserWarning, match="independent"):  # autograd's own word on a constant
+        assert grad(lambda x: cond(x > 0, lambda x: 5.0, lambda x: x, x))(3.0) == 0.0
+
+
+def test_bad_predicates():
+    def f(x):
+        for pred in (x, anp.sum(x), x[0]):
+            with pytest.raises(PredicateError, match="Box"):
+                cond(pred, abs, abs, x)
+        with pytest.raises(PredicateShapeError):
+            cond(x > 0, abs, abs, x)
+        return anp.sum(x)
+
+    grad(f)(A)
+
+
+def test_explain_counts_the_traces():
+    texts = []
+    grad(grad(lambda x: texts.append(explain(x)) or x**2))(2.0)
+    assert texts == ["ArrayBox [plugin autograd]: True (boxed by 2 trace(s) of autograd)"]
+    grad(lambda x: texts.append(explain(x)) or anp.sum(x * 1.0))(np.array([1, 2]))
+    assert "False" in texts[1]
+
+
+# Any nesting to depth three, against an oracle: each derivative taken anywhere
+# is written down, once of f and once of f with its argument taken out of its
+# boxes. They differ exactly if a derivative went through there.
+
+
+def _with_grad(f, x):
+    vjp, value = make_vjp(f)(x)
+    return value, vjp(1.0)
+
+
+def _with_jvp(f, x):
+    return make_jvp(f)(x)(1.0)
+
+
+def _noted(take):
+    def transform(f, journal):
+        def g(x):
+            value, derivative = take(f, x)
+            journal.append(float(getval(derivative)))
+            return value + derivative
+
+        return g
+
+    return transform
+
+
+TRANSFORMS = {
+    "grad": _noted(_with_grad),
+    "jvp": _noted(_with_jvp),
+    "grad of another": _noted(lambda f, x: _with_grad(lambda y: y * f(x), 0.9)),
+    "jvp of another": _noted(lambda f, x: _with_jvp(lambda y: y * f(x), 0.9)),
+    "grad of a list": _noted(lambda f, x: (f(x), _with_list(f, x))),
+    "constant": lambda f, _: lambda x: f(getval(x)),
+}
+
+
+def _with_list(f, x):
+    return make_vjp(lambda p: f(p[0]))([x])[0](1.0)[0]
+
+
+def _run(names, f):
+    journal = []
+    for name in reversed(names):
+        f = TRANSFORMS[name](f, journal)
+    f(0.7)
+    return journal
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(st.sampled_from(sorted(TRANSFORMS)), max_size=3))
+def test_any_nesting_agrees_with_the_oracle(names):
+    function = lambda x: anp.exp(1.3 * x)
+    answers = []
+
+    def asking(x):
+        answers.append(within_gradient(x))
+        return function(x)
+
+    runs = []
+
+    def one_of(chosen):
+        """Make the argument constant at one of the times that the function runs."""
+        runs.clear()
+
+        def f(x):
+            runs.append(1)
+            return function(getval(x) if len(runs) == chosen else x)
+
+        return f
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "Output seems independent of input"
+        journal = _run(names, function)
+        _run(names, asking)
+        for i, answer in enumerate(answers, start=1):
+            constant = _run(names, one_of(i))
+            assert answer is (journal != constant), (names, i)

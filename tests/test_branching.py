@@ -1,0 +1,143 @@
+"""cond on plain values."""
+
+import collections
+import fractions
+
+import autograd
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from adprotocol import NonDifferentiable, cond
+from adprotocol.errors import (
+    BranchError,
+    MixedFrameworksError,
+    PredicateError,
+    PredicateShapeError,
+    UnclaimedTypeError,
+)
+
+
+@pytest.mark.parametrize("make", [bool, np.bool_, np.array, lambda p: NonDifferentiable(np.bool_(p))])
+@pytest.mark.parametrize("pred", [True, False])
+def test_only_the_chosen_branch_runs_once(make, pred):
+    ran = []
+    result = cond(make(pred), lambda x: ran.append("t") or x + 1, lambda x: ran.append("f") or x - 1, 5.0)
+    assert (result, ran) == ((6.0, ["t"]) if pred else (4.0, ["f"]))
+
+
+class Unclaimed:
+    shape, dtype = (), "bool"
+
+
+@pytest.mark.parametrize(
+    ("pred", "error", "builtin"),
+    [
+        (1.0, PredicateError, TypeError),
+        (1, PredicateError, TypeError),
+        (0, PredicateError, TypeError),
+        ("True", PredicateError, TypeError),
+        ("", PredicateError, TypeError),
+        (None, PredicateError, TypeError),
+        ([True], PredicateError, TypeError),
+        ((), PredicateError, TypeError),
+        ({"a": True}, PredicateError, TypeError),
+        (object(), PredicateError, TypeError),
+        (bool, PredicateError, TypeError),
+        (lambda: True, PredicateError, TypeError),
+        (fractions.Fraction(1), PredicateError, TypeError),
+        (np.float64(1), PredicateError, TypeError),
+        (np.array(1), PredicateError, TypeError),
+        (np.array(True, dtype=object), PredicateError, TypeError),
+        (np.array([True, False, True]), PredicateShapeError, ValueError),
+        (np.array([True]), PredicateShapeError, ValueError),
+        (np.array([], dtype=bool), PredicateShapeError, ValueError),
+        (NonDifferentiable(np.array([True])), PredicateShapeError, ValueError),
+        (NonDifferentiable(1.0), PredicateError, TypeError),
+        (Unclaimed(), UnclaimedTypeError, TypeError),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_any_other_predicate_is_an_error(pred, error, builtin):
+    def never(*_):
+        pytest.fail("a branch ran")
+
+    with pytest.raises(error) as caught:
+        cond(pred, never, never, 1.0)
+    assert isinstance(caught.value, builtin)
+    assert isinstance(caught.value, TypeError)
+    shown = pred.value if isinstance(pred, NonDifferentiable) else pred
+    assert type(shown).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize("branch", [1.0, None, "s", np.ones(2), [abs]])
+def test_a_branch_that_cannot_be_called_is_named(branch):
+    with pytest.raises(BranchError, match="true_fun") as caught:
+        cond(True, branch, abs, 1.0)
+    assert isinstance(caught.value, TypeError)
+    with pytest.raises(BranchError, match="false_fun"):
+        cond(True, abs, branch, 1.0)  # also where it would not run
+
+
+def test_exceptions_propagate():
+    def fails(_):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        cond(True, fails, abs, 1.0)
+    assert cond(False, fails, abs, -1.0) == 1.0
+    with pytest.raises(TypeError):
+        cond(True, lambda: 1.0, lambda x: x, 1.0)
+
+
+def test_results_of_any_kind_come_back_identical():
+    marker = object()
+    for result in (None, marker, "s", 1, {"a": [1.0, None]}, (), np.ones(2), abs, (i for i in ())):
+        assert cond(True, lambda result=result: result, lambda: 1.0) is result
+        assert cond(np.False_, lambda _: 1.0, lambda _, result=result: result, 2.0) is result
+
+
+def test_operands_of_any_kind_arrive_identical():
+    operands = (None, object(), "s", [1, {"a": 2}], collections.deque([1]), np.ones(2), abs, dict, Exception("e"))
+    got = cond(True, lambda *given: given, lambda *given: None, *operands)
+    assert all(a is b for a, b in zip(got, operands, strict=True))
+
+
+def test_predicate_and_branches_may_be_keywords():
+    assert cond(pred=True, true_fun=lambda: 1.0, false_fun=lambda: 2.0) == 1.0
+
+
+def test_two_frameworks_are_an_error_that_names_both():
+    x, y = torch.ones(1), jnp.ones(1)
+    take = lambda *_: 1.0
+    for pred, operands in (
+        (True, (x, y)),
+        (True, ([x], {"a": (y,)})),
+        (jnp.array(True), (x,)),
+        (torch.tensor(True), (y, 1.0)),
+    ):
+        with pytest.raises(MixedFrameworksError, match=r"torch and jax|jax and torch"):
+            cond(pred, take, take, *operands)
+    array = np.empty(1, dtype=object)
+    array[0] = x
+    with pytest.raises(MixedFrameworksError, match="torch and jax"):
+        cond(True, take, take, array, y)
+
+    def f(b):
+        with pytest.raises(MixedFrameworksError, match="autograd"):
+            cond(True, take, take, b, x)
+        return b
+
+    autograd.grad(f)(1.0)
+
+
+def test_numpy_and_numbers_mix_with_any_framework():
+    for value in (torch.tensor(2.0), jnp.array(2.0), 2.0):
+        for pred in (True, np.True_, np.array(True)):
+            assert cond(pred, lambda a, b, c: a * b[0] * c, lambda *_: None, value, np.ones(2), 3) == 6.0
+
+
+def test_cond_nests():
+    f = lambda x: cond(x > 0, lambda x: cond(x > 1, lambda: "big", lambda: "small"), lambda x: "negative", x)
+    assert [f(2.0), f(0.5), f(-1.0)] == ["big", "small", "negative"]

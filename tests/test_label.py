@@ -1,0 +1,266 @@
+"""NonDifferentiable, the label for one field."""
+
+import copy
+import math
+import operator
+import pickle
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call, grad, jvp, vmap
+
+from adprotocol import NonDifferentiable, non_differentiable, within_gradient
+
+A = np.array([3.0, 4.0])
+T = torch.tensor([1.0, 2.0])
+
+BINARY = [
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod,
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+]  # fmt: skip
+INTEGER = [operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor]
+
+
+def integer(x):
+    if isinstance(x, torch.Tensor):
+        return x.long()
+    return x.astype(int) if isinstance(x, np.ndarray) else int(x)
+
+
+@pytest.mark.parametrize("op", [*BINARY, *INTEGER], ids=lambda op: op.__name__)
+@pytest.mark.parametrize("pair", [(7.5, 2.0), (7, 2), (A, np.array([2.0, 3.0])), (A, 2.0), (2, A), (T + 5, T)])
+def test_operators_direct_and_reflected(op, pair):
+    a, b = pair
+    if op in INTEGER:
+        a, b = integer(a), integer(b)
+    if op is divmod and isinstance(a, torch.Tensor):
+        return  # tensors have none
+    want = op(a, b)
+    for got in (
+        op(NonDifferentiable(a), b),
+        op(a, NonDifferentiable(b)),
+        op(NonDifferentiable(a), NonDifferentiable(b)),
+    ):
+        assert type(got) is type(want)
+        assert np.array_equal(np.asarray(got), np.asarray(want))
+
+
+def test_matrix_product_unary_and_rounding():
+    m = np.array([[1.0, 2.0], [3.0, 4.0]])
+    label = NonDifferentiable(m)
+    for got in (label @ m, m @ label, label @ label, torch.tensor(m) @ NonDifferentiable(torch.tensor(m))):
+        assert np.array_equal(np.asarray(got), m @ m)
+    assert (-NonDifferentiable(2.0), +NonDifferentiable(2.0), abs(NonDifferentiable(-2.0))) == (-2.0, 2.0, 2.0)
+    assert ~NonDifferentiable(5) == -6
+    assert (round(NonDifferentiable(2.6)), round(NonDifferentiable(1.234), 2)) == (3, 1.23)
+    assert (
+        math.floor(NonDifferentiable(2.6)),
+        math.ceil(NonDifferentiable(2.6)),
+        math.trunc(NonDifferentiable(2.6)),
+    ) == (
+        2,
+        3,
+        2,
+    )
+    value = NonDifferentiable(2.0)
+    value += 1.0
+    assert value == 3.0
+    assert type(value) is float
+
+
+def test_conversions():
+    assert (float(NonDifferentiable(2.5)), int(NonDifferentiable(2.5)), complex(NonDifferentiable(2.5))) == (
+        2.5,
+        2,
+        2.5,
+    )
+    assert (bool(NonDifferentiable(0.0)), bool(NonDifferentiable(torch.tensor(1.0)))) == (False, True)
+    assert operator.index(NonDifferentiable(1)) == 1
+    assert [10, 20][NonDifferentiable(1)] == 20
+    with pytest.raises(TypeError):
+        operator.index(NonDifferentiable(1.0))
+    assert f"{NonDifferentiable(2.5):.2f}" == "2.50"
+    assert repr(NonDifferentiable(2.5)) == "NonDifferentiable(2.5)"
+    label = NonDifferentiable(A)
+    assert (len(label), list(label), label[1], label[NonDifferentiable(0)]) == (2, [3.0, 4.0], 4.0, 3.0)
+    assert 4.0 in label
+    assert (label.shape, label.dtype, label.sum()) == ((2,), np.float64, 7.0)
+    assert np.array_equal(label[label > 3.5], [4.0])
+    with pytest.raises(TypeError):
+        len(NonDifferentiable(1.0))
+    with pytest.raises(AttributeError):
+        _ = label.no_such_attribute
+
+
+def test_comparison_is_elementwise_and_there_is_no_hash():
+    label = NonDifferentiable(A)
+    assert np.array_equal(label == A, [True, True])
+    assert np.array_equal(label != NonDifferentiable(A[::-1]), [True, True])
+    assert np.array_equal(label < A, [False, False])
+    for mistake in (hash, lambda x: {x: 1}, lambda x: {x}):
+        with pytest.raises(TypeError, match="unhashable"):
+            mistake(label)
+
+
+def test_nested_labels_are_one():
+    label = NonDifferentiable(NonDifferentiable(NonDifferentiable(2.0)))
+    assert type(label.held) is float
+    assert repr(label) == "NonDifferentiable(2.0)"
+    assert repr(NonDifferentiable[float](2.0)) == "NonDifferentiable(2.0)"
+
+
+def test_copy_deepcopy_and_pickle():
+    label = NonDifferentiable(A.copy())
+    shallow, deep = copy.copy(label), copy.deepcopy(label)
+    assert shallow.held is label.held
+    assert deep.held is not label.held
+    copies = [deep, *(pickle.loads(pickle.dumps(label, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1))]  # noqa: S301
+    for other in copies:
+        assert type(other) is NonDifferentiable
+        assert np.array_equal(other.value, A)
+        other.held[0] = 9.0
+        assert label.held[0] == 3.0
+
+
+def test_numpy_functions():
+    label = NonDifferentiable(A)
+    out = np.empty(2)
+    assert np.array_equal(np.sin(label), np.sin(A))
+    assert np.add(label, 1.0, out=out) is out
+    assert np.array_equal(out, [4.0, 5.0])
+    assert np.add.reduce(label) == 7.0
+    assert np.multiply.outer(label, label).shape == (2, 2)
+    for got, want in (
+        (np.stack([label, A]), np.stack([A, A])),
+        (np.concatenate([A, label]), np.concatenate([A, A])),
+        (np.where([True, False], label, 0.0), [3.0, 0.0]),
+        (np.einsum("i,i", label, A), 25.0),
+        (np.asarray(label), A),
+        (np.array(label, dtype=np.float32), A),
+        (np.float64(2.0) * label, 2 * A),
+        (np.linalg.norm(label), 5.0),
+        (np.clip(A, NonDifferentiable(3.5), None), [3.5, 4.0]),
+    ):
+        assert type(got) in (np.ndarray, np.float64)
+        assert np.array_equal(got, want)
+
+
+def test_torch_functions_in_eager_mode():
+    x = T.clone().requires_grad_()
+    held = (T * 3).requires_grad_()
+    label = NonDifferentiable(held)
+    assert label.held is held
+    for plain in (label * 2, label.value, label[0], label.sum(), torch.sin(label), next(iter(label)), -label):
+        assert type(plain) is torch.Tensor
+        assert not plain.requires_grad
+    for result, want in (
+        (torch.add(label, x), 4 * T),
+        (torch.stack([label, x])[1], T),
+        (torch.cat([x, label])[:2], T),
+        (torch.where(x > 1.5, label, x), torch.tensor([1.0, 6.0])),
+        (torch.einsum("i,i->i", label, x), 3 * T * T),
+        (x * label, 3 * T * T),
+        (label / x, torch.tensor([3.0, 3.0])),
+        (x + NonDifferentiable(2.0), T + 2),
+        (torch.mul(x, other=label), 3 * T * T),
+        (torch.nn.functional.linear(x, NonDifferentiable(torch.eye(2))), T),
+        (x[NonDifferentiable(torch.tensor(1))], T[1]),
+    ):
+        assert type(result) is torch.Tensor
+        assert torch.equal(result, want)
+        assert result.requires_grad
+        (gradient,) = torch.autograd.grad(result.sum(), held, allow_unused=True)
+        assert gradient is None
+    (dx,) = torch.autograd.grad((x * label).sum(), x)
+    assert torch.equal(dx, 3 * T)
+
+
+def test_torch_func_over_a_structure():
+    tree = {"w": T, "c": NonDifferentiable(T * 3), "k": [NonDifferentiable(torch.tensor(2.0))]}
+
+    def f(p):
+        assert within_gradient(p["c"], p["k"]) is False
+        return (p["w"] * p["c"] * p["k"][0]).sum()
+
+    gradient = grad(f)(tree)
+    assert torch.equal(gradient["w"], 6 * T)
+    assert torch.equal(gradient["c"].held, torch.zeros(2))
+    assert torch.equal(gradient["k"][0].held, torch.zeros(()))
+    tangent = jvp(f, (tree,), ({"w": T, "c": NonDifferentiable(T), "k": [NonDifferentiable(torch.ones(()))]},))[1]
+    assert tangent == 6 * (T * T).sum()
+    assert torch.equal(vmap(lambda c, x: c * x)(NonDifferentiable(T), T), T * T)
+    assert torch.equal(vmap(lambda c: c)(NonDifferentiable(T)).value, T)
+    per_sample = vmap(grad(lambda x, c: c * x**2), in_dims=(0, None))(T, NonDifferentiable(torch.tensor(5.0)))
+    assert torch.equal(per_sample, 10 * T)
+
+
+def test_label_that_holds_a_wrapper_or_a_box_has_zero_derivative():
+    assert grad(lambda x: NonDifferentiable(x) * x)(torch.tensor(3.0)) == 3.0
+    assert grad(lambda x: torch.sin(NonDifferentiable(x)) + x)(torch.tensor(3.0)) == 1.0
+    for f in (
+        lambda x: NonDifferentiable(x) * x,
+        lambda x: x * NonDifferentiable(x),
+        lambda x: NonDifferentiable([x])[0] * x,
+        lambda x: NonDifferentiable({"a": x}).value["a"] * x,
+        lambda x: float(NonDifferentiable(x)) * x,
+    ):
+        assert autograd.grad(f)(3.0) == 3.0
+    assert autograd.grad(lambda x: anp.sin(NonDifferentiable(x)) + x)(3.0) == 1.0
+    assert autograd.grad(autograd.grad(lambda x: NonDifferentiable(x) * x**2))(3.0) == 6.0
+
+
+C = NonDifferentiable(A)
+AUTOGRAD = {
+    "label * x": (lambda x: C * x, A),
+    "x * label": (lambda x: x * C, A),
+    "label - x": (lambda x: C - x, [-1, -1]),
+    "label / x": (lambda x: C / x, [-3.0, -1.0]),
+    "x / label": (lambda x: x / C, 1 / A),
+    "x ** label": (lambda x: x**C, [3.0, 32.0]),
+    "2 ** (label - x)": (lambda x: NonDifferentiable(2.0) ** x, np.log(2.0) * np.array([2.0, 4.0])),
+    "label @ x": (lambda x: C @ x, A),
+    "dot": (lambda x: anp.dot(C, x), A),
+    "dot, other side": (lambda x: anp.dot(x, C), A),
+    "einsum": (lambda x: anp.einsum("i,i", C, x), A),
+    "tensordot": (lambda x: anp.tensordot(x, C, 1), A),
+    "stack": (lambda x: anp.stack([C, x]), [1, 1]),
+    "concatenate": (lambda x: anp.concatenate([x, C]), [1, 1]),
+    "array": (lambda x: anp.array([C, x]), [1, 1]),
+    "where": (lambda x: anp.where(np.array([True, False]), x, C), [1, 0]),
+    "maximum": (lambda x: anp.maximum(C, x), [0, 0]),
+    "sin of the label": (lambda x: anp.sin(C) * x, np.sin(A)),
+    "index": (lambda x: x[NonDifferentiable(1)], [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", AUTOGRAD)
+def test_autograd_functions(name):
+    f, want = AUTOGRAD[name]
+    x = np.array([1.0, 2.0])
+    total = lambda x: anp.sum(f(x))
+    assert np.allclose(autograd.grad(total)(x), want)
+    assert np.allclose(autograd.make_jvp(total)(x)(np.array([1.0, 10.0]))[1], np.dot(want, [1.0, 10.0]))
+
+
+def test_a_label_in_a_module_and_in_functional_call():
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(T.clone())
+            self.period = NonDifferentiable(torch.tensor(3.0))
+
+        def forward(self, x):
+            return (self.weight * x * self.period).sum()
+
+    module = copy.deepcopy(Scale())
+    gradient = grad(lambda p: functional_call(module, p, (T,)))({"weight": T})
+    assert torch.equal(gradient["weight"], 3 * T)
+
+
+def test_non_differentiable_of_a_label_is_a_label():
+    label = non_differentiable(NonDifferentiable(T.clone().requires_grad_()))
+    assert type(label) is NonDifferentiable
+    assert within_gradient(label.held) is False

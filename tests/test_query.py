@@ -1,0 +1,445 @@
+"""within_gradient and explain on plain values, containers and objects that hide arrays."""
+
+import collections
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import fractions
+import math
+import subprocess
+import sys
+import threading
+import types
+import unittest.mock
+from typing import NamedTuple
+
+import attrs
+import autograd
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import adprotocol
+from adprotocol import NonDifferentiable, explain, non_differentiable, within_gradient
+from adprotocol.errors import (
+    ADProtocolError,
+    MixedFrameworksError,
+    NoValuesError,
+    OpaqueValueError,
+    TreeError,
+    UnclaimedTypeError,
+)
+
+
+def tracked():
+    return torch.ones(2, requires_grad=True)
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object = 0.0
+
+
+class SubPair(Pair):
+    pass
+
+
+@dataclasses.dataclass
+class Plain:
+    a: object
+    b: object = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    a: object
+    b: object = dataclasses.field(init=False, default=1.0)
+
+
+@dataclasses.dataclass
+class Later:
+    a: object
+    b: object = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.b = [self.a]
+        self.extra = self.a
+
+
+@attrs.frozen
+class Attrs:
+    a: object
+    _b: object = 1.0
+
+
+@attrs.define(slots=False)
+class LooseAttrs:
+    a: object
+
+
+def object_array(*items):
+    array = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        array[i] = item
+    return array
+
+
+def structured(item):
+    array = np.zeros(1, dtype=[("a", object), ("b", float)])
+    array["a"] = object_array(item)
+    return array
+
+
+def nested(value, depth=50):
+    kinds = (lambda v: [v], lambda v: {"k": v}, lambda v: (v, 1), Plain, Pair)
+    for i in range(depth):
+        value = kinds[i % len(kinds)](value)
+    return value
+
+
+CONTAINERS = {
+    "list": lambda v: [1, v],
+    "tuple": lambda v: (v, "s"),
+    "dict": lambda v: {"z": None, "a": v},
+    "unsortable keys": lambda v: {1: 1.0, "a": v, None: 2},
+    "OrderedDict": lambda v: collections.OrderedDict(b=1, a=v),
+    "defaultdict": lambda v: collections.defaultdict(list, a=v),
+    "deque": lambda v: collections.deque([v], maxlen=2),
+    "namedtuple": Pair,
+    "namedtuple subclass": SubPair,
+    "dataclass": Plain,
+    "frozen slots kw_only": lambda v: Frozen(a=v),
+    "init=False": Later,
+    "attrs": Attrs,
+    "attrs without slots": LooseAttrs,
+    "object array": lambda v: object_array(1.0, v),
+    "object array in an object array": lambda v: object_array(None, object_array("s", v)),
+    "object array, two-dimensional": lambda v: object_array(v, 1.0, 2.0, None).reshape(2, 2),
+    "object array, zero-dimensional": lambda v: object_array(v).reshape(()),
+    "dict in an object array": lambda v: object_array({"a": [v]}),
+    "object array in a dataclass": lambda v: Plain(object_array(v)),
+    "structured array": structured,
+    "nested 50 deep": nested,
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_container_is_true_if_a_leaf_is(kind):
+    make = CONTAINERS[kind]
+    assert within_gradient(make(tracked())) is True
+    assert within_gradient(1.0, make(tracked())) is True
+    assert within_gradient(make(tracked()), 1.0) is True
+    assert within_gradient(make(tracked().detach())) is False
+    assert within_gradient(make(np.ones(2))) is False
+    autograd.grad(lambda x: asked_inside(make, x))(np.float64(2.0))
+    jax.grad(lambda x: asked_inside(make, x))(2.0)
+
+
+def asked_inside(make, x):
+    assert within_gradient(make(x)) is True
+    assert within_gradient(make(non_differentiable(x))) is False
+    assert within_gradient(non_differentiable(make(x))) is False
+    return x * 1.0
+
+
+@pytest.mark.parametrize("empty", [[], (), {}, collections.deque(), collections.OrderedDict(), np.empty(0, object)])
+def test_empty_containers_are_false(empty):
+    assert within_gradient(empty) is False
+    assert within_gradient([empty, {"e": empty}]) is False
+    assert within_gradient(empty, tracked()) is True
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Real(float):
+    pass
+
+
+PLAIN = [
+    1, 1.0, True, 1j, None, ..., "s", b"s", bytearray(b"s"), range(3), slice(1), NotImplemented,
+    math.inf, math.nan, Real(2.0), Colour.RED, Number.ONE, Colour, Plain, int, type, abs, len, math.sin, math, sys,
+    lambda: 1.0, "s".upper, np.sin, types.SimpleNamespace(a=1.0, b=[2.0]), object(), threading.Lock(),
+    decimal.Decimal(1), fractions.Fraction(1, 2), dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+    dt.timedelta(1), np.float64(1.0), np.bool_(1), np.int8(1), np.datetime64("2020"), np.str_("s"),
+    np.dtype(float), np.float32, np.ones(2), np.ones(2, int), np.array("s"), np.array([True]),
+    np.ma.array([1.0, 2.0], mask=[0, 1]), np.zeros(2, [("a", float)]), torch.float32, torch.device("cpu"),
+    torch.Size([1]), jnp.float32, frozenset({1}), {1.0, 2.0}, {"a": 1}.keys(), collections.Counter("aab"),
+    torch.ones(2), torch.ones(2, dtype=torch.int64), jnp.ones(2), jnp.ones(2, int), jax.random.key(0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
+def test_plain_values_are_false(value):
+    assert within_gradient(value) is False
+    assert within_gradient([{"v": value}]) is False
+    assert within_gradient(value, 1.0) is False
+    assert "False" in explain(value) or isinstance(value, (collections.Counter, frozenset, set))
+
+
+@pytest.mark.parametrize("ask", [within_gradient, explain])
+def test_no_arguments_is_a_type_error_that_says_why(ask):
+    with pytest.raises(NoValuesError, match=r"no values.*ambient") as caught:
+        ask()
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, ADProtocolError)
+
+
+class Hider:
+    def __init__(self, value):
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class PrivateSlot:
+    __slots__ = ("__value",)
+
+    def __init__(self, value):
+        self.__value = value
+
+
+class MyList(list):
+    pass
+
+
+class MyDict(dict):
+    pass
+
+
+def module_of(value):
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(value.detach())
+    return module
+
+
+class HidingEnum(enum.Enum):
+    A = tracked()
+
+
+HIDING = {
+    "attribute": Hider,
+    "slot": Slotted,
+    "private slot": PrivateSlot,
+    "list in an attribute": lambda v: Hider([1, v]),
+    "structure in an attribute": lambda v: Hider([{"a": (v,)}]),
+    "dataclass in an attribute": lambda v: Hider(Plain(v)),
+    "object array in an attribute": lambda v: Hider(object_array(v)),
+    "object in an object": lambda v: Hider(Hider(v)),
+    "object in a list in an object": lambda v: Hider([Hider(v)]),
+    "namespace": lambda v: types.SimpleNamespace(a=v),
+    "set": lambda v: {v},
+    "mapping proxy": lambda v: types.MappingProxyType({"a": v}),
+    "UserDict": lambda v: collections.UserDict(a=v),
+    "ChainMap": lambda v: collections.ChainMap({}, {"a": v}),
+    "list subclass": lambda v: MyList([v]),
+    "dict subclass": lambda v: MyDict(a=v),
+    "dict subclass, structure inside": lambda v: MyDict(a={"b": {"c": v}}),
+    "values of a dict": lambda v: {"a": v}.values(),
+    "items of a dict": lambda v: {"a": v}.items(),
+    "enum member": lambda _: HidingEnum.A,
+    "module": module_of,
+    "module of modules": lambda _: torch.nn.Sequential(torch.nn.Linear(1, 1)),
+    "object that holds a module": lambda _: Hider(torch.nn.Sequential(torch.nn.Linear(1, 1))),
+    "optimizer": lambda v: torch.optim.SGD([v]),
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_an_object_that_hides_tensors_is_refused(kind):
+    opaque = HIDING[kind](tracked())
+    for question in (within_gradient, non_differentiable):
+        for value in (opaque, [opaque], {"a": (1.0, opaque)}, object_array(opaque)):
+            with pytest.raises(OpaqueValueError, match="hold") as caught:
+                question(value)
+            assert isinstance(caught.value, TypeError)
+    assert "no answer" in explain(opaque)
+
+
+def test_iterators_are_refused_and_not_used_up():
+    for iterator in (iter([tracked()]), (x for x in [tracked()]), map(abs, [tracked()]), zip([tracked()])):
+        with pytest.raises(OpaqueValueError, match="iterator"):
+            within_gradient(iterator)
+        assert len(list(iterator)) == 1
+    with pytest.raises(OpaqueValueError, match="parameters"):
+        within_gradient(torch.nn.Linear(1, 1).parameters())
+
+
+def test_objects_that_hide_nothing_are_false_even_where_they_refer_to_each_other():
+    first, second = Hider(None), Hider([1.0])
+    first.value, second.other = second, first
+    assert within_gradient(first) is False
+    assert non_differentiable([first])[0] is first
+
+
+class HasShape:
+    shape = (2,)
+    dtype = "float32"
+
+
+class HasNamespace:
+    def __array_namespace__(self):
+        raise NotImplementedError
+
+
+class HasDlpack:
+    def __dlpack__(self):
+        raise NotImplementedError
+
+
+class HasInstanceShape:
+    def __init__(self):
+        self.shape, self.dtype = (2,), "float32"
+
+
+@pytest.mark.parametrize("cls", [HasShape, HasNamespace, HasDlpack, HasInstanceShape])
+def test_an_unclaimed_array_is_an_error_that_names_type_and_remedy(cls):
+    value = cls()
+    for wrapped in (value, [value], {"a": Plain(value)}, object_array(value)):
+        for question in (within_gradient, non_differentiable):
+            with pytest.raises(UnclaimedTypeError, match=rf"{cls.__name__}.*Install a plugin.*convert") as caught:
+                question(wrapped)
+            assert isinstance(caught.value, TypeError)
+    with pytest.raises(UnclaimedTypeError):
+        within_gradient(tracked(), value)  # not hidden by an answer that is True already
+    with pytest.raises(ADProtocolError):
+        within_gradient(unittest.mock.Mock())  # has every attribute
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (tracked(), jnp.ones(2)),
+        (jnp.ones(2), tracked()),
+        ([tracked(), {"a": jnp.ones(2)}],),
+        ([tracked()], 1.0, Plain(jnp.ones(2))),
+        (object_array(tracked(), jnp.ones(2)),),
+        (tracked(), object_array(jnp.ones(2))),
+        (torch.ones(2), jnp.ones(2)),
+    ],
+    ids=range(7),
+)
+def test_two_frameworks_in_one_call_are_an_error_that_names_both(values):
+    with pytest.raises(MixedFrameworksError, match=r"torch|jax") as caught:
+        within_gradient(*values)
+    assert {"torch", "jax"} <= {word.strip(",;:") for word in str(caught.value).split()}
+    assert isinstance(caught.value, TypeError)
+
+
+def test_boxes_beside_another_framework():
+    def f(x):
+        with pytest.raises(MixedFrameworksError, match="autograd and torch"):
+            within_gradient([x], torch.ones(1))
+        assert within_gradient(np.ones(2), 1.0, x) is True
+        return x
+
+    autograd.grad(f)(1.0)
+
+
+def cycles():
+    as_list = []
+    as_list.append({"again": as_list})
+    as_dict = {}
+    as_dict["self"] = (1.0, as_dict)
+    as_dataclass = Plain(1.0)
+    as_dataclass.a = [as_dataclass]
+    as_array = object_array(1.0, None)
+    as_array[1] = as_array
+    through_list = object_array(None)
+    through_list[0] = [through_list]
+    return {
+        "list": as_list,
+        "dict": as_dict,
+        "dataclass": as_dataclass,
+        "object array": as_array,
+        "list and object array": through_list,
+    }
+
+
+@pytest.mark.parametrize("kind", cycles())
+@pytest.mark.parametrize("question", [within_gradient, non_differentiable, explain])
+def test_a_structure_that_contains_itself_is_a_tree_error(kind, question):
+    for value in (cycles()[kind], [cycles()[kind]]):
+        with pytest.raises(TreeError, match="contains itself"):
+            question(value)
+
+
+DEEP = """
+import adprotocol
+from adprotocol.errors import TreeError
+for wrap in (lambda v: [v], lambda v: (v,), lambda v: {"k": v}):
+    value = 1.0
+    for _ in range(100_000):
+        value = wrap(value)
+    for question in (adprotocol.within_gradient, adprotocol.non_differentiable, adprotocol.explain):
+        try:
+            question(value)
+        except TreeError as error:
+            assert "deeper" in str(error)
+        else:
+            raise SystemExit("no error")
+    while not isinstance(value, float):  # taken apart one by one
+        (value,) = value.values() if isinstance(value, dict) else value
+print("done")
+"""
+
+
+def test_very_deep_nesting_is_a_tree_error_and_no_crash():
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", DEEP], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "done"), ran.stderr[-500:]
+
+
+def test_constants_and_labels_are_false():
+    assert within_gradient(NonDifferentiable(tracked())) is False
+    assert within_gradient({"a": NonDifferentiable(tracked()), "b": 1.0}) is False
+    assert within_gradient(non_differentiable(tracked())) is False
+    assert within_gradient(NonDifferentiable(tracked()), tracked()) is True
+
+
+def test_nothing_is_left_behind_by_an_exception():
+    def f(x):
+        assert within_gradient(x) is True
+        raise KeyError
+
+    for gradient in (autograd.grad(f), jax.grad(f)):
+        with pytest.raises(KeyError):
+            gradient(2.0)
+        assert within_gradient(2.0) is False
+        assert within_gradient([np.ones(2)]) is False
+
+
+def test_another_thread_is_told_by_the_value_alone():
+    seen = {}
+
+    def f(x):
+        def run():
+            seen.update(box=within_gradient(x), plain=within_gradient(2.0))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return x
+
+    autograd.grad(f)(2.0)
+    assert seen == {"box": True, "plain": False}
+
+
+def test_explain_has_a_line_for_each_leaf():
+    text = explain(1.0, {"a": tracked(), "s": "s"}, object_array(None, [2])).splitlines()
+    assert [line.partition(":")[0] for line in text] == ["float", "Tensor [plugin torch]", "str", "NoneType", "int"]
+    assert "True (requires_grad is set)" in text[1]
+    assert explain(NonDifferentiable(1.0)).startswith("NonDifferentiable: False (labelled")
+    assert isinstance(adprotocol.explain([]), str)

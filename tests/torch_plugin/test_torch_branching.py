@@ -1,0 +1,398 @@
+"""cond on PyTorch, in eager mode and under torch.func."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
+from adprotocol.errors import ADProtocolError, BranchMismatchError, PredicateError, PredicateShapeError
+
+XS = torch.tensor([-1.0, 0.0, 4.0])
+
+
+def leaf(value, dtype=torch.float32):
+    return torch.tensor(value, dtype=dtype, requires_grad=True)
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+@pytest.mark.parametrize("make", [bool, np.bool_, torch.tensor, lambda p: NonDifferentiable(torch.tensor(p))])
+@pytest.mark.parametrize("pred", [True, False])
+def test_concrete_predicate_runs_one_branch_once(make, pred):
+    ran = []
+    result = cond(make(pred), lambda x: ran.append("t") or x * 2, lambda x: ran.append("f") or x * 3, torch.ones(()))
+    assert (result.item(), ran) == ((2.0, ["t"]) if pred else (3.0, ["f"]))
+
+
+def test_operands_of_the_other_branch_have_zeros():
+    a, b, c = leaf(2.0), leaf([1.0, 2.0]), leaf(3.0)
+    for pred in (True, torch.tensor(True)):
+        y = cond(pred, lambda a, b, c: a * 5, lambda a, b, c: b.sum() * c, a, b, c)
+        da, db, dc = torch.autograd.grad(y, (a, b, c))
+        assert (da, dc) == (5.0, 0.0)
+        assert torch.equal(db, torch.zeros(2))
+    y = cond(False, lambda a, b, c: a * 5, lambda a, b, c: b.sum() * c, a, b, c)
+    y.backward()
+    assert (a.grad, c.grad) == (0.0, 3.0)
+    assert torch.equal(b.grad, torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize(
+    "pack", [lambda a, b: [a, b], lambda a, b: {"a": a, "b": {"b": b}}, Pair], ids=["list", "dict", "nt"]
+)
+def test_containers_as_operands(pack):
+    a, b = leaf(2.0), leaf([1.0, 2.0])
+    first = lambda t: t[0] if isinstance(t, (list, tuple)) else t["a"]
+    y = cond(True, lambda t: first(t) * 3, lambda t: None, pack(a, b))
+    da, db = torch.autograd.grad(y, (a, b))
+    assert da == 3.0
+    assert torch.equal(db, torch.zeros(2))
+
+
+def test_operand_returned_unchanged_or_through_a_container():
+    a, b = leaf(2.0), leaf(3.0)
+    for result in (
+        cond(True, lambda a, b: a, lambda a, b: b, a, b),
+        cond(True, lambda a, b: {"y": [a]}, lambda a, b: b, a, b)["y"][0],
+        cond(True, lambda a, b: Pair(a, None), lambda a, b: b, a, b).first,
+    ):
+        assert result == 2.0
+        assert torch.autograd.grad(result, (a, b)) == (torch.tensor(1.0), torch.tensor(0.0))
+    assert cond(True, lambda a: a, lambda a: a * 2, a) is a
+
+
+@pytest.mark.parametrize("constant", [lambda x: torch.tensor(5.0), lambda x: x.detach() * 0 + 5, non_differentiable])
+def test_constant_branch_has_zeros(constant):
+    x = leaf(5.0)
+    y = cond(True, constant, lambda x: x * 2, x)
+    assert y == 5.0
+    assert torch.autograd.grad(y, x) == (torch.tensor(0.0),)
+
+
+def test_python_scalars_none_and_other_results():
+    x = leaf(2.0)
+    for result in (0.0, 3, True, None, "s"):
+        assert cond(True, lambda x, result=result: result, lambda x: x, x) == result
+        assert cond(True, lambda x, result=result: result, lambda x: x, x.detach()) is result
+    integers = cond(True, lambda x: torch.tensor([1, 2]), lambda x: x, x)
+    assert integers.dtype is torch.int64
+    assert not integers.requires_grad
+
+
+def test_an_operand_has_zeros_beside_a_python_scalar():
+    x, w = leaf(2.0), leaf(3.0)
+    (x + cond(False, lambda x, w: x * w, lambda x, w: 0.0, x, w)).backward()
+    assert x.grad == 1.0
+    assert w.grad == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+def test_other_dtypes(dtype):
+    x, w = leaf(2.0), leaf([1.0, 2.0], dtype)
+    y = cond(True, lambda x, w: x * 3, lambda x, w: w.sum(), x, w)
+    assert y.dtype is torch.float32
+    dx, dw = torch.autograd.grad(y, (x, w))
+    assert dx == 3.0
+    assert torch.equal(dw, torch.zeros(2, dtype=dtype))
+    y = cond(False, lambda x, w: x * 3, lambda x, w: (w * w).sum().real, x, w)
+    dx, dw = torch.autograd.grad(y, (x, w))
+    assert dx == 0.0
+    assert torch.equal(dw, torch.tensor([2.0, 4.0], dtype=dtype))
+
+
+def test_complex_results_and_real_operands():
+    x, w = leaf(2.0), leaf(3.0)
+    y = cond(True, lambda x, w: x * (1 + 2j), lambda x, w: w * 1j, x, w)
+    assert y == 2 + 4j
+    assert torch.autograd.grad(y.imag, (x, w)) == (torch.tensor(2.0), torch.tensor(0.0))
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_nan_and_infinity_of_an_unused_operand_reach_nothing(poison):
+    x, w = leaf(2.0), leaf([poison, 0.0])
+    y = cond(True, lambda x, w: x * 3, lambda x, w: (1 / w).sum(), x, w)
+    assert y == 6.0
+    dx, dw = torch.autograd.grad(y, (x, w))
+    assert dx == 3.0
+    assert torch.equal(dw, torch.zeros(2))
+
+
+def test_negative_zero_is_kept():
+    x, w = leaf(1.0), leaf(2.0)
+    y = cond(True, lambda x, w: torch.tensor(-0.0), lambda x, w: x, x, w)
+    assert torch.signbit(y)
+
+
+def test_second_derivatives():
+    x, w = leaf(2.0), leaf(3.0)
+    y = cond(True, lambda x, w: x**3, lambda x, w: w * x, x, w)
+    dx, dw = torch.autograd.grad(y, (x, w), create_graph=True)
+    assert (dx, dw) == (12.0, 0.0)
+    assert torch.autograd.grad(dx, x) == (torch.tensor(12.0),)
+    f = lambda x: cond(x > 0, lambda x: x**3, lambda x: x**2, x)
+    assert (hessian(f)(torch.tensor(2.0)), hessian(f)(torch.tensor(-2.0))) == (12.0, 2.0)
+    assert torch.equal(vmap(hessian(f))(torch.tensor([2.0, -2.0])), torch.tensor([12.0, 2.0]))
+
+
+def test_computed_operands_views_and_closed_over_results():
+    x, w = leaf([1.0, 2.0]), leaf(3.0)
+    before = w * 2
+    y = cond(True, lambda v, u: v.sum() * before, lambda v, u: u, x[1:], w * 1)
+    dx, dw = torch.autograd.grad(y, (x, w))
+    assert torch.equal(dx, torch.tensor([0.0, 6.0]))
+    assert dw == 4.0
+
+
+def test_in_place_change_of_what_the_branch_made():
+    f = lambda x, w: cond(True, lambda x, w: (x * 1).mul_(3).add_(1), lambda x, w: w, x, w)
+    x, w = leaf(2.0), leaf(3.0)
+    assert f(x, w) == 7.0
+    assert torch.autograd.grad(f(x, w), (x, w)) == (torch.tensor(3.0), torch.tensor(0.0))
+    y = x * 1
+    z = cond(True, lambda y, w: y.mul_(4), lambda y, w: w, y, w)
+    assert z is not None
+    assert y == 8.0
+    assert torch.autograd.grad(z, (x, w)) == (torch.tensor(4.0), torch.tensor(0.0))
+
+
+def test_product_with_a_break_at_zero():
+    # d/dx of x (x - 1) (x - 2) (x - 3) (x - 4) at 0 is 24
+    def product(x):
+        total = torch.ones(())
+        for k in range(5):
+            total = cond(x - k == 0.0, lambda t, k=k: t * (x - k), lambda t, k=k: t * (x - k), total)
+        return total
+
+    x = leaf(0.0)
+    assert torch.autograd.grad(product(x), x) == (torch.tensor(24.0),)
+    assert grad(product)(torch.tensor(0.0)) == 24.0
+    assert jacfwd(product)(torch.tensor(0.0)) == 24.0
+    assert torch.equal(vmap(grad(product))(torch.zeros(2)), torch.tensor([24.0, 24.0]))
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_without_gradients(context):
+    x, w = leaf(2.0), leaf(3.0)
+    with context():
+        y = cond(torch.tensor(True), lambda x, w: x * 3, lambda x, w: w, x, w)
+    assert y == 6.0
+    assert not y.requires_grad
+
+
+def test_forward_mode_dual_numbers():
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.tensor(2.0), torch.tensor(1.0))
+        w = forward_ad.make_dual(torch.tensor(3.0), torch.tensor(1.0))
+        y = cond(x > 0, lambda x, w: x * 5, lambda x, w: w * 7, x, w)
+        assert forward_ad.unpack_dual(y).tangent == 5.0
+        y = cond(x < 0, lambda x, w: x * 5, lambda x, w: w * 7, x, w)
+        assert forward_ad.unpack_dual(y).tangent == 7.0
+
+
+@pytest.mark.parametrize(
+    ("pred", "error"),
+    [
+        (torch.tensor(1.0), PredicateError),
+        (torch.tensor(1), PredicateError),
+        (torch.tensor([True]), PredicateShapeError),
+        (torch.tensor([True, False, True]), PredicateShapeError),
+        (torch.tensor([], dtype=torch.bool), PredicateShapeError),
+    ],
+)
+def test_bad_predicates(pred, error):
+    with pytest.raises(error, match="Tensor") as caught:
+        cond(pred, pytest.fail, pytest.fail, "ran")
+    assert isinstance(caught.value, ValueError if error is PredicateShapeError else TypeError)
+    with pytest.raises(error):
+        vmap(lambda p: cond(p, lambda: 1.0, lambda: 2.0))(torch.stack([pred, pred]))
+
+
+def safe_sqrt(x):
+    return cond(x > 0, torch.sqrt, lambda x: 0.0 * x, x)
+
+
+def closed_over(x):
+    return cond(x > 0, lambda: torch.sqrt(x), lambda: x * 0.0)
+
+
+def in_a_structure(x):
+    return cond(x > 0, lambda t: {"y": torch.sqrt(t["x"][0])}, lambda t: {"y": t["x"][0] * 0.0}, {"x": [x]})["y"]
+
+
+def in_a_list(x):
+    return cond(x > 0, lambda: torch.stack([x, torch.sqrt(x)])[1], lambda: torch.zeros(()))
+
+
+def nested(x):
+    return cond(x > -5, lambda x: cond(x > 0, torch.sqrt, lambda x: x * 0.0, x), lambda x: x / 0.0, x)
+
+
+def with_in_place(x):
+    return cond(x > 0, lambda x: x.clone().mul_(1.0).sqrt_(), lambda x: x * 0.0, x)
+
+
+class Root(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.sqrt()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / (2 * ctx.saved_tensors[0])
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t / (2 * ctx.saved_tensors[0])
+
+
+def custom_function(x):
+    return cond(x > 0, Root.apply, lambda x: x * 0.0, x)
+
+
+SAFE = [safe_sqrt, closed_over, in_a_structure, in_a_list, nested, with_in_place, custom_function]
+
+
+@pytest.mark.parametrize("f", SAFE, ids=lambda f: f.__name__)
+def test_batched_predicate_keeps_nan_of_the_branch_not_taken_out(f):
+    want = torch.tensor([0.0, 0.0, 0.25])
+    x = XS.clone().requires_grad_()
+    y = vmap(f)(x)
+    assert torch.equal(y, torch.tensor([0.0, 0.0, 2.0]))
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], want)
+    assert torch.equal(vmap(grad(f))(XS), want)
+    assert torch.equal(vmap(jacrev(f))(XS), want)
+    assert torch.equal(grad(lambda x: vmap(f)(x).sum())(XS), want)
+    assert torch.equal(vmap(vmap(grad(f)))(XS[None].expand(2, 3)), want.expand(2, 3))
+    assert torch.equal(grad(lambda x: vmap(vmap(f))(x).sum())(XS[None]), want[None])
+    assert torch.equal(vmap(jacfwd(f))(XS).float(), want)
+    assert torch.equal(jvp(vmap(f), (XS,), (torch.ones(3),))[1], want)
+
+
+@pytest.mark.parametrize("f", SAFE[:-1], ids=lambda f: f.__name__)
+def test_batched_second_derivatives_are_safe(f):
+    want = torch.tensor([0.0, 0.0, -1 / 32])
+    for second in (grad(grad(f)), jacfwd(jacrev(f)), jacrev(jacfwd(f)), jacfwd(jacfwd(f))):
+        assert torch.equal(vmap(second)(XS).float(), want)
+
+
+def test_batched_predicate_and_a_weight_that_is_not_batched():
+    def loss(w):
+        return vmap(lambda x: cond(x > 0, lambda: torch.sqrt(w) * x, lambda: w * x))(XS[:2]).sum()
+
+    assert grad(loss)(torch.tensor(0.0)) == -1.0
+    w = leaf(0.0)
+    assert torch.autograd.grad(loss(w), w) == (torch.tensor(-1.0),)
+    assert jvp(loss, (torch.tensor(0.0),), (torch.tensor(1.0),))[1] == -1.0
+
+
+def test_batched_branches_may_return_scalars_structures_and_none():
+    f = lambda make: vmap(lambda x: cond(x > 0, lambda: make(x), lambda: 0))(XS)
+    assert torch.equal(f(lambda x: x), torch.tensor([0.0, 0.0, 4.0]))
+    assert torch.equal(f(lambda x: 1.5), torch.tensor([0.0, 0.0, 1.5]))
+    assert torch.equal(vmap(lambda x: cond(x > 0, lambda: 1, lambda: 2))(XS), torch.tensor([2, 2, 1]))
+
+    def structure(x):
+        result = cond(x > 0, lambda: {"a": (x, None), "s": "s"}, lambda: {"a": (-x, None), "s": "s"})
+        assert result["a"][1] is None
+        assert result["s"] == "s"
+        return result["a"][0]
+
+    assert torch.equal(vmap(structure)(XS), torch.tensor([1.0, -0.0, 4.0]))
+    assert torch.equal(vmap(grad(structure))(XS), torch.tensor([-1.0, -1.0, 1.0]))
+
+
+def test_batched_labels_come_back_as_labels_or_a_mismatch():
+    f = lambda x: cond(x > 0, lambda: NonDifferentiable(x), lambda: NonDifferentiable(-x)) * 1.0
+    try:
+        result = vmap(f)(XS)
+    except BranchMismatchError:
+        return
+    assert torch.equal(result, torch.tensor([1.0, 0.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        (lambda x: x, lambda x: x.double(), ("float32", "float64")),
+        (lambda x: x, lambda x: torch.stack([x, x]), ("[]", "[2]")),
+        (lambda x: {"a": x}, lambda x: [x], ("{'a'", "[float32")),
+        (lambda x: x, lambda x: None, ("float32", "None")),
+        (lambda x: x.long(), lambda x: 0.5, ("int64", "0.5")),
+        (lambda x: "a", lambda x: "b", ("'a'", "'b'")),
+        (lambda x: (x, x), lambda x: (x, x, x), ("float32", "float32")),
+        (lambda x: np.ones(2), lambda x: np.zeros(2), ("true_fun", "false_fun")),
+    ],
+    ids=range(8),
+)
+def test_batched_mismatch_names_both(one, other, named):
+    for first, second in ((one, other), (other, one)):
+        with pytest.raises(BranchMismatchError, match=r"true_fun.*false_fun") as caught:
+            vmap(lambda x, f=first, g=second: cond(x > 0, f, g, x))(XS)
+        assert all(name in str(caught.value) for name in named)
+        assert isinstance(caught.value, TypeError)
+
+
+def test_an_in_place_change_from_outside_never_crosses_to_the_other_branch():
+    def method(y):
+        return y.add_(1.0) * 2
+
+    def operator(y):
+        y += 1.0
+        return y * 2
+
+    def item(y):
+        y[...] = y + 1.0
+        return y * 2
+
+    for change in (method, operator, item):
+        for flipped in (False, True):
+
+            def f(x, change=change, flipped=flipped):
+                y = x * 1
+                if flipped:
+                    return cond(x <= 0, lambda y: y * 3, change, y)
+                return cond(x > 0, change, lambda y: y * 3, y)
+
+            try:
+                result = vmap(f)(XS)
+            except ADProtocolError:
+                continue
+            assert torch.equal(result, torch.tensor([-3.0, 0.0, 10.0]))
+
+
+def test_concrete_predicate_inside_a_transformation():
+    w, x = leaf(3.0), XS.clone().requires_grad_()
+    f = lambda x: cond(True, lambda x: x * 2, lambda x: x * w, x)
+    assert torch.equal(vmap(grad(f))(XS), torch.full((3,), 2.0))
+    g = lambda x, v: cond(True, lambda x, v: x * 2, lambda x, v: v, x, v)
+    assert [d.item() for d in grad(g, argnums=(0, 1))(torch.tensor(1.0), torch.tensor(1.0))] == [2.0, 0.0]
+    # A result that is tracked by what the branch closes over says nothing of the operand.
+    y = vmap(lambda x: cond(True, lambda x: w * 2, lambda x: x * w, x))(x)
+    dx, dw = torch.autograd.grad(y.sum(), (x, w), allow_unused=True)
+    assert dw == 6.0
+    assert dx is not None
+    assert torch.equal(dx, torch.zeros(3))
+
+
+def test_predicate_is_the_query():
+    f = lambda x: cond(within_gradient(x), lambda x: x * 3, lambda x: x * 5, x)
+    x = leaf(1.0)
+    f(x).backward()
+    assert x.grad == 3.0
+    assert f(torch.tensor(1.0)) == 5.0
+    assert torch.equal(vmap(grad(f))(XS), torch.full((3,), 3.0))
+    assert torch.equal(vmap(f)(XS), XS * 5)
