@@ -72,20 +72,15 @@ def _argument(value: Any) -> Any:
     return value if binding_of(type(value)).key == "opaque" else leaf(value)
 
 
-def container(value: Any) -> Any:
-    """Rebuild a structure with constant leaves."""
-    return tree.tree_map(leaf, value)
-
-
-def structure_or_leaf(value: Any) -> Any:
-    """Make whatever a function takes or returns constant, without decorating functions."""
+def constant_tree(value: Any) -> Any:
+    """Make a container or a single value constant; a function stays as it is and is not decorated."""
     return tree.tree_map(leaf, value)
 
 
 def opaque(value: Any) -> Any:
     """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
     if tree.is_container(value):
-        return container(value)
+        return constant_tree(value)
     query.check_opaque(value)
     return function(value) if callable(value) else value
 
@@ -102,7 +97,7 @@ def object_array(value: Any) -> Any:
         return result
     elements = flat.tolist()
     try:
-        constants = [structure_or_leaf(element) for element in elements]
+        constants = [constant_tree(element) for element in elements]
     except RecursionError as error:
         raise tree.too_deep(value) from error
     if all(new is old for new, old in zip(constants, elements, strict=True)):
@@ -137,7 +132,7 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         # What an opaque argument (`self`) holds is like what the function closes over.
         constants = [tree.tree_map(_argument, argument) for argument in args]
         keywords = {name: tree.tree_map(_argument, argument) for name, argument in kwargs.items()}
-        return structure_or_leaf(fun(*constants, **keywords))
+        return constant_tree(fun(*constants, **keywords))
 
     # `updated` keeps attributes; a callable object without __name__ is fine.
     return functools.update_wrapper(constant_function, fun)

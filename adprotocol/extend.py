@@ -12,7 +12,7 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 """
 
 from adprotocol.branching import predicate_error, predicate_shape_error
-from adprotocol.constant import structure_or_leaf as constant_tree
+from adprotocol.constant import constant_tree
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
 

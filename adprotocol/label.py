@@ -79,9 +79,9 @@ class NonDifferentiable(Generic[T]):
     @property
     def value(self) -> T:
         """Return the value held, constant for every AD mode."""
-        from adprotocol.constant import structure_or_leaf  # noqa: PLC0415  (it needs this class)
+        from adprotocol.constant import constant_tree  # noqa: PLC0415  (it needs this class)
 
-        return structure_or_leaf(self.held)  # type: ignore[no-any-return]
+        return constant_tree(self.held)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"NonDifferentiable({self.held!r})"

@@ -36,7 +36,9 @@ def constant_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> Any:
     """Ask JAX by a primitive, which its transformations answer now or later."""
-    return primitive.ask(value) if _can_be_tracked(value) else False
+    if not _can_be_tracked(value):
+        return False
+    return True if internals.has_tangent_now(value) else primitive.ask(value)
 
 
 @hookimpl

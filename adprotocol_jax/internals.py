@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
@@ -36,6 +37,26 @@ def is_reference(tracer: Any) -> bool:
 def is_inexact(tracer: Any) -> bool:
     """Tell whether a tracer has a dtype that JAX differentiates (extended dtypes have none)."""
     return bool(jnp.issubdtype(tracer.dtype, jnp.inexact))
+
+
+# The tracers of grad and jvp. A private look at one of the trace under way saves
+# the way through bind, 1 µs against 8; where JAX renames them, bind answers.
+_TANGENT_TRACERS = tuple(
+    cls for cls in (getattr(_ad, "LinearizeTracer", None), getattr(_ad, "JVPTracer", None)) if cls is not None
+)
+
+
+def has_tangent_now(tracer: Any) -> bool:
+    """Tell whether the innermost trace under way is one of grad or jvp that gave the tracer a tangent.
+
+    True is what JAX's ``process_primitive`` would find on the way to the JVP
+    rule; False says nothing, for an outer trace may have given it one.
+    """
+    return (
+        type(tracer) in _TANGENT_TRACERS
+        and tracer._trace is _core.trace_ctx.trace  # noqa: SLF001
+        and type(tracer.tangent) is not ad.Zero
+    )
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

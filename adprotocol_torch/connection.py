@@ -25,22 +25,20 @@ def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     tracked = [leaf for leaf in flatten(operands) if is_float(leaf) and _is_tracked(leaf)]
     if not tracked:
         return fun(*operands)
-    if torch.compiler.is_dynamo_compiling():
-        result = fun(*operands)
-        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
+    is_traced = torch.compiler.is_dynamo_compiling()
+    has_graph = not is_traced and not functorch_is_active()
+    start = next_sequence_number() if has_graph else 0
+    result = fun(*operands)
+    results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
+    if has_graph:
+        unused = _unused(results, tracked, start)
+    elif is_traced:
         dynamo.install()
         unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
-    elif functorch_is_active():
-        result = fun(*operands)
-        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
-        # The graph of a wrapper cannot be read, and a result may be tracked by
-        # what the branch closes over; so all operands are connected.
-        unused = tracked
     else:
-        start = next_sequence_number()
-        result = fun(*operands)
-        results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
-        unused = _unused(results, tracked, start)
+        # The graph of a wrapper of torch.func cannot be read, and a result may be
+        # tracked by what the branch closes over; so all operands are connected.
+        unused = tracked
     if not unused:
         return result
     if not results:  # a Python number alone cannot be connected
