@@ -57,8 +57,8 @@ def _is_tracked(leaf: torch.Tensor) -> bool:
         return dynamo.within_gradient(leaf)
     if functorch_is_active():
         return tracking.within_gradient(leaf)
-    # Forward mode alone needs no connection, and nothing needs one without grad mode.
-    return leaf.requires_grad and torch.is_grad_enabled()
+    # Not tracking.within_gradient: a predicate that is known may stand in a reentrant checkpoint.
+    return (leaf.requires_grad and torch.is_grad_enabled()) or tracking.is_dual(leaf)
 
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:

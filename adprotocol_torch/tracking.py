@@ -29,10 +29,15 @@ def within_gradient(value: torch.Tensor) -> bool:
     elif _in_reentrant_checkpoint():
         raise _reentrant_error()
     # A process-wide counter of dual levels: -1 means that no tensor is dual.
-    return forward_ad._current_level >= 0 and _is_dual(value)  # noqa: SLF001
+    return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
 
 
-def _is_dual(value: torch.Tensor) -> bool:
+def is_dual(value: torch.Tensor) -> bool:
+    """Tell whether the tensor carries a tangent, outside of torch.func."""
+    return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
+
+
+def _has_tangent(value: torch.Tensor) -> bool:
     return internals.forward_mode_is_enabled() and internals.has_tangent(value)
 
 
@@ -45,11 +50,11 @@ def _below(value: torch.Tensor) -> bool:
     """
     top = internals.top_interpreter()
     if top is None:
-        return (is_grad_enabled() and value.requires_grad) or _is_dual(value)
+        return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     interpreter = internals.coerce_cinterpreter(top)
     if internals.level_of(value) == interpreter.level():
         # vmap's wrapper has no metadata; asking it for a tangent raises.
-        if not internals.is_batched(value) and ((is_grad_enabled() and value.requires_grad) or _is_dual(value)):
+        if not internals.is_batched(value) and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
             return True
         value = internals.unwrapped(value)
     with interpreter.lower():
@@ -101,7 +106,7 @@ def explain(value: torch.Tensor) -> str:
         reasons.append("requires_grad is set" + ("" if is_grad_enabled() else ", but grad mode is off"))
     level = forward_ad._current_level  # noqa: SLF001
     if level >= 0 and not functorch_is_active():
-        tangent = "with" if _is_dual(value) else "without"
+        tangent = "with" if is_dual(value) else "without"
         reasons.append(f"dual level {level}, {tangent} a tangent")
     if torch.is_inference_mode_enabled():
         reasons.append("inference mode is on")

@@ -396,3 +396,21 @@ def test_predicate_is_the_query():
     assert f(torch.tensor(1.0)) == 5.0
     assert torch.equal(vmap(grad(f))(XS), torch.full((3,), 3.0))
     assert torch.equal(vmap(f)(XS), XS * 5)
+
+
+def test_dual_operand_of_the_other_branch_has_a_zero_tangent():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.tensor(2.0), torch.ones(()))
+        unused = cond(True, lambda a, b: a * 2.0, lambda a, b: b, torch.tensor(3.0), dual)
+        assert forward_ad.unpack_dual(unused) == (6.0, 0.0)
+        used = cond(True, lambda a, b: a * b, lambda a, b: b, torch.tensor(3.0), dual)
+        assert forward_ad.unpack_dual(used) == (6.0, 3.0)
+
+
+def test_known_predicate_inside_a_reentrant_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    a, b = leaf(2.0), leaf(3.0)
+    run = lambda a, b: cond(True, lambda a, b: a * 2.0, lambda a, b: b, a, b)
+    checkpoint(run, a, b, use_reentrant=True).backward()
+    assert (a.grad, b.grad) == (2.0, 0.0)
