@@ -62,7 +62,12 @@ def main(argv: list[str] | None = None) -> int:
     ]
     notes = [f"{name}: {full}" for name, (_, full) in reasons.items()]
     notes += [*_gradient(ran), oracle_note, LEGEND]
-    notes.append("All agree to rounding." if good else "NOT all agree: see the rows and lines above.")
+    if good:
+        notes.append("All agree to rounding.")
+    elif ran:
+        notes.append("NOT all agree: see the rows and lines above.")
+    else:
+        notes.append("Nothing could run: see the lines above.")
     title = f"adprotocol/demo/model.py on {len(series.t)} quarters of carbon dioxide at Mauna Loa"
     report.table(title, HEADERS, rows, notes)
     return 0 if good else 1
