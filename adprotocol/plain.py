@@ -65,4 +65,4 @@ install(
     NonDifferentiable,
 )
 install(Binding("opaque", within_gradient=_ask_one, non_differentiable=constant.opaque, explain="not an array"))
-install(Binding("nothing", within_gradient=_refuse_nothing, non_differentiable=_refuse_nothing), query._Nothing)  # noqa: SLF001
+install(Binding("nothing", within_gradient=_refuse_nothing, non_differentiable=_refuse_nothing), query.Nothing)

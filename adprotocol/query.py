@@ -16,11 +16,11 @@ from adprotocol.tracing import trace_instead
 LOOK_THROUGH = 10_000
 
 
-class _Nothing:
+class Nothing:
     """The type of the argument that was not given."""
 
 
-_NOTHING = _Nothing()
+_NOTHING = Nothing()
 
 
 def _within_gradient_traced(*values: Any) -> Any:

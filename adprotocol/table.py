@@ -170,7 +170,7 @@ def _is_numpy(cls: type) -> bool:
 def _is_container(cls: type) -> bool:
     import optree  # noqa: PLC0415  (P1: not at import)
 
-    from adprotocol import tree  # noqa: PLC0415  (it asks this module what is plain)
+    from adprotocol import tree  # noqa: PLC0415  (it looks types up here)
 
     if cls in CONTAINER_TYPES or tree.admit(cls):
         return True
