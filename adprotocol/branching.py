@@ -85,6 +85,8 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
 def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
     given = f"{type(pred).__qualname__}" + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    if pred in (-1, -2) and type(pred) is int:
+        given += ", which `~` makes of a Python bool (swap the branches instead)"
     return PredicateError(
         f"cond was given a predicate that is a {given}; it takes a Python or NumPy bool or a boolean scalar of the "
         "framework: compare (`x > 0`), or reduce with any() or all(), and say which you mean"
@@ -95,7 +97,7 @@ def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
     """Return the error for a boolean predicate that is not a scalar."""
     return PredicateShapeError(
         f"cond was given a boolean {type(pred).__qualname__} of shape {tuple(shape)} as predicate; it takes a scalar, "
-        "shape (): reduce with any() or all(), or vmap cond over the array"
+        "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with where()"
     )
 
 

@@ -127,7 +127,10 @@ def _state(entry: Entry, *, broken: bool) -> Check:
             f"take {entry.framework} out of the environment variable {plugins.BLOCK_VARIABLE} (now {value!r})",
         )
     if entry.state == plugins.NOT_INSTALLED:
-        return Check(f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)}")
+        return Check(
+            f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
+            "(in a plugin of your own, the entry point bears the name of the framework's root module)"
+        )
     if entry.state == plugins.NOT_IMPORTED:
         return Check(f"{plugin} is idle: nobody has imported {framework}")
     return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
@@ -153,12 +156,19 @@ def _remedy(entry: Entry) -> str:
         fix = f"name its arguments as in {hook[1]}({', '.join(_arguments(hook[1]))})"
     elif missing := re.search(r"lacks the required hook\(s\) ([\w, ]+)", reason):
         fix = f"implement {missing[1]} as adprotocol.hookspecs documents"
+    elif unmarked := re.search(r"defines ([\w, ]+) without the mark", reason):
+        fix = f"mark {unmarked[1]} with @hookimpl"
+    elif re.search(r"array_types (claims|returned)", reason):
+        fix = "return the framework's own classes from array_types, in a tuple"
     elif re.search(r"wrapper=True|is a wrapper", reason):
         fix = "take wrapper=True off its hooks"
     if fix:
         return f"{upgrade}; in a plugin of your own, {fix}"
     if module := re.match(r"ModuleNotFoundError: No module named '(\w+)", reason):
-        return f"{PIP} install {module[1]}, or, if that is a part of {entry.distribution}, reinstall the latter"
+        return (
+            f"{PIP} install {module[1]}, or, if that is a part of {entry.distribution}, reinstall the latter; "
+            "in a plugin of your own, check the spelling of the import"
+        )
     if reason.startswith("ImportError"):
         return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"
     return f"{upgrade}; if it fails still, tell the authors of {entry.distribution}"
@@ -224,8 +234,13 @@ def _conflict(conflict: Conflict, report: Report) -> Check:
     distributions = {entry.name: entry.distribution for entry in report.entries}
     names = [conflict.served_by, *conflict.passed_over]
     others = ", ".join(conflict.passed_over)
-    owned = " or ".join(f"{PIP} uninstall {distributions[name]}" for name in names if distributions.get(name))
+    owners = [distributions.get(name) for name in names]
+    # Not this library itself, which would take three plugins along.
+    owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners if owner not in (None, "adprotocol"))
     return Check(
         f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, {others} not",
-        f"keep one of {', '.join(names)}" + (f": {owned}" if owned else ""),
+        f"keep one of {', '.join(names)}"
+        + (f": {owned}" if owned else "")
+        + "; in a plugin of your own, claim no class "
+        "of another framework",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from adprotocol import tree
 from adprotocol.binding import never
-from adprotocol.errors import NoValuesError, OpaqueValueError, UnclaimedTypeError
+from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UnclaimedTypeError
 from adprotocol.plugins import wake_plugins
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
 from adprotocol.tracing import trace_instead
@@ -72,8 +72,10 @@ def within_gradient(value: Any = _NOTHING, /, *others: Any) -> Any:
         # call of a slot's content (25 ns).
         query = TABLE[type(value)].within_gradient
     except KeyError:
-        return ask((value,))
-    return query(value)
+        pass  # asked below, so that an error there does not show this one
+    else:
+        return query(value)
+    return ask((value,))
 
 
 def ask(values: tuple[Any, ...]) -> Any:
@@ -106,6 +108,9 @@ def ask(values: tuple[Any, ...]) -> Any:
         one = asked.within_gradient(leaf)
         if one is True:
             return True
+        if one is None:
+            msg = f"the plugin {asked.framework!r} returned None from within_gradient; it must answer, now or staged"
+            raise PluginError(msg)
         if one is not False:
             answer = one if answer is False else answer | one
     return answer

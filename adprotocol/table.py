@@ -192,11 +192,14 @@ def _is_array(cls: type) -> bool:
 def unclaimed(cls: type) -> UnclaimedTypeError:
     """Return the error for an array type that no plugin claims."""
     root = _root(cls)
-    active = ", ".join(plugin.name for plugin in plugins.REGISTRY.active()) or "none"
+    active = [plugin.name for plugin in plugins.REGISTRY.active()]
+    remedy = f"Install a plugin for {root!r}, publish one (adprotocol.hookspecs tells how)"
+    if root in active:
+        remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array that no plugin claims "
-        f"(active plugins: {active}), so whether it carries a derivative is unknown. Install a plugin for "
-        f"{root!r}, publish one (adprotocol.hookspecs tells how), or convert the array to NumPy first"
+        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array that no plugin claims (active plugins: "
+        f"{', '.join(active) or 'none'}), so whether it carries a derivative is unknown. {remedy}, or convert it to "
+        "NumPy first"
     )
 
 

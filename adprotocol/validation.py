@@ -44,13 +44,53 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
                 )
                 msg = f"{name}: hook {caller.name!r} {what}; declare it as adprotocol.hookspecs does"
                 raise PluginError(msg)
+            _check_parameters(impl.function, name)
             hooks[caller.name] = _positional(impl, caller.spec)
             priority += impl.trylast - impl.tryfirst
     missing = [hook for hook in REQUIRED if hook not in hooks]
+    unmarked = [hook for hook in missing if callable(getattr(implementation, hook, None))]
+    if unmarked:
+        msg = f"plugin {name!r} defines {', '.join(unmarked)} without the mark @hookimpl of adprotocol.hookspecs"
+        raise PluginError(msg)
     if missing:
         msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
         raise PluginError(msg)
     return hooks, priority
+
+
+def _check_parameters(function: Callable[..., Any], name: str) -> None:
+    import inspect  # noqa: PLC0415  (pluggy has imported it)
+
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            msg = (
+                f"{name}: hook {function.__name__!r} takes {parameter}; hooks are called with the documented arguments"
+            )
+            raise PluginError(msg)
+
+
+# What numbers, containers and NumPy arrays are is not for a plugin to say.
+_NOT_TO_CLAIM = frozenset(
+    {
+        "object",
+        "type",
+        "int",
+        "float",
+        "complex",
+        "bool",
+        "str",
+        "bytes",
+        "NoneType",
+        "dict",
+        "list",
+        "tuple",
+        "set",
+        "frozenset",
+        "function",
+        "numpy.ndarray",
+        "numpy.generic",
+    }
+)
 
 
 def checked_types(types: Any, name: str) -> tuple[type, ...]:
@@ -59,6 +99,13 @@ def checked_types(types: Any, name: str) -> tuple[type, ...]:
     wrong = [cls for cls in claimed if not isinstance(cls, type)]
     if wrong:
         msg = f"plugin {name!r}: array_types returned {wrong[0]!r}, which is not a class"
+        raise PluginError(msg)
+    names = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.") for cls in claimed]
+    foreign = [claim for claim in names if claim in _NOT_TO_CLAIM]
+    if foreign:
+        msg = (
+            f"plugin {name!r}: array_types claims {', '.join(foreign)}, which no framework owns; claim its own classes"
+        )
         raise PluginError(msg)
     return claimed
 

@@ -75,9 +75,26 @@ FAULTS = {
         "name its arguments as in",
     ),
     "missing hook": (
-        PLUGIN.replace("@hookimpl\n    def cond", "def cond"),
+        PLUGIN.replace("@hookimpl\n    def cond", "def branch"),
         "lacks the required hook(s) cond",
         "implement cond as adprotocol.hookspecs documents",
+    ),
+    "unmarked hook": (
+        PLUGIN.replace("@hookimpl\n    def cond", "def cond"),
+        "defines cond without the mark @hookimpl",
+        "mark cond with @hookimpl",
+    ),
+    "hook that takes anything": (
+        PLUGIN.replace(
+            "def cond(pred, true_fun, false_fun, operands)", "def cond(pred, true_fun, false_fun, *operands)"
+        ),
+        "hook 'cond' takes *operands",
+        "--upgrade fake",
+    ),
+    "claim on NumPy": (
+        PLUGIN.replace("import fakefw", "import fakefw, numpy").replace("fakefw.Array,", "fakefw.Array, numpy.ndarray"),
+        "array_types claims numpy.ndarray, which no framework owns",
+        "return the framework's own classes from array_types",
     ),
     "wrapper": (
         PLUGIN.replace("@hookimpl\n    def cond", "@hookimpl(wrapper=True)\n    def cond").replace(
@@ -274,8 +291,8 @@ def test_two_distributions_that_claim_one_type(site):
 def test_a_type_that_the_core_serves_itself(site):
     status, problems, remedies, _ = site.plugin(PLUGIN.replace("fakefw.Array,", "fakefw.Array, float")).doctor()
     assert status == 1
-    assert "plugin fakefw claims builtins.float, but it is served by the core, as plain" in problems[0]
-    assert "take builtins.float out" in remedies[0]
+    assert "array_types claims float, which no framework owns" in problems[0]
+    assert "return the framework's own classes from array_types" in remedies[0]
 
 
 def test_constant_types_that_raise(site):
