@@ -62,7 +62,9 @@ def main(argv: list[str] | None = None) -> int:
     ]
     notes = [f"{name}: {full}" for name, (_, full) in reasons.items()]
     notes += [*_gradient(ran), oracle_note, LEGEND]
-    if good:
+    if good and len(ran) == 1:
+        notes.append(f"Only {next(iter(ran))} ran: there is nothing to compare it with.")
+    elif good:
         notes.append("All agree to rounding.")
     elif ran:
         notes.append("NOT all agree: see the rows and lines above.")
