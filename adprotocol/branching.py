@@ -85,7 +85,7 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
 def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
     given = f"{type(pred).__qualname__}" + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
-    if pred in (-1, -2) and type(pred) is int:
+    if type(pred) is int and pred in (-1, -2):
         given += ", which `~` makes of a Python bool (swap the branches instead)"
     return PredicateError(
         f"cond was given a predicate that is a {given}; it takes a Python or NumPy bool or a boolean scalar of the "

@@ -77,10 +77,17 @@ def constant_tree(value: Any) -> Any:
     return tree.tree_map(leaf, value)
 
 
+def container(value: Any) -> Any:
+    """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated as that."""
+    if hasattr(value, "__wrapped__"):
+        return function(value)
+    return constant_tree(value)
+
+
 def opaque(value: Any) -> Any:
     """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
     if tree.is_container(value):
-        return constant_tree(value)
+        return container(value)
     query.check_opaque(value)
     return function(value) if callable(value) else value
 

@@ -119,8 +119,9 @@ def tree_node(
 
     Optional. Return ``(flatten, unflatten)`` for ``type(value)``: the first takes
     an instance to ``(children, metadata)`` with hashable, comparable metadata,
-    the second takes ``(metadata, children)`` back. Asked once for each type that
-    the core does not know itself.
+    the second takes ``(metadata, children)`` back. Asked once for each type but
+    the built-in containers; of a dataclass, whose static fields only the
+    framework may know, with a blank instance that has no attributes yet.
     """
     raise NotImplementedError
 

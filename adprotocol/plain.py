@@ -45,7 +45,7 @@ install(
     )
 )
 install(
-    Binding("container", within_gradient=_ask_one, non_differentiable=constant.constant_tree),
+    Binding("container", within_gradient=_ask_one, non_differentiable=constant.container),
     *CONTAINER_TYPES,
 )
 install(

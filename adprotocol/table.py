@@ -144,6 +144,8 @@ def _resolve(cls: type) -> Binding:
     if _is_array(cls):
         if _root(cls) in WITHOUT_AD:
             return BINDINGS.plain
+        if _is_registered(cls):
+            return BINDINGS.container
         raise unclaimed(cls)
     return BINDINGS.opaque
 
@@ -181,6 +183,13 @@ def _is_container(cls: type) -> bool:
         or optree.is_namedtuple_class(cls)
         or optree.is_structseq_class(cls)
     )
+
+
+def _is_registered(cls: type) -> bool:
+    """Tell whether a plugin takes apart a class that looks like an array (flax.nnx.Param)."""
+    from adprotocol import tree  # noqa: PLC0415
+
+    return tree.admit_registered(cls)
 
 
 def _is_array(cls: type) -> bool:

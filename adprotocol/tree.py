@@ -122,7 +122,20 @@ def admit(cls: type) -> bool:
     """Make `cls` a node if it is a dataclass or an attrs class."""
     if cls in _NODES:
         return True
-    return _has_fields(cls) and _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
+    return _has_fields(cls) and (
+        # A framework that knows the class knows which fields are static (Equinox, flax.struct).
+        # Only the type of the blank instance is looked at.
+        admit_registered(cls) or _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
+    )
+
+
+def admit_registered(cls: type) -> bool:
+    """Make `cls` a node if a plugin knows it as a container, by a blank instance of it."""
+    try:
+        blank: Any = object.__new__(cls)
+    except TypeError:  # abstract, or of an extension module
+        return False
+    return _admit_registered(blank)
 
 
 @run_while_tracing

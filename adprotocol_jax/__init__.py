@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.custom_derivatives
 
 from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
 
 labels.register()
 
+# Arrays by their marks that hold no number: nothing flows through them.
+_ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero)
+
 
 @hookimpl
 def array_types() -> tuple[type, ...]:
     """Claim arrays, tracers and mutable references."""
-    return (jax.Array, jax.core.Tracer, jax.Ref)
+    return (jax.Array, jax.core.Tracer, jax.Ref, *_ABSTRACT)
 
 
 @hookimpl
 def constant_types() -> tuple[type, ...]:
     """A concrete array carries no derivative: JAX differentiates tracers only."""
-    return (internals.ArrayImpl,)
+    return (internals.ArrayImpl, *_ABSTRACT)
 
 
 @hookimpl

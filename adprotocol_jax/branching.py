@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from adprotocol.errors import BranchMismatchError
 from adprotocol.extend import predicate_error, predicate_shape_error
+from adprotocol_jax import internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the result of the chosen branch."""
     if not isinstance(pred, bool):
+        if isinstance(pred, jax.Ref) or (isinstance(pred, jax.core.Tracer) and internals.is_reference(pred)):
+            raise predicate_error(pred)  # read it: ref[...]
         if pred.dtype != bool:
             raise predicate_error(pred, pred.dtype)
         if pred.shape != ():
@@ -34,7 +37,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     def recorded(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
             result = fun(*operands)
-            seen.append(result)
+            # Types in place of tracers, which must not outlive the trace (jax.checking_leaks).
+            seen.append(jax.tree.map(_without_tracer, result))
             return result
 
         return run
@@ -64,13 +68,17 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     )
 
 
+def _without_tracer(leaf: Any) -> Any:
+    return jax.typeof(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
+
+
 def _numbers_like(result: Any, model: Any) -> Any:
     """Return `result` with its Python numbers cast to the dtypes of `model`, where those hold their kind."""
     if str(jax.tree.structure(result)) != str(jax.tree.structure(model)):
         return result
 
     def cast(leaf: Any, like: Any) -> Any:
-        dtype = jax.typeof(like).dtype
+        dtype = _type(like).dtype
         if isinstance(leaf, (bool, int, float, complex)) and jnp.result_type(dtype, leaf) == dtype:
             return jnp.asarray(leaf, dtype)
         return leaf
@@ -78,5 +86,9 @@ def _numbers_like(result: Any, model: Any) -> Any:
     return jax.tree.map(cast, result, model)
 
 
+def _type(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, jax.core.AbstractValue) else jax.typeof(leaf)
+
+
 def _describe(result: Any) -> str:
-    return str(jax.tree.map(lambda leaf: jax.typeof(leaf).str_short(), result))
+    return str(jax.tree.map(lambda leaf: _type(leaf).str_short(), result))

@@ -36,7 +36,9 @@ def is_reference(tracer: Any) -> bool:
 
 def is_inexact(tracer: Any) -> bool:
     """Tell whether a tracer has a dtype that JAX differentiates (extended dtypes have none)."""
-    return bool(jnp.issubdtype(tracer.dtype, jnp.inexact))
+    # A token and the types of hijax have no dtype at all.
+    dtype = getattr(tracer.aval, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
 # The tracers of grad and jvp. A private look at one of the trace under way saves

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.export
 
 from adprotocol import NonDifferentiable
+from adprotocol_jax import internals
 
 
 def register() -> None:
@@ -14,13 +16,27 @@ def register() -> None:
     key = jax.tree_util.GetAttrKey("value")
 
     def with_keys(label: NonDifferentiable[Any]) -> tuple[tuple[tuple[Any, Any]], None]:
-        return ((key, label.held),), None
+        return ((key, _child(label)),), None
 
     def flatten(label: NonDifferentiable[Any]) -> tuple[tuple[Any], None]:
-        return (label.held,), None
+        return (_child(label),), None
 
     def unflatten(_metadata: None, children: Any) -> NonDifferentiable[Any]:
         (held,) = children
         return NonDifferentiable(held)
 
     jax.tree_util.register_pytree_with_keys(NonDifferentiable, with_keys, unflatten, flatten)
+    jax.export.register_pytree_node_serialization(
+        NonDifferentiable,
+        serialized_name="adprotocol.NonDifferentiable",
+        serialize_auxdata=lambda _metadata: b"",
+        deserialize_auxdata=lambda _data: None,
+    )
+
+
+def _child(label: NonDifferentiable[Any]) -> Any:
+    """Return what the label holds, without its tangent: a leaf of `jax.tree.leaves` is a way out of it, too."""
+    held = label.held
+    if isinstance(held, jax.core.Tracer) and internals.is_inexact(held):
+        return jax.lax.stop_gradient(held)
+    return held

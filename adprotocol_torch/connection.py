@@ -44,7 +44,12 @@ def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
-    return tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) else leaf, result)
+    return tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
+
+
+def _adds(result: torch.Tensor) -> bool:
+    """Tell whether PyTorch can subtract a scalar: not from a sparse, nested or 8-bit tensor."""
+    return result.layout is torch.strided and not result.is_nested and result.element_size() > 1
 
 
 def is_float(leaf: Any) -> bool:
@@ -63,6 +68,8 @@ def _is_tracked(leaf: torch.Tensor) -> bool:
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
     for operand in unused:
+        if operand.is_nested:
+            continue  # it has no elements to take none of
         dense = operand if operand.layout is torch.strided else operand.to_dense()
         zero = dense.reshape(-1)[:0].sum()
         if zero.is_complex() and not result.is_complex():

@@ -20,6 +20,7 @@ functorch_is_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
 top_interpreter = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
 level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
 is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
+is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 
 # inference_mode switches forward mode off; only the private switch tells.
@@ -56,6 +57,7 @@ __all__ = [
     "functorch_is_active",
     "has_tangent",
     "is_batched",
+    "is_functional",
     "level_of",
     "never_compile",
     "next_sequence_number",

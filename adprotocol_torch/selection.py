@@ -110,6 +110,8 @@ class _Guard(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The tensor that an in-place operation changes must stay itself.
+        if func is torch.Tensor.requires_grad_:
+            return func(*args, **(kwargs or {}))  # how torch.func.grad marks its own wrapper
         start = 1 if _is_in_place(func) else 0
         if start and self.known.get(id(args[0]), (None, None))[1] is not args[0]:
             msg = (
@@ -130,10 +132,12 @@ class _Guard(TorchFunctionMode):
         if isinstance(argument, (list, tuple)):  # torch.cat and torch.stack take lists
             items = [self.guarded(item) for item in argument]
             return tuple(items) if isinstance(argument, tuple) else items
-        if not is_float(argument):
+        if not isinstance(argument, torch.Tensor):
             return argument
         if id(argument) not in self.known:
-            self.known[id(argument)] = (argument, torch.where(self.pred, argument, argument.detach()))
+            # A copy: a change of a view of it must not reach the other branch.
+            guard = torch.where(self.pred, argument, argument.detach()) if is_float(argument) else argument.clone()
+            self.known[id(argument)] = (argument, guard)
         return self.known[id(argument)][1]
 
 

@@ -22,7 +22,10 @@ def within_gradient(value: torch.Tensor) -> bool:
     """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
     # One C call of 30 to 45 ns each; the order is by what is cheap and common.
     if functorch_is_active():
-        return _below(value)
+        # A mode, such as the guard of a batched cond, would answer at a lowered
+        # level with tensors of its own level.
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            return _below(value)
     if is_grad_enabled():
         if value.requires_grad:
             return True
@@ -53,8 +56,9 @@ def _below(value: torch.Tensor) -> bool:
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     interpreter = internals.coerce_cinterpreter(top)
     if internals.level_of(value) == interpreter.level():
-        # vmap's wrapper has no metadata; asking it for a tangent raises.
-        if not internals.is_batched(value) and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
+        # The wrappers of vmap and functionalize have no metadata; asking them for a tangent raises.
+        has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
+        if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
             return True
         value = internals.unwrapped(value)
     with interpreter.lower():

@@ -141,3 +141,8 @@ def test_numpy_and_numbers_mix_with_any_framework():
 def test_cond_nests():
     f = lambda x: cond(x > 0, lambda x: cond(x > 1, lambda: "big", lambda: "small"), lambda x: "negative", x)
     assert [f(2.0), f(0.5), f(-1.0)] == ["big", "small", "negative"]
+
+
+def test_inverted_python_bool_is_refused_with_the_remedy():
+    with pytest.raises(PredicateError, match="swap the branches"):
+        cond(-2, lambda: 1, lambda: 2)  # what `~` makes of True

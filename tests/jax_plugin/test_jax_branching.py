@@ -142,3 +142,8 @@ def test_second_derivative_through_the_chosen_branch():
     for f in (cubic, jax.jit(cubic)):
         assert jax.grad(jax.grad(f))(2.0) == 12.0
         assert jax.hessian(f)(-2.0) == 0.0
+
+
+def test_staged_cond_leaks_no_tracer():
+    with jax.checking_leaks():
+        assert jax.jit(lambda x: cond(x > 0, lambda: 3.0 * x, lambda: 5.0 * x))(2.0) == 6.0

@@ -153,3 +153,51 @@ def test_label_in_arithmetic_indexing_and_functions_gives_plain_arrays():
 def test_label_leaks_no_tracer():
     with jax.checking_leaks():
         assert jax.jit(jax.grad(lambda x, b: x * b))(2.0, NonDifferentiable(3.0)) == 3.0
+
+
+def test_label_lets_no_derivative_out_through_the_tree_either():
+    params = {"a": NonDifferentiable(2.0), "b": 3.0}
+    for transform in (lambda f: f, jax.jit):
+        gradient = jax.grad(transform(lambda p: sum(leaf**2 for leaf in jax.tree.leaves(p))))(params)
+        assert gradient["a"].held == 0.0
+        assert gradient["b"] == 6.0
+    assert jax.jvp(lambda x: NonDifferentiable(x), (2.0,), (1.0,))[1].held == 0.0  # noqa: PLW0108
+
+
+def test_function_wrapped_in_a_registered_node_is_decorated():
+    @jax.tree_util.register_pytree_node_class
+    class Jitted:
+        def __init__(self, function):
+            self.__wrapped__ = function
+
+        def __call__(self, x):
+            return self.__wrapped__(x)
+
+        def tree_flatten(self):
+            return (), self.__wrapped__
+
+        @classmethod
+        def tree_unflatten(cls, function, _children):
+            return cls(function)
+
+    assert jax.grad(lambda x: x * non_differentiable(Jitted(lambda y: y * y))(x))(3.0) == 9.0
+
+
+@dataclasses.dataclass(frozen=True)
+class WithStatic:
+    weight: object
+    shape_only: object
+
+
+jax.tree_util.register_dataclass(WithStatic, ["weight"], ["shape_only"])
+
+
+def test_static_fields_are_left_alone():
+    static = Kernel(1.0, 2.0)
+    tree = {"m": WithStatic(2.0, static)}
+    assert non_differentiable(tree)["m"].shape_only is static
+    assert jax.grad(lambda w: w * non_differentiable(WithStatic(w, static)).weight)(3.0) == 3.0
+
+
+def test_abstract_values_are_constants():
+    assert within_gradient(jax.ShapeDtypeStruct((), jnp.float32)) is False

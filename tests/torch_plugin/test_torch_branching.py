@@ -414,3 +414,37 @@ def test_known_predicate_inside_a_reentrant_checkpoint():
     run = lambda a, b: cond(True, lambda a, b: a * 2.0, lambda a, b: b, a, b)
     checkpoint(run, a, b, use_reentrant=True).backward()
     assert (a.grad, b.grad) == (2.0, 0.0)
+
+
+def test_asking_inside_a_branch_of_a_batched_cond(layer):
+    f = lambda x: cond(x > 0, layer, lambda x: x * 7.0, x)
+    assert vmap(f)(XS).tolist() == [-7.0, 0.0, 20.0]
+    assert vmap(grad(f))(XS).tolist() == [7.0, 7.0, 3.0]
+    assert grad(lambda x: vmap(f)(x).sum())(XS).tolist() == [7.0, 7.0, 3.0]
+    assert jvp(vmap(f), (XS,), (torch.ones(3),))[1].tolist() == [7.0, 7.0, 3.0]
+
+
+def test_gradient_inside_a_branch_of_a_batched_cond():
+    f = lambda x: cond(x > 0, lambda x: grad(torch.sin)(x), lambda x: x, x)  # noqa: PLW0108
+    assert torch.allclose(vmap(f)(XS), torch.tensor([-1.0, 0.0, torch.cos(torch.tensor(4.0))]))
+
+
+def test_an_in_place_change_of_integers_stays_in_its_branch():
+    def change(n):
+        n[0].add_(10)
+        return n * 1
+
+    ints = torch.zeros(2, 2, dtype=torch.int64)
+    result = vmap(lambda x, n: cond(x > 0, change, lambda n: n * 1, n))(torch.tensor([-1.0, 1.0]), ints)
+    assert result.tolist() == [[0, 0], [10, 0]]
+
+
+def test_functionalize_under_vmap(layer):
+    assert vmap(torch.func.functionalize(layer))(XS).tolist() == [-5.0, 0.0, 20.0]
+
+
+def test_odd_results_are_returned_as_they_are():
+    a, b = leaf([1.0, 2.0]), leaf(3.0)
+    sparse = cond(True, lambda a, b: a.to_sparse(), lambda a, b: b, a, b)
+    assert sparse.is_sparse
+    assert cond(True, lambda a, b: a.to(torch.float8_e4m3fn), lambda a, b: b, a, b).dtype == torch.float8_e4m3fn
