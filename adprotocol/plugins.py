@@ -22,7 +22,7 @@ from adprotocol.errors import PluginError
 from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from importlib.metadata import EntryPoint
 
     import pluggy
@@ -101,6 +101,7 @@ class Registry:
                         finally:  # interrupted: look again next time
                             if plugin.state == LOADING:
                                 plugin.state = NOT_IMPORTED
+                        self._changed()
 
     def _load(self, plugin: Plugin) -> None:
         entry_point = plugin.entry_point
@@ -112,7 +113,6 @@ class Registry:
         # `info` and `doctor`, raised to whoever uses the framework's values.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
-            self._changed()
             return
         self._activate(plugin, implementation)
 
@@ -128,7 +128,6 @@ class Registry:
             plugin.state, plugin.error = FAILED, error
         else:
             plugin.state = ACTIVE
-        self._changed()
 
     def register(self, implementation: object, framework: str) -> Plugin:
         """Add a plugin by hand, for an AD system that is not installed as a distribution.
@@ -149,7 +148,10 @@ class Registry:
     def unregister(self, name: str) -> None:
         """Remove a plugin that was added by hand."""
         with LOCK:
-            plugin = self.known()[name]
+            plugin = self.known().get(name)
+            if plugin is None:
+                msg = f"no plugin {name!r} is registered; there are {', '.join(self.known()) or 'none'}"
+                raise PluginError(msg)
             if plugin.entry_point is not None:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
                 raise PluginError(msg)
@@ -266,14 +268,14 @@ def wake_plugins() -> None:
     REGISTRY.refresh()
 
 
-def tree_nodes(value: Any) -> Iterator[Any]:
-    """Yield what the active plugins say of the container type of `value`."""
+def tree_node(value: Any) -> Any:
+    """Return what the first active plugin that knows the container type of `value` says of it, or None."""
     for plugin in REGISTRY.active():
         hook = plugin.hooks.get("tree_node")
-        if hook is not None:
-            node = hook(value)
-            if node is not None:
-                yield node
+        node = None if hook is None else hook(value)
+        if node is not None:
+            return node
+    return None
 
 
 def register(implementation: object, framework: str) -> Plugin:

@@ -136,7 +136,8 @@ def check_opaque(value: Any) -> None:
     Such an object cannot be answered for, and False might be wrong. Looked at
     are attributes, items, the containers among them and the objects in those.
     """
-    if hasattr(type(value), "__array_namespace__") or (hasattr(value, "shape") and hasattr(value, "dtype")):
+    # The table has looked at the class; attributes may be the instance's own.
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (
@@ -160,8 +161,9 @@ def check_opaque(value: Any) -> None:
 
 def _check_held(value: Any, item: Any, waiting: list[Any]) -> None:
     try:
-        framework = binding_of(type(item)).framework
-        if binding_of(type(item)).key == "opaque":
+        binding = binding_of(type(item))
+        framework = binding.framework
+        if binding.key == "opaque":
             waiting.append(item)
     except UnclaimedTypeError:
         framework = type(item).__module__

@@ -141,9 +141,8 @@ def admit_registered(cls: type) -> bool:
 @run_while_tracing
 def _admit_registered(value: Any) -> bool:
     """Make the type of `value` a node if a plugin knows it as a container."""
-    for flatten, unflatten in plugins.tree_nodes(value):
-        return _register(type(value), flatten, unflatten)
-    return False
+    node = plugins.tree_node(value)
+    return node is not None and _register(type(value), *node)
 
 
 def _register(cls: type, flatten: Any, unflatten: Any) -> bool:

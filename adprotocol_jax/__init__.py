@@ -49,6 +49,8 @@ def within_gradient(value: Any) -> Any:
 def any_within_gradient(values: Sequence[Any]) -> Any:
     """Ask about all values in one operation."""
     tracked = [value for value in values if _can_be_tracked(value)]
+    if any(internals.has_tangent_now(value) for value in tracked):
+        return True
     return primitive.ask(*tracked) if tracked else False
 
 
@@ -86,17 +88,10 @@ def explain(value: Any) -> str:
 
 
 def _can_be_tracked(value: Any) -> bool:
-    if not isinstance(value, jax.core.Tracer):
-        if isinstance(value, jax.Ref):
-            raise _reference_error()
-        return False
     if internals.is_reference(value):
-        raise _reference_error()
-    return internals.is_inexact(value)
-
-
-def _reference_error() -> UndecidableError:
-    return UndecidableError(
-        "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds now: "
-        "pass ref[...]"
-    )
+        msg = (
+            "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds "
+            "now: pass ref[...]"
+        )
+        raise UndecidableError(msg)
+    return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the result of the chosen branch."""
     if not isinstance(pred, bool):
-        if isinstance(pred, jax.Ref) or (isinstance(pred, jax.core.Tracer) and internals.is_reference(pred)):
+        if internals.is_reference(pred):
             raise predicate_error(pred)  # read it: ref[...]
         if pred.dtype != bool:
             raise predicate_error(pred, pred.dtype)

@@ -21,7 +21,7 @@ from jax.interpreters import ad
 # a trace, where jnp.zeros() is a tracer.
 ArrayImpl: type = _ArrayImpl
 
-# The abstract value of a mutable reference: jax.Ref cannot tell its tracers.
+# The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
 
 # How ``grad`` shows that an output has no tangent; its type is exported, its
@@ -29,9 +29,11 @@ _AbstractRef: type = _StateAbstractRef
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
 
-def is_reference(tracer: Any) -> bool:
-    """Tell whether a tracer stands for a mutable reference."""
-    return isinstance(tracer.aval, _AbstractRef)
+def is_reference(value: Any) -> bool:
+    """Tell whether an array or tracer is, or stands for, a mutable reference."""
+    if isinstance(value, jax.core.Tracer):
+        return isinstance(value.aval, _AbstractRef)
+    return isinstance(value, jax.Ref)
 
 
 def is_inexact(tracer: Any) -> bool:

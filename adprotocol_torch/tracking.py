@@ -31,7 +31,7 @@ def within_gradient(value: torch.Tensor) -> bool:
             return True
     elif _in_reentrant_checkpoint():
         raise _reentrant_error()
-    # A process-wide counter of dual levels: -1 means that no tensor is dual.
+    # `is_dual`, without the call. The counter is of the process: at -1 no tensor is dual.
     return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
 
 

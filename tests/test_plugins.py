@@ -481,3 +481,8 @@ def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
     assert non_differentiable([Box(1.0)])[0].answer is False
     assert cond(True, lambda b: None, abs, Box(1.0)) == ("toy", None)
     assert plugins.REGISTRY.manager.get_plugin("toyad") is not None
+
+
+def test_unregistering_an_unknown_name_says_which_there_are():
+    with pytest.raises(PluginError, match="no plugin 'nobody' is registered; there are .*jax"):
+        plugins.unregister("nobody")
