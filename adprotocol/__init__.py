@@ -1,15 +1,18 @@
 """A backend-agnostic AD-mode protocol.
 
 Questions that every automatic differentiation (AD) system answers differently,
-asked in one way: `within_gradient`, `non_differentiable`, `cond`. A library
-depends on this package alone; JAX, PyTorch and autograd answer through plugins
+asked in one way: `within_gradient`, `non_differentiable`, `trainable`, `cond`. A
+library depends on this package alone; JAX, PyTorch and autograd answer through plugins
 that are found when they are in use.
 """
 
 from adprotocol.branching import cond
 from adprotocol.constant import non_differentiable
+from adprotocol.declaration import register_trainable
 from adprotocol.errors import ADProtocolError
+from adprotocol.gradient import grad, value_and_grad
 from adprotocol.label import NonDifferentiable
+from adprotocol.parts import combine, partition, trainable
 from adprotocol.query import explain, within_gradient
 
 # Enters the bindings of the core in the table; last, for it uses all of the above.
@@ -20,8 +23,14 @@ __version__ = "0.1.0"
 __all__ = [
     "ADProtocolError",
     "NonDifferentiable",
+    "combine",
     "cond",
     "explain",
+    "grad",
     "non_differentiable",
+    "partition",
+    "register_trainable",
+    "trainable",
+    "value_and_grad",
     "within_gradient",
 ]

@@ -62,14 +62,15 @@ def leaf(value: Any) -> Any:
     binding = binding_of(type(value))
     if binding.key in ("function", "type"):
         return value
-    if binding.key == "opaque":
+    if binding.key == "opaque" or binding.is_object:
         query.check_opaque(value)
         return value
     return binding.non_differentiable(value)
 
 
 def _argument(value: Any) -> Any:
-    return value if binding_of(type(value)).key == "opaque" else leaf(value)
+    binding = binding_of(type(value))
+    return value if binding.key == "opaque" or binding.is_object else leaf(value)
 
 
 def constant_tree(value: Any) -> Any:

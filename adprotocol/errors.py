@@ -18,6 +18,12 @@ class ADProtocolError(Exception):
     """
 
 
+def kind_of(value: object) -> str:
+    """Return the name of the class of a value with its article, as messages write it."""
+    name = type(value).__qualname__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 class NoValuesError(ADProtocolError, TypeError):
     """A hook was called without the values it decides by."""
 
@@ -60,6 +66,34 @@ class UndecidableError(ADProtocolError, RuntimeError):
 
 class TreeError(ADProtocolError, ValueError):
     """A structure that cannot be traversed: cyclic, too deep, or not rebuildable."""
+
+
+class DeclarationError(ADProtocolError, ValueError):
+    """A class declares fields as trainable that it does not have."""
+
+
+class SelectionError(ADProtocolError, ValueError):
+    """What `where` selects is not there, cannot take a gradient, or is not said by bools."""
+
+
+class NothingTrainableError(SelectionError):
+    """An argument has no leaf that takes a gradient."""
+
+
+class ArgumentError(ADProtocolError, TypeError, ValueError):
+    """`value_and_grad` was given something that is no function, or `argnums` that are no arguments of the call."""
+
+
+class OutputError(ADProtocolError, TypeError):
+    """The function to differentiate returned something else than a real floating-point scalar."""
+
+
+class BackendError(ADProtocolError, ValueError):
+    """No AD framework can be found for a gradient, or it is not the one that was asked for."""
+
+
+class ConcurrencyError(ADProtocolError, RuntimeError):
+    """Two threads differentiate one stateful object, each with other parts frozen."""
 
 
 class PluginError(ADProtocolError, RuntimeError):

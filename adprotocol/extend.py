@@ -6,6 +6,8 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 - `flatten`, `tree_map`, `structure`: the one traversal of containers.
 - `constant_tree`: `adprotocol.non_differentiable` for what a function takes or
   returns, which leaves functions among the leaves alone.
+- `check_output`, `View`: what `value_and_grad` and `view` need.
+- `trainable_names`: what a class declares of its fields.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, alike on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
@@ -13,10 +15,15 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 
 from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.constant import constant_tree
+from adprotocol.declaration import trainable_names
+from adprotocol.output import check_output
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
+from adprotocol.view import View
 
 __all__ = [
+    "View",
+    "check_output",
     "constant_tree",
     "flatten",
     "predicate_error",
@@ -24,5 +31,6 @@ __all__ = [
     "run_while_tracing",
     "structure",
     "trace_instead",
+    "trainable_names",
     "tree_map",
 ]

@@ -18,7 +18,8 @@ ten times as long, and ``firstresult`` reads a branch that returns ``None`` as
 "not mine" and would run it once for each plugin).
 
 Four hooks must be there: `array_types`, `within_gradient`,
-`non_differentiable`, `cond`. The others are optional. An unknown name, or an
+`non_differentiable`, `cond`. The others are optional; without `value_and_grad`
+a framework's values can be asked about, but not differentiated by this library. An unknown name, or an
 argument that is not below, makes the plugin fail alone, with that reason. What a
 plugin may use besides is in `adprotocol.extend` and `adprotocol.errors`.
 """
@@ -28,9 +29,12 @@ plugin may use besides is in `adprotocol.extend` and `adprotocol.errors`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
+
+if TYPE_CHECKING:
+    from adprotocol.view import View
 
 PROJECT = "adprotocol"
 
@@ -41,6 +45,7 @@ REQUIRED = ("array_types", "within_gradient", "non_differentiable", "cond")
 
 Children = Iterable[Any]
 Metadata = Any
+Flattened = tuple[Children, Metadata] | tuple[Children, Metadata, Iterable[Any]]
 
 
 @hookspec
@@ -112,14 +117,73 @@ def cond(
 
 
 @hookspec
+def trainable(value: Any) -> bool | None:
+    """Tell whether `value`, a leaf of a model, takes a gradient.
+
+    Optional. True: it does, unless the model or the call says otherwise. False:
+    only if the call selects it (a parameter whose own flag says so). None: it
+    never can (integers, booleans). Without this hook arrays of floating-point
+    and complex dtypes do.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def parameter_types() -> Sequence[type]:
+    """Name those of `array_types` whose instances are one leaf wherever they are found.
+
+    Optional. An array at two places of a model is two leaves, each with its
+    partial derivative. A ``torch.nn.Parameter`` has an identity: at two places it
+    is one leaf, with the total derivative at the first.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Return value, auxiliary output, and the gradient for each of `leaves`.
+
+    Optional. ``fun(leaves)`` gives ``(value, aux)``. `leaves` are inexact arrays
+    of this framework, NumPy arrays or Python floats, and `fun` is to be called
+    once, with values that carry a derivative in place of all of them and of
+    nothing else. Before it differentiates, the plugin gives what `fun` returned
+    to `adprotocol.extend.check_output`. A leaf that `value` does not depend on
+    has zeros. What encloses the call, a native transformation or another call of
+    this hook, must be able to differentiate the result.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def view_types() -> Sequence[type]:
+    """Name the types, subclasses included, of the objects that `view` shows.
+
+    Optional; one is of no use without the other.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def view(value: Any) -> View:
+    """Show the parts of an object that is no container, and cannot be rebuilt, as a container.
+
+    Optional. A ``torch.nn.Module`` is shown as a dict from qualified name to
+    tensor. See `adprotocol.view.View` for what comes with it.
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def tree_node(
     value: Any,
-) -> tuple[Callable[[Any], tuple[Children, Metadata]], Callable[[Metadata, Children], Any]] | None:
+) -> tuple[Callable[[Any], Flattened], Callable[[Metadata, Children], Any]] | None:
     """Teach the traversal the container type of `value`, or return None if it is unknown.
 
     Optional. Return ``(flatten, unflatten)`` for ``type(value)``: the first takes
-    an instance to ``(children, metadata)`` with hashable, comparable metadata,
-    the second takes ``(metadata, children)`` back. Asked once for each type but
+    an instance to ``(children, metadata)`` or ``(children, metadata, names)``,
+    with hashable, comparable metadata and the names under which the children
+    appear in paths (without them, their positions); the second takes
+    ``(metadata, children)`` back, whatever the children are. Asked once for each type but
     the built-in containers; of a dataclass, whose static fields only the
     framework may know, with a blank instance that has no attributes yet.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from adprotocol import constant, query
-from adprotocol.binding import Binding
+from adprotocol.binding import Binding, inexact, is_inexact
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import CONTAINER_TYPES, FUNCTION_TYPES, PLAIN_TYPES, install
 
@@ -26,6 +26,22 @@ def _refuse_nothing(_value: Any) -> Any:
     raise query.no_values()
 
 
+def _trainable_number(value: Any) -> bool | None:
+    """Answer for Python's and NumPy's numbers: a Python float takes a gradient, a complex number if it is selected."""
+    if isinstance(value, float):
+        return True
+    if isinstance(value, complex):
+        return hasattr(value, "dtype")  # NumPy's complex scalar is one of its arrays
+    dtype = getattr(value, "dtype", None)
+    # A scalar of NumPy. Arrays of libraries without AD that are plain values here take none.
+    return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
+
+
+def _trainable_opaque(value: Any) -> None:
+    # An object that hides arrays would silently be frozen.
+    query.check_opaque(value)
+
+
 def _explain_array(value: Any) -> str:
     if value.dtype.hasobject:
         return "an object array, decided by its elements"
@@ -33,7 +49,7 @@ def _explain_array(value: Any) -> str:
 
 
 install(
-    Binding("plain", explain="a number or other value that no framework differentiates"),
+    Binding("plain", trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
     *PLAIN_TYPES,
 )
 install(
@@ -42,6 +58,7 @@ install(
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
         explain=_explain_array,
+        trainable=inexact,
     )
 )
 install(
@@ -64,5 +81,13 @@ install(
     ),
     NonDifferentiable,
 )
-install(Binding("opaque", within_gradient=_ask_one, non_differentiable=constant.opaque, explain="not an array"))
+install(
+    Binding(
+        "opaque",
+        within_gradient=_ask_one,
+        non_differentiable=constant.opaque,
+        explain="not an array",
+        trainable=_trainable_opaque,
+    )
+)
 install(Binding("nothing", within_gradient=_refuse_nothing, non_differentiable=_refuse_nothing), query.Nothing)

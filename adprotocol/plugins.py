@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import validation
-from adprotocol.binding import Binding
+from adprotocol.binding import Binding, of_framework
 from adprotocol.errors import PluginError
 from adprotocol.tracing import run_while_tracing
 
@@ -43,9 +43,20 @@ LOCK = threading.RLock()
 
 
 class Plugin:
-    """Record what is known about one plugin; `binding` is set while it is active."""
+    """Record what is known about one plugin; `bindings` are set while it is active."""
 
-    __slots__ = ("binding", "entry_point", "error", "framework", "hooks", "name", "priority", "state", "types")
+    __slots__ = (
+        "bindings",
+        "entry_point",
+        "error",
+        "framework",
+        "hooks",
+        "name",
+        "priority",
+        "state",
+        "types",
+        "viewed",
+    )
 
     def __init__(self, name: str, framework: str, entry_point: EntryPoint | None = None) -> None:
         self.name = name
@@ -55,7 +66,8 @@ class Plugin:
         self.error: BaseException | None = None
         self.hooks: dict[str, Callable[..., Any]] = {}
         self.types: tuple[type, ...] = ()
-        self.binding: Binding | None = None
+        self.viewed: tuple[type, ...] = ()
+        self.bindings: tuple[Binding, ...] = ()
         self.priority = 0
 
     @property
@@ -120,8 +132,10 @@ class Registry:
         try:
             hooks, priority = validation.checked_hooks(implementation, plugin.name)
             plugin.types = validation.checked_types(hooks["array_types"](), plugin.name)
+            if "view_types" in hooks and "view" in hooks:
+                plugin.viewed = validation.checked_types(hooks["view_types"](), plugin.name, "view_types")
             plugin.hooks, plugin.priority = hooks, priority
-            plugin.binding = _bind(plugin)
+            plugin.bindings = of_framework(plugin.name, hooks)
             self.manager.register(implementation, plugin.name)
         # As above: a hook that raises while it is asked for its types counts too.
         except Exception as error:  # noqa: BLE001
@@ -244,19 +258,6 @@ def _imported(framework: str) -> bool:
 
 def _roots(cls: type) -> set[str]:
     return {str(base.__module__).partition(".")[0] for base in cls.__mro__}
-
-
-def _bind(plugin: Plugin) -> Binding:
-    hooks = plugin.hooks
-    return Binding(
-        f"plugin {plugin.name}",
-        framework=plugin.name,
-        within_gradient=hooks["within_gradient"],
-        non_differentiable=hooks["non_differentiable"],
-        cond=hooks["cond"],
-        any_within_gradient=hooks.get("any_within_gradient"),
-        explain=hooks.get("explain", ""),
-    )
 
 
 REGISTRY = Registry()

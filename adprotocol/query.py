@@ -86,6 +86,8 @@ def ask(values: tuple[Any, ...]) -> Any:
     # Every leaf is looked at, also after a True: two frameworks are an error.
     for leaf in leaves:
         binding = binding_of(type(leaf))
+        if binding.is_object:
+            return ask(tuple(shown(leaves)))
         if binding.framework is not None:
             if binding is not found:
                 found = sole_framework(found, binding)
@@ -125,6 +127,18 @@ def elements(leaves: list[Any]) -> list[Any]:
                 found.extend(elements(tree.flatten(tuple(tree.plain_array(leaf).reshape(-1).tolist()))))
             except RecursionError as error:
                 raise tree.too_deep(leaf) from error
+        else:
+            found.append(leaf)
+    return found
+
+
+def shown(leaves: list[Any]) -> list[Any]:
+    """Return the leaves with what is shown of each object, such as a torch module, in its place."""
+    found: list[Any] = []
+    for leaf in leaves:
+        binding = binding_of(type(leaf))
+        if binding.is_object and binding.view is not None:
+            found.append(binding.view(leaf).container)
         else:
             found.append(leaf)
     return found
@@ -218,7 +232,7 @@ def explain(*values: Any) -> str:
     if not values:
         raise no_values()
     wake_plugins()
-    return "\n".join(_explain_one(leaf) for leaf in elements(tree.flatten(values)))
+    return "\n".join(_explain_one(leaf) for leaf in elements(tree.flatten(tuple(shown(tree.flatten(values))))))
 
 
 def _explain_one(leaf: Any) -> str:

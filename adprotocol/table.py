@@ -20,7 +20,7 @@ import types
 from functools import partial
 
 from adprotocol import plugins
-from adprotocol.binding import Binding
+from adprotocol.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
 from adprotocol.tracing import run_while_tracing, trace_instead
 
@@ -70,25 +70,16 @@ def install(binding: Binding, *classes: type) -> None:
 def _empty() -> None:
     with plugins.LOCK:
         for plugin in plugins.REGISTRY.active():
-            if plugin.binding is not None:
-                setattr(BINDINGS, plugin.binding.key, plugin.binding)
-                setattr(BINDINGS, f"{plugin.name} constant", _constant(plugin))
+            for binding in plugin.bindings:
+                if binding.is_object:
+                    binding.within_gradient = BINDINGS.opaque.within_gradient
+                    binding.non_differentiable = BINDINGS.opaque.non_differentiable
+                setattr(BINDINGS, binding.key, binding)
         TABLE.clear()
         TABLE.update(KNOWN)
 
 
 plugins.REGISTRY.watchers.append(_empty)
-
-
-def _constant(plugin: plugins.Plugin) -> Binding:
-    """Return the binding of a framework's types that never carry a derivative."""
-    return Binding(
-        f"{plugin.name} constant",
-        framework=plugin.name,
-        cond=plugin.hooks["cond"],
-        any_within_gradient=plugin.hooks.get("any_within_gradient"),
-        explain=plugin.hooks.get("explain", ""),
-    )
 
 
 @run_while_tracing
@@ -109,6 +100,11 @@ def bind(cls: type) -> str:
         return binding.key
 
 
+def of_plugin(name: str, kind: str = ARRAY) -> Binding:
+    """Return one of the bindings of an active plugin."""
+    return getattr(BINDINGS, f"{kind} {name}")  # type: ignore[no-any-return]
+
+
 def _binding_traced(cls: type) -> Binding:
     return getattr(BINDINGS, bind(cls))  # type: ignore[no-any-return]
 
@@ -126,11 +122,14 @@ def _resolve(cls: type) -> Binding:
         plugin = claimants[0]
         constant = plugin.hooks.get("constant_types")
         if constant is not None and cls in constant():
-            return getattr(BINDINGS, f"{plugin.name} constant")  # type: ignore[no-any-return]
-        return getattr(BINDINGS, f"plugin {plugin.name}")  # type: ignore[no-any-return]
+            return of_plugin(plugin.name, CONSTANT)
+        return of_plugin(plugin.name, VIEWED if issubclass(cls, plugin.viewed) else ARRAY)
     unusable = plugins.REGISTRY.unusable(cls)
     if unusable is not None:
         raise _plugin_error(cls, unusable)
+    for plugin in plugins.REGISTRY.active():
+        if issubclass(cls, plugin.viewed):
+            return of_plugin(plugin.name, OBJECT)
     if issubclass(cls, type):
         return BINDINGS.type
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
@@ -172,14 +171,14 @@ def _is_numpy(cls: type) -> bool:
 def _is_container(cls: type) -> bool:
     import optree  # noqa: PLC0415  (P1: not at import)
 
-    from adprotocol import tree  # noqa: PLC0415  (it looks types up here)
+    from adprotocol import node  # noqa: PLC0415  (it looks types up here)
 
-    if cls in CONTAINER_TYPES or tree.admit(cls):
+    if cls in CONTAINER_TYPES or node.admit(cls):
         return True
     # optree's own kinds (OrderedDict, deque, ...), those registered with it for
     # every namespace, named tuples and struct sequences.
     return (
-        optree.register_pytree_node.get(cls, namespace=tree.NAMESPACE) is not None
+        optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is not None
         or optree.is_namedtuple_class(cls)
         or optree.is_structseq_class(cls)
     )
@@ -187,9 +186,9 @@ def _is_container(cls: type) -> bool:
 
 def _is_registered(cls: type) -> bool:
     """Tell whether a plugin takes apart a class that looks like an array (flax.nnx.Param)."""
-    from adprotocol import tree  # noqa: PLC0415
+    from adprotocol import node  # noqa: PLC0415
 
-    return tree.admit_registered(cls)
+    return node.admit_registered(cls)
 
 
 def _is_array(cls: type) -> bool:

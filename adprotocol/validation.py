@@ -93,19 +93,17 @@ _NOT_TO_CLAIM = frozenset(
 )
 
 
-def checked_types(types: Any, name: str) -> tuple[type, ...]:
-    """Return the types that a plugin claims, if they are classes."""
+def checked_types(types: Any, name: str, hook: str = "array_types") -> tuple[type, ...]:
+    """Return the types that a hook of a plugin names, if they are classes that it may claim."""
     claimed: tuple[type, ...] = tuple(types)
     wrong = [cls for cls in claimed if not isinstance(cls, type)]
     if wrong:
-        msg = f"plugin {name!r}: array_types returned {wrong[0]!r}, which is not a class"
+        msg = f"plugin {name!r}: {hook} returned {wrong[0]!r}, which is not a class"
         raise PluginError(msg)
     names = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.") for cls in claimed]
     foreign = [claim for claim in names if claim in _NOT_TO_CLAIM]
     if foreign:
-        msg = (
-            f"plugin {name!r}: array_types claims {', '.join(foreign)}, which no framework owns; claim its own classes"
-        )
+        msg = f"plugin {name!r}: {hook} claims {', '.join(foreign)}, which no framework owns; claim its own classes"
         raise PluginError(msg)
     return claimed
 

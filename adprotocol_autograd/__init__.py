@@ -13,8 +13,9 @@ from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
-from adprotocol.extend import constant_tree, flatten, predicate_error, predicate_shape_error
+from adprotocol.extend import View, constant_tree, flatten, predicate_error, predicate_shape_error
 from adprotocol.hookspecs import hookimpl
+from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,32 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         if shape != ():
             raise predicate_shape_error(pred, shape)
     return true_fun(*operands) if raw else false_fun(*operands)
+
+
+@hookimpl
+def trainable(value: Any) -> bool | None:
+    """Tell whether there is a real or complex floating number in the box."""
+    return True if _is_inexact(value) else None
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Differentiate with each leaf as a root of one trace."""
+    return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def view_types() -> tuple[type, ...]:
+    """Boxes of lists, tuples and dicts are containers of boxes."""
+    return (SequenceBox, DictBox)
+
+
+@hookimpl
+def view(value: Any) -> View:
+    """Show the boxed container as one of boxes."""
+    if isinstance(value, DictBox):
+        return View({key: value[key] for key in getval(value)})
+    return View([value[i] for i in range(len(value))])
 
 
 @hookimpl

@@ -12,6 +12,7 @@ import jax
 import jax.custom_derivatives
 
 from adprotocol.errors import UndecidableError
+from adprotocol.extend import check_output
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, labels, nodes, primitive
 from adprotocol_jax.branching import branch
@@ -23,6 +24,7 @@ labels.register()
 
 # Arrays by their marks that hold no number: nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero)
+_NEVER_TRAINED = jax.custom_derivatives.SymbolicZero
 
 
 @hookimpl
@@ -64,6 +66,27 @@ def non_differentiable(value: Any) -> Any:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
     return branch(pred, true_fun, false_fun, operands)
+
+
+@hookimpl
+def trainable(value: Any) -> bool | None:
+    """Answer by the dtype; a reference is not differentiated itself."""
+    if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
+        return None
+    return True if internals.is_differentiated(value.dtype) else None
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Let ``jax.value_and_grad`` differentiate; what is not among the leaves is closed over."""
+
+    def checked(tracked: list[Any]) -> tuple[Any, Any]:
+        value, aux = fun(tracked)
+        check_output(value, value)
+        return value, aux
+
+    (value, aux), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
+    return value, aux, gradients
 
 
 @hookimpl

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,10 +16,22 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
     if jax.tree_util.all_leaves([value]):
         return None
 
-    def flatten(instance: Any) -> tuple[list[Any], Any]:
-        return jax.tree_util.tree_flatten(instance, is_leaf=lambda x: x is not instance)
+    def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
+        # With paths 2.2 µs for a module of two fields, without 1.5 µs.
+        found, treedef = jax.tree_util.tree_flatten_with_path(instance, is_leaf=lambda x: x is not instance)
+        return [child for _, child in found], treedef, [_name(path[0]) for path, _ in found]
 
     def unflatten(treedef: Any, children: Iterable[Any]) -> Any:
         return jax.tree_util.tree_unflatten(treedef, list(children))
 
     return flatten, unflatten
+
+
+def _name(key: Any) -> str:
+    if isinstance(key, GetAttrKey):
+        return str(key.name)
+    if isinstance(key, SequenceKey):
+        return str(key.idx)
+    if isinstance(key, (DictKey, FlattenedIndexKey)):
+        return str(key.key)
+    return str(key).lstrip(".")  # a kind of key that a class brings with it

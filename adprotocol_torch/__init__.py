@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import trace_instead
+from adprotocol.extend import View, trace_instead
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import dynamo, labels, nodes, tracking
+from adprotocol_torch import dynamo, gradient, labels, modules, nodes, tracking
 from adprotocol_torch.branching import branch
 
 if TYPE_CHECKING:
@@ -45,6 +45,38 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch; select under vmap; ``torch.cond`` in a compiled graph."""
     return branch(pred, true_fun, false_fun, operands)
+
+
+@hookimpl
+def trainable(value: torch.Tensor) -> bool | None:
+    """Answer by the dtype; a parameter follows its flag, a buffer takes none."""
+    if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
+        return None
+    return value.requires_grad if isinstance(value, torch.nn.Parameter) else True
+
+
+@hookimpl
+def parameter_types() -> tuple[type, ...]:
+    """One parameter under two names is one leaf."""
+    return (torch.nn.Parameter,)
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Differentiate by the engine, and by torch.func where the engine cannot."""
+    return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def view_types() -> tuple[type, ...]:
+    """Modules are shown as a dict."""
+    return (torch.nn.Module,)
+
+
+@hookimpl
+def view(value: torch.nn.Module) -> View:
+    """Show parameters and buffers by their qualified names."""
+    return modules.view(value)
 
 
 @hookimpl

@@ -220,12 +220,6 @@ class MyDict(dict):
     pass
 
 
-def module_of(value):
-    module = torch.nn.Module()
-    module.weight = torch.nn.Parameter(value.detach())
-    return module
-
-
 class HidingEnum(enum.Enum):
     A = tracked()
 
@@ -251,8 +245,6 @@ HIDING = {
     "values of a dict": lambda v: {"a": v}.values(),
     "items of a dict": lambda v: {"a": v}.items(),
     "enum member": lambda _: HidingEnum.A,
-    "module": module_of,
-    "module of modules": lambda _: torch.nn.Sequential(torch.nn.Linear(1, 1)),
     "object that holds a module": lambda _: Hider(torch.nn.Sequential(torch.nn.Linear(1, 1))),
     "optimizer": lambda v: torch.optim.SGD([v]),
 }

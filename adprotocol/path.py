@@ -1,0 +1,103 @@
+"""Paths: where a leaf is in a structure, as a dotted string, in one form for every kind of node.
+
+Fields and keys go by their names, items of lists and tuples by their positions:
+``layers.0.weight``. They are computed once for a structure, 0.4 µs a leaf, and
+kept for the few structures seen last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol import tree
+from adprotocol.errors import TreeError
+from adprotocol.tracing import trace_instead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Treespecs hold the static fields of the structures they describe, so few are kept.
+KEEP = 16
+_KNOWN: dict[Any, Paths] = {}
+
+
+class Paths:
+    """Hold the path of each leaf of one structure, and which of them patterns have matched."""
+
+    __slots__ = ("matches", "of_leaves")
+
+    def __init__(self, of_leaves: list[str]) -> None:
+        self.of_leaves = of_leaves
+        self.matches: dict[str, list[bool]] = {}
+
+
+def _traced(shown: Any, treespec: Any) -> Paths:
+    return Paths(_compute(shown, treespec, named_tuples=True))
+
+
+@trace_instead(_traced)
+def of_structure(shown: Any, treespec: Any) -> Paths:
+    """Return the paths of the leaves of `shown`, a container or a leaf, whose treespec is given.
+
+    Raises `TreeError` if two leaves have one path.
+    """
+    try:
+        known = _KNOWN.get(treespec)
+    except TypeError:  # a node whose metadata has no hash
+        return Paths(_compute(shown, treespec, named_tuples=_has_named_tuples(shown)))
+    if known is None:
+        known = Paths(_compute(shown, treespec, named_tuples=_has_named_tuples(shown)))
+        if len(_KNOWN) >= KEEP:
+            _KNOWN.clear()
+        _KNOWN[treespec] = known
+    return known
+
+
+def _has_named_tuples(shown: Any) -> bool:
+    types: set[type] = set()
+
+    def is_leaf(node: Any) -> bool:
+        types.add(type(node))
+        return False
+
+    tree.take_apart(shown, is_leaf)
+    return any(issubclass(cls, tuple) and cls is not tuple for cls in types)
+
+
+def _compute(shown: Any, treespec: Any, *, named_tuples: bool) -> list[str]:
+    # optree's paths have positions for the fields of named tuples, its accessors
+    # names, at ten times the time.
+    if named_tuples:
+        entries = [[_name(entry) for entry in accessor] for accessor in treespec.accessors()]
+    else:
+        entries = [[str(entry) for entry in path] for path in treespec.paths()]
+    found = [".".join(path) for path in entries]
+    if len(set(found)) != len(found):
+        seen: set[str] = set()
+        twice = next(path for path in found if path in seen or seen.add(path))  # type: ignore[func-returns-value]
+        msg = (
+            f"the {type(shown).__qualname__} given to adprotocol has two leaves at the path {twice!r}, so that neither "
+            "can be named; rename the key or field of one (a key that holds a dot looks like two)"
+        )
+        raise TreeError(msg)
+    return found
+
+
+def _name(entry: Any) -> str:
+    return str(getattr(entry, "field", entry.entry))
+
+
+def show(path: str) -> str:
+    """Return a path as errors write it."""
+    return repr(path) if path else "the value itself"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the few names that are most like `name`, to be shown in an error."""
+    some: Sequence[str] = list(names)[:1000]
+    if not some:
+        return "none"
+    import difflib  # noqa: PLC0415  (for errors only)
+
+    like = difflib.get_close_matches(name, some, n=5, cutoff=0.3) or some[:5]
+    return ", ".join(map(repr, like))

@@ -1,0 +1,172 @@
+"""A structure: one argument taken apart, and what it takes to put other leaves in.
+
+.. code-block:: text
+
+    argument ──take_apart──> leaves, treespec ──views──> leaves, treespec   (what paths and results show)
+        ^                                                     │
+        └── what the function gets <──fill── other leaves <───┘
+
+Where an object is shown by a view (a torch module as a dict), the result has
+the container, and the function gets the object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol import declaration, path, tree
+from adprotocol.label import NonDifferentiable
+from adprotocol.table import binding_of, sole_framework
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.binding import Binding
+    from adprotocol.view import View
+
+Undo = list["Callable[[], None]"]
+
+
+class Structure:
+    """Hold one argument taken apart.
+
+    ``shown`` is the argument with containers in place of the objects that views
+    show; ``leaves`` and ``treespec`` are those of ``shown``.
+    """
+
+    __slots__ = ("_argument", "_outer", "_outer_spec", "_views", "leaves", "shown", "treespec")
+
+    def __init__(self, argument: Any) -> None:
+        self._argument = argument
+        self._outer, self._outer_spec = tree.take_apart(argument)
+        # By position among the outer leaves.
+        self._views: dict[int, View] = {}
+        if any(binding_of(cls).view is not None for cls in set(map(type, self._outer))):
+            self._show()
+        else:
+            self.shown, self.leaves, self.treespec = argument, self._outer, self._outer_spec
+
+    def _show(self) -> None:
+        containers = []
+        for i, leaf in enumerate(self._outer):
+            view = binding_of(type(leaf)).view
+            if view is not None:
+                self._views[i] = view(leaf)
+            containers.append(self._views[i].container if i in self._views else leaf)
+        self.shown = tree.rebuild(self._outer_spec, containers, self._argument)
+        # A box within a box: what is shown may have to be shown in turn.
+        inner = Structure(self.shown)
+        self.shown, self.leaves, self.treespec = inner.shown, inner.leaves, inner.treespec
+
+    @property
+    def paths(self) -> list[str]:
+        """Return the path of each leaf."""
+        return path.of_structure(self.shown, self.treespec).of_leaves
+
+    def known_paths(self) -> path.Paths:
+        """Return the paths with what patterns matched before."""
+        return path.of_structure(self.shown, self.treespec)
+
+    def aliases(self) -> list[tuple[str, str]]:
+        """Return the further paths of leaves that have several, each with the first."""
+        if not any(view.aliases for view in self._views.values()):
+            return []
+        prefixes = path.of_structure(self._argument, self._outer_spec).of_leaves
+        return [
+            (f"{prefixes[i]}.{alias}".lstrip("."), f"{prefixes[i]}.{name}".lstrip("."))
+            for i, view in self._views.items()
+            for alias, name in view.aliases.items()
+        ]
+
+    def framework(self, found: Binding) -> Binding:
+        """Return the binding of the one framework among the leaves and what was `found`.
+
+        Raises `MixedFrameworksError` for two.
+        """
+        for cls in dict.fromkeys(map(type, (*self._outer, *self.leaves))):
+            found = sole_framework(found, binding_of(cls))
+            if cls is NonDifferentiable:
+                for leaf in labelled(self.leaves):
+                    found = sole_framework(found, binding_of(type(leaf)))
+        return found
+
+    def flags(self) -> list[bool | None]:
+        """Return for each leaf whether it takes a gradient: True, False (only if selected), None (never).
+
+        As its type, its flag, the declarations of the classes above it and
+        labels say, in the order of `leaves`.
+        """
+        found: list[bool | None] = []
+        views = iter(self._views.values())
+        declares = declaration.declares()
+        try:
+            _collect(self._argument, declares, views, found, frozen=False)
+        except RecursionError as error:
+            raise tree.too_deep(self._argument) from error
+        return found
+
+    def capable(self) -> list[bool | None]:
+        """Return as `flags` does, but without looking at what classes declare."""
+        if not self._views:
+            return [_flag(leaf) for leaf in self.leaves]
+        found: list[bool | None] = []
+        for i, leaf in enumerate(self._outer):
+            found.extend(_view_flags(self._views[i]) if i in self._views else (_flag(leaf),))
+        return found
+
+    def rebuilt(self, leaves: Sequence[Any]) -> Any:
+        """Return the structure as it is shown, with other leaves."""
+        return tree.rebuild(self.treespec, leaves, self.shown)
+
+    def filled(self, leaves: Sequence[Any], undo: Undo) -> Any:
+        """Return the argument with other leaves; objects are the same, to be restored by calling what `undo` gets."""
+        if not self._views:
+            return self.rebuilt(leaves)
+        outer: list[Any] = []
+        start = 0
+        for i in range(len(self._outer)):
+            if i not in self._views:
+                outer.append(leaves[start])
+                start += 1
+                continue
+            view = self._views[i]
+            inner = Structure(view.container)
+            count = len(inner.leaves)
+            value, restore = view.fill(inner.filled(leaves[start : start + count], undo))
+            undo.append(restore)
+            outer.append(value)
+            start += count
+        return tree.rebuild(self._outer_spec, outer, self._argument)
+
+
+def labelled(leaves: Sequence[Any]) -> list[Any]:
+    """Return what the labels among the leaves hold."""
+    return tree.flatten(tuple(leaf.held for leaf in leaves if type(leaf) is NonDifferentiable))
+
+
+def _collect(
+    node: Any,
+    declares: Callable[[Any], bool],
+    views: Any,
+    found: list[bool | None],
+    *,
+    frozen: bool,
+) -> None:
+    for leaf in tree.take_apart(node, declares)[0]:
+        level = tree.one_level(leaf) if declares(leaf) else None
+        if level is not None:
+            children, names = level
+            chosen = declaration.trainable_names(leaf, names)
+            for child, name in zip(children, names, strict=True):
+                _collect(child, declares, views, found, frozen=frozen or name not in chosen)
+            continue
+        flags = _view_flags(next(views)) if binding_of(type(leaf)).view is not None else [_flag(leaf)]
+        found.extend(None if flag is None else flag and not frozen for flag in flags)
+
+
+def _view_flags(view: View) -> list[bool | None]:
+    return Structure(view.container).flags() if view.flags is None else tree.leaves(view.flags)
+
+
+def _flag(leaf: Any) -> bool | None:
+    return binding_of(type(leaf)).trainable(leaf)

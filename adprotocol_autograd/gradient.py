@@ -1,0 +1,100 @@
+"""Value and gradient with autograd, for many leaves at once.
+
+``autograd.value_and_grad`` differentiates with respect to one argument. Given a
+list it boxes the list, and each item taken out of it costs a node whose
+gradient is a list of zeros as long as the whole. Here each leaf is a root of
+the trace itself, so the graph is the one of a function written by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from autograd.core import VJPNode, add_outgrads, vspace
+from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
+from numpy import asarray, ndarray
+
+from adprotocol.errors import SelectionError
+from adprotocol.extend import check_output, tree_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Enclosing(threading.local):
+    """The number of the innermost trace of this module under way, in this thread."""
+
+    trace = -1
+
+
+_ENCLOSING = _Enclosing()
+
+
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
+    leaves = [_boxable(leaf) for leaf in leaves]
+    roots = [VJPNode.new_root() for _ in leaves]
+    value, aux, end = _trace(fun, leaves, roots)
+    found = {} if end is None else _backward(vspace(value).ones(), end, frozenset(roots))
+    return (
+        value,
+        aux,
+        [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)],
+    )
+
+
+def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
+    # An inner trace must have a higher number than the traces around it. autograd
+    # counts them in one global counter, which other threads change meanwhile and
+    # which an exception leaves too high.
+    before, enclosing = trace_stack.top, _ENCLOSING.trace
+    trace = max(before, enclosing) + 1
+    trace_stack.top = _ENCLOSING.trace = trace
+    try:
+        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
+        check_output(value, getval(value))
+    finally:
+        _ENCLOSING.trace = enclosing
+        if trace_stack.top == trace:
+            trace_stack.top = before
+
+    def unboxed(leaf: Any) -> Any:
+        return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
+
+    end = value._node if isbox(value) and value._trace == trace else None  # noqa: SLF001
+    return unboxed(value), tree_map(unboxed, aux), end
+
+
+def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
+    """Return the gradients at the roots: ``autograd.core.backward_pass``, which returns that of one."""
+    outgrads: dict[Any, Any] = {end: (cotangent, False)}
+    found: dict[Any, Any] = {}
+    for node in toposort(end):
+        outgrad, _ = outgrads.pop(node)
+        if node in roots:
+            found[node] = outgrad
+            continue
+        for parent, ingrad in zip(node.parents, node.vjp(outgrad), strict=True):
+            outgrads[parent] = add_outgrads(outgrads.get(parent), ingrad)
+    return found
+
+
+def _boxable(leaf: Any) -> Any:
+    """Return a leaf as one of the types that autograd boxes."""
+    if type(leaf) in Box.type_mappings:
+        return leaf
+    if isinstance(leaf, (float, complex)):
+        return float(leaf) if isinstance(leaf, float) else complex(leaf)
+    if isinstance(leaf, ndarray):
+        msg = (
+            f"autograd cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}; pass "
+            "a plain numpy.ndarray, or freeze it with where="
+        )
+        raise SelectionError(msg)
+    return asarray(leaf)  # a NumPy scalar of a rare dtype
+
+
+def _zeros(leaf: Any) -> Any:
+    zeros = vspace(leaf).zeros()
+    return zeros if isinstance(getval(leaf), ndarray) else zeros[()]
