@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol import query, tree
 from adprotocol.errors import NotConstantError
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import binding_of
+from adprotocol.tracing import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,8 +142,7 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         keywords = {name: tree.tree_map(_argument, argument) for name, argument in kwargs.items()}
         return constant_tree(fun(*constants, **keywords))
 
-    # `updated` keeps attributes; a callable object without __name__ is fine.
-    return functools.update_wrapper(constant_function, fun)
+    return wrap(constant_function, fun)
 
 
 def refuse_class(cls: type) -> Any:

@@ -81,7 +81,7 @@ def _declares_traced() -> Callable[[Any], bool]:
 
 
 @trace_instead(_declares_traced)
-def declares() -> Callable[[Any], bool]:
+def declaring() -> Callable[[Any], bool]:
     """Return a function that tells whether the class of a value declares which of its fields take gradients."""
     known = _Known()
     return lambda value: known[type(value)]

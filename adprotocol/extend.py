@@ -7,7 +7,7 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 - `constant_tree`: `adprotocol.non_differentiable` for what a function takes or
   returns, which leaves functions among the leaves alone.
 - `check_output`, `View`: what `value_and_grad` and `view` need.
-- `trainable_names`: what a class declares of its fields.
+- `declaring`, `trainable_names`: what classes declare of their fields.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, alike on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
@@ -15,7 +15,7 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 
 from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.constant import constant_tree
-from adprotocol.declaration import trainable_names
+from adprotocol.declaration import declaring, trainable_names
 from adprotocol.output import check_output
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
@@ -25,6 +25,7 @@ __all__ = [
     "View",
     "check_output",
     "constant_tree",
+    "declaring",
     "flatten",
     "predicate_error",
     "predicate_shape_error",

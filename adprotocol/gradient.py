@@ -15,7 +15,6 @@ closed over by hand: what is frozen is a constant to it from the start.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import backend as backends
@@ -24,6 +23,7 @@ from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of
 from adprotocol.selection import select
 from adprotocol.structure import Structure
 from adprotocol.table import BINDINGS, binding_of
+from adprotocol.tracing import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +89,6 @@ def value_and_grad(
     _check_callable("value_and_grad", fun)
     positions = _positions(argnums)
 
-    @functools.wraps(fun)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         value, aux, gradients = _differentiate(
             fun, args, kwargs, where=where, argnums=positions, has_aux=has_aux, backend=backend
@@ -97,7 +96,7 @@ def value_and_grad(
         gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
-    return differentiated
+    return wrap(differentiated, fun)
 
 
 def grad(
@@ -133,12 +132,11 @@ def grad(
     _check_callable("grad", fun)
     both = value_and_grad(fun, where=where, argnums=argnums, has_aux=has_aux, backend=backend)
 
-    @functools.wraps(fun)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return differentiated
+    return wrap(differentiated, fun)
 
 
 def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)

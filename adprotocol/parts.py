@@ -119,7 +119,6 @@ def combine(*trees: Any) -> Any:
 def _chosen(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
     structure = Structure(tree)
     structure.framework(BINDINGS.plain)  # two are refused
-    structure.paths  # noqa: B018  (two leaves of one path are refused)
     (chosen,) = select([structure], where)
     return structure, chosen
 

@@ -53,6 +53,17 @@ def of_structure(shown: Any, treespec: Any) -> Paths:
     return known
 
 
+def _check_traced(shown: Any, treespec: Any) -> None:
+    # Left to `of_structure`, when paths are needed: a graph is traced once, and slowly.
+    pass
+
+
+@trace_instead(_check_traced)
+def check(shown: Any, treespec: Any) -> None:
+    """Raise `TreeError` if two leaves have one path: errors and `where` could not tell them apart."""
+    of_structure(shown, treespec)
+
+
 def _has_named_tuples(shown: Any) -> bool:
     types: set[type] = set()
 

@@ -39,24 +39,32 @@ class Structure:
     def __init__(self, argument: Any) -> None:
         self._argument = argument
         self._outer, self._outer_spec = tree.take_apart(argument)
-        # By position among the outer leaves.
-        self._views: dict[int, View] = {}
+        # By position among the outer leaves, with what is shown taken apart in
+        # turn: a box of a list may hold boxes of lists.
+        self._views: dict[int, tuple[View, Structure]] = {}
         if any(binding_of(cls).view is not None for cls in set(map(type, self._outer))):
             self._show()
         else:
             self.shown, self.leaves, self.treespec = argument, self._outer, self._outer_spec
+            path.check(self.shown, self.treespec)
 
     def _show(self) -> None:
-        containers = []
+        containers: list[Any] = []
+        self.leaves = []
         for i, leaf in enumerate(self._outer):
             view = binding_of(type(leaf)).view
-            if view is not None:
-                self._views[i] = view(leaf)
-            containers.append(self._views[i].container if i in self._views else leaf)
+            if view is None:
+                containers.append(leaf)
+                self.leaves.append(leaf)
+            else:
+                shown = view(leaf)
+                inner = Structure(shown.container)
+                self._views[i] = (shown, inner)
+                containers.append(inner.shown)
+                self.leaves.extend(inner.leaves)
         self.shown = tree.rebuild(self._outer_spec, containers, self._argument)
-        # A box within a box: what is shown may have to be shown in turn.
-        inner = Structure(self.shown)
-        self.shown, self.leaves, self.treespec = inner.shown, inner.leaves, inner.treespec
+        self.treespec = tree.take_apart(self.shown)[1]
+        path.check(self.shown, self.treespec)
 
     @property
     def paths(self) -> list[str]:
@@ -69,12 +77,12 @@ class Structure:
 
     def aliases(self) -> list[tuple[str, str]]:
         """Return the further paths of leaves that have several, each with the first."""
-        if not any(view.aliases for view in self._views.values()):
+        if not any(view.aliases for view, _ in self._views.values()):
             return []
         prefixes = path.of_structure(self._argument, self._outer_spec).of_leaves
         return [
             (f"{prefixes[i]}.{alias}".lstrip("."), f"{prefixes[i]}.{name}".lstrip("."))
-            for i, view in self._views.items()
+            for i, (view, _) in self._views.items()
             for alias, name in view.aliases.items()
         ]
 
@@ -98,7 +106,7 @@ class Structure:
         """
         found: list[bool | None] = []
         views = iter(self._views.values())
-        declares = declaration.declares()
+        declares = declaration.declaring()
         try:
             _collect(self._argument, declares, views, found, frozen=False)
         except RecursionError as error:
@@ -111,7 +119,7 @@ class Structure:
             return [_flag(leaf) for leaf in self.leaves]
         found: list[bool | None] = []
         for i, leaf in enumerate(self._outer):
-            found.extend(_view_flags(self._views[i]) if i in self._views else (_flag(leaf),))
+            found.extend(_view_flags(*self._views[i]) if i in self._views else (_flag(leaf),))
         return found
 
     def rebuilt(self, leaves: Sequence[Any]) -> Any:
@@ -129,8 +137,7 @@ class Structure:
                 outer.append(leaves[start])
                 start += 1
                 continue
-            view = self._views[i]
-            inner = Structure(view.container)
+            view, inner = self._views[i]
             count = len(inner.leaves)
             value, restore = view.fill(inner.filled(leaves[start : start + count], undo))
             undo.append(restore)
@@ -160,12 +167,12 @@ def _collect(
             for child, name in zip(children, names, strict=True):
                 _collect(child, declares, views, found, frozen=frozen or name not in chosen)
             continue
-        flags = _view_flags(next(views)) if binding_of(type(leaf)).view is not None else [_flag(leaf)]
+        flags = _view_flags(*next(views)) if binding_of(type(leaf)).view is not None else [_flag(leaf)]
         found.extend(None if flag is None else flag and not frozen for flag in flags)
 
 
-def _view_flags(view: View) -> list[bool | None]:
-    return Structure(view.container).flags() if view.flags is None else tree.leaves(view.flags)
+def _view_flags(view: View, inner: Structure) -> list[bool | None]:
+    return inner.flags() if view.flags is None else tree.leaves(view.flags)
 
 
 def _flag(leaf: Any) -> bool | None:

@@ -9,6 +9,8 @@ imports nothing and costs an eager call nothing. Tried with PyTorch 2.13.
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -37,3 +39,19 @@ def trace_instead(traced: Callable[..., Any]) -> Callable[[F], F]:
         return eager
 
     return mark
+
+
+def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a wrapper the metadata of what it wraps, as ``functools.update_wrapper`` does, but for marks of compilers.
+
+    A function that ``torch.compile`` returned bears `_torchdynamo_inline`, the
+    function to be traced in its place. On a wrapper it would take the wrapper's
+    place, and what that does would be left out of the graph.
+    """
+    functools.update_wrapper(wrapper, fun, updated=())
+    # The attributes of a callable object are its own state.
+    attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
+    if not any(name.startswith(("_torchdynamo", "_dynamo")) for name in attributes):
+        vars(wrapper).update(attributes)
+        wrapper.__wrapped__ = fun  # type: ignore[attr-defined]
+    return wrapper

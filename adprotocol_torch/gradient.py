@@ -104,16 +104,20 @@ def _reaches_others(value: torch.Tensor, tracked: list[torch.Tensor]) -> bool:
         return True
     mine = {id(tensor) for tensor in tracked}
     stack: list[Any] = [value.grad_fn]
-    seen: set[Any] = set()
+    seen: set[Any] = {None}
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
+        if node in seen:
             continue
         seen.add(node)
-        leaf = getattr(node, "variable", None)  # AccumulateGrad's
-        if leaf is not None and id(leaf) not in mine:
-            return True
-        stack.extend(parent for parent, _ in node.next_functions)
+        following = node.next_functions
+        if following:
+            stack += [parent for parent, _ in following]
+        else:
+            # AccumulateGrad is the one node without a next one that has a variable.
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in mine:
+                return True
     return False
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import ConcurrencyError
-from adprotocol.extend import View, trainable_names
+from adprotocol.extend import View, declaring, trainable_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,26 +31,38 @@ def view(module: torch.nn.Module) -> View:
     places: dict[str, list[tuple[torch.nn.Module, str]]] = {}
     aliases: dict[str, str] = {}
     names: dict[int, str] = {}
-    for prefix, owner, frozen in _submodules(module):
+    declares = declaring()
+    # In the order of named_parameters; what a class declares holds for all below.
+    waiting: list[tuple[str, torch.nn.Module, bool]] = [("", module, False)]
+    while waiting:
+        prefix, owner, frozen = waiting.pop()
         _refuse_other_thread(module, owner)
-        allowed = _allowed(owner)
-        for name, parameter in owner._parameters.items():  # noqa: SLF001  (torch.func.functional_call writes there)
+        # torch.func.functional_call looks at the same tables.
+        parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
+        allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(owner) else None
+        for name, parameter in parameters.items():
             if parameter is None:
                 continue
             path = prefix + name
             first = names.setdefault(id(parameter), path)
-            places.setdefault(first, []).append((owner, name))
-            if first != path:
+            if first == path:
+                container[path] = parameter
+                places[path] = [(owner, name)]
+                flags[path] = parameter.requires_grad and not frozen and (allowed is None or name in allowed)
+                if not (parameter.is_floating_point() or parameter.is_complex()):
+                    flags[path] = None
+            else:
                 aliases[path] = first
-                continue
-            container[path] = parameter
-            declared = not frozen and (allowed is None or name in allowed)
-            able = parameter.is_floating_point() or parameter.is_complex()
-            flags[path] = (declared and parameter.requires_grad) if able else None
-        for name, buffer in owner._buffers.items():  # noqa: SLF001
+                places[first].append((owner, name))
+        for name, buffer in buffers.items():
             if buffer is not None and names.setdefault(id(buffer), prefix + name) == prefix + name:
                 container[prefix + name] = buffer
                 flags[prefix + name] = None
+        waiting.extend(
+            (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed))
+            for name, child in reversed(children.items())
+            if child is not None
+        )
 
     def fill(filled: dict[str, Any]) -> tuple[torch.nn.Module, Callable[[], None]]:
         changed = [
@@ -62,28 +74,6 @@ def view(module: torch.nn.Module) -> View:
         return module, _exchange(module, changed)
 
     return View(container, flags, fill, aliases)
-
-
-def _submodules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module, bool]]:
-    """Return each submodule once for each of its names, with its prefix and whether a class above froze it."""
-    found = []
-    waiting: list[tuple[str, torch.nn.Module, bool]] = [("", module, False)]
-    while waiting:
-        prefix, owner, frozen = waiting.pop()
-        found.append((prefix, owner, frozen))
-        allowed = _allowed(owner)
-        below = [
-            (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed))
-            for name, child in owner._modules.items()  # noqa: SLF001
-            if child is not None
-        ]
-        waiting.extend(reversed(below))
-    return found
-
-
-def _allowed(owner: torch.nn.Module) -> set[str] | None:
-    """Return the parameters and submodules that the class of a module declares as trainable; None for all."""
-    return trainable_names(owner, (*owner._parameters, *owner._modules, *owner._buffers))  # noqa: SLF001
 
 
 def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> Callable[[], None]:
@@ -112,7 +102,7 @@ def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
 
 
 def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> None:
-    if torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling() or not _FILLED:
         return
     thread = _FILLED.get(id(owner))
     if thread is not None and thread != threading.get_ident():
