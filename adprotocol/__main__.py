@@ -6,6 +6,7 @@ Exit status 0 means all well, 1 that a check failed, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from adprotocol import diagnosis, report
@@ -41,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check the installation; for each problem, say the remedy")
     # What follows is the demonstration's own to read, --help included.
     commands.add_parser(
-        "demo", help="run one model file under every framework that is installed, and compare", add_help=False
+        "demo",
+        help="run one model file, and train another, under every framework that is installed, and compare",
+        add_help=False,
     )
     return parser
 
@@ -64,6 +67,9 @@ def _doctor() -> int:
 
 
 def _demo(argv: list[str]) -> int:
+    # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
+    # times as long as the work takes. Read when NumPy and PyTorch are imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from adprotocol.demo import run  # noqa: PLC0415  (the other commands do not need it)
 
     return run.main(argv)

@@ -1,4 +1,4 @@
-"""The demo: every framework that is installed has a row, all agree, and what is broken shows."""
+"""The demo, first part: every framework that is installed has a row, all agree, and what is broken shows."""
 
 import ast
 import dataclasses
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from adprotocol import demo
-from adprotocol.demo import backends, data, model, run
+from adprotocol.demo import backends, comparison, data, model, run, trainers
 from adprotocol.demo.report import aligned
 
 HERE = Path(demo.__file__).parent
-ARGUMENTS = ["--points", "30", "--plain"]
+ARGUMENTS = ["--part", "1", "--points", "30", "--plain"]
 MAIN = "import sys; from adprotocol.demo.run import main; raise SystemExit(main(sys.argv[1:]))"
 
 
@@ -39,14 +39,22 @@ def small(monkeypatch):
     """Leave the two backends that take no time."""
     pytest.importorskip("numpy")
     pytest.importorskip("autograd")
-    monkeypatch.setattr(run, "BACKENDS", [backends.NumPy(), backends.Autograd()])
+    monkeypatch.setattr(comparison, "BACKENDS", [backends.NumPy(), backends.Autograd()])
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Run the whole demo in a process of its own, as the command line does."""
+    code = "from adprotocol.__main__ import main; raise SystemExit(main())"
+    result = demo_process(code, ["demo", "--points", "30", "--plain"])
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
 
 
 @pytest.mark.slow
-def test_every_installed_backend_has_a_row_and_agrees():
-    result = demo_process()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "All agree to rounding." in result.stdout
+def test_every_installed_backend_has_a_row_and_agrees(whole):
+    text = whole.stdout.partition("demo/kernels.py")[0]
+    assert "All agree to rounding." in text
     answers = {
         "NumPy": ["False", "n/a", "n/a", "n/a"],
         "autograd": ["False", "True", "n/a", "n/a"],
@@ -57,14 +65,33 @@ def test_every_installed_backend_has_a_row_and_agrees():
     }
     assert list(answers) == [backend.name for backend in backends.BACKENDS]
     for backend in backends.BACKENDS:
-        cells = row(result.stdout, backend.name)
+        cells = row(text, backend.name)
         if installed(backend):
             assert cells[3:7] == answers[backend.name]
             assert cells[7].startswith("yes")
         else:
             assert cells[7] == "not installed"
-            assert f"{backend.name}: not installed; pip install 'adprotocol[{backend.extra}]'" in result.stdout
-        assert f"{backend.name} ... " in result.stderr
+            assert f"{backend.name}: not installed; pip install 'adprotocol[{backend.extra}]'" in text
+        assert f"{backend.name} ... " in whole.stderr
+
+
+@pytest.mark.slow
+def test_every_installed_framework_finds_the_same_optimum(whole):
+    text = whole.stdout.partition("demo/kernels.py")[2]
+    count = sum(map(installed, trainers.TRAINERS))
+    assert ("All found the same optimum." if count > 1 else "nothing to compare it with") in text
+    for trainer in trainers.TRAINERS:
+        cells = row(text, trainer.name)
+        if installed(trainer):
+            start, end, slope_at_start, slope_at_end = map(float, cells[:4])
+            assert end > start + 10.0
+            assert slope_at_end < slope_at_start / 1000.0
+            assert " ".join(cells[4:]).startswith("yes")
+        else:
+            assert cells[4:] == ["not installed"]
+        assert whole.stderr.count(f"\n{trainer.name} ... ") == 2
+    frozen = r"^terms\.1\.factors\.0\.period +1" + " +1" * count + " +None$"
+    assert re.search(frozen, text, re.MULTILINE)
 
 
 def test_training_value_is_not_the_value(small, capsys):
@@ -73,9 +100,10 @@ def test_training_value_is_not_the_value(small, capsys):
     assert abs(float(value) - float(training)) > 0.1
 
 
-def test_model_imports_only_adprotocol_and_the_standard_library():
+@pytest.mark.parametrize("file", ["model.py", "kernels.py"])
+def test_a_model_file_imports_only_adprotocol_and_the_standard_library(file):
     names = set()
-    for node in ast.walk(ast.parse((HERE / "model.py").read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse((HERE / file).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -86,7 +114,8 @@ def test_model_imports_only_adprotocol_and_the_standard_library():
 
 
 def test_importing_the_demo_imports_no_framework_and_no_rich():
-    code = "import sys, adprotocol.demo.run; print(*{'numpy', 'autograd', 'jax', 'torch', 'rich'} & set(sys.modules))"
+    heavy = "{'numpy', 'autograd', 'jax', 'torch', 'rich', 'matplotlib'}"
+    code = f"import sys, adprotocol.demo.run; print(*{heavy} & set(sys.modules))"
     result = demo_process(code, [])
     assert (result.returncode, result.stdout.strip()) == (0, "")
 
@@ -105,6 +134,7 @@ def test_series_are_centred_and_the_mask_is_fixed():
     assert len(series.t) == len(series.y) == len(series.mask) == 40
     assert abs(sum(series.t)) < 1e-9
     assert abs(sum(series.y)) < 1e-9
+    assert (series.t[-1] + series.middle, series.y[-1] + series.mean) == pytest.approx(data.read()[-1])
     assert series == data.series(40)
     assert set(series.mask) == {0.0, 1.0}
 
@@ -118,7 +148,7 @@ def test_a_wrong_gradient_is_seen(small, monkeypatch, capsys):
             gradient = outcome.trained.gradient | {"rate": outcome.trained.gradient["rate"] * (1.0 + 1e-6)}
             return dataclasses.replace(outcome, trained=dataclasses.replace(outcome.trained, gradient=gradient))
 
-    monkeypatch.setattr(run, "BACKENDS", [*run.BACKENDS, Wrong()])
+    monkeypatch.setattr(comparison, "BACKENDS", [*comparison.BACKENDS, Wrong()])
     assert run.main(ARGUMENTS) == 1
     text = capsys.readouterr().out
     assert row(text, "wrong")[7].startswith("NO")
@@ -134,7 +164,7 @@ def test_a_gradient_of_nan_is_seen(small, monkeypatch, capsys):
             gradient = dict.fromkeys(outcome.trained.gradient, math.nan)
             return dataclasses.replace(outcome, trained=dataclasses.replace(outcome.trained, gradient=gradient))
 
-    monkeypatch.setattr(run, "BACKENDS", [*run.BACKENDS, NotANumber()])
+    monkeypatch.setattr(comparison, "BACKENDS", [*comparison.BACKENDS, NotANumber()])
     assert run.main(ARGUMENTS) == 1
     assert row(capsys.readouterr().out, "nan")[7] == "NO (nan)"
 
@@ -178,7 +208,7 @@ def test_a_missing_framework_is_a_row_with_the_remedy(small, monkeypatch, capsys
         def run(self, series):
             raise ModuleNotFoundError(name="no_such_framework")
 
-    monkeypatch.setattr(run, "BACKENDS", [*run.BACKENDS, Missing()])
+    monkeypatch.setattr(comparison, "BACKENDS", [*comparison.BACKENDS, Missing()])
     assert run.main(ARGUMENTS) == 0
     text = capsys.readouterr().out
     assert row(text, "missing")[7] == "not installed"
@@ -192,7 +222,7 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, monkeypatch, c
         def run(self, series):
             raise RuntimeError(f"no luck\nwith {len(series.t)} points")
 
-    monkeypatch.setattr(run, "BACKENDS", [Failing(), *run.BACKENDS])
+    monkeypatch.setattr(comparison, "BACKENDS", [Failing(), *comparison.BACKENDS])
     assert run.main(ARGUMENTS) == 1
     text = capsys.readouterr().out
     assert "failing: failed: RuntimeError: no luck with 30 points" in text
@@ -200,11 +230,11 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, monkeypatch, c
 
 
 def test_nothing_installed_is_not_all_well(monkeypatch):
-    monkeypatch.setattr(run, "BACKENDS", [])
+    monkeypatch.setattr(comparison, "BACKENDS", [])
     assert run.main(ARGUMENTS) == 1
 
 
-@pytest.mark.parametrize("points", ["9", "100000", "many"])
+@pytest.mark.parametrize("points", ["19", "100000", "many"])
 def test_wrong_usage(points, capsys):
     with pytest.raises(SystemExit) as error:
         run.main(["--points", points])
@@ -214,7 +244,7 @@ def test_wrong_usage(points, capsys):
 
 def test_table_by_rich(small, capsys):
     pytest.importorskip("rich")
-    assert run.main(["--points", "30"]) == 0
+    assert run.main(["--part", "1", "--points", "30"]) == 0
     text = capsys.readouterr().out
     assert row(text, "autograd")[3:5] == ["False", "True"]
     assert max(map(len, text.splitlines())) <= 80
@@ -222,7 +252,7 @@ def test_table_by_rich(small, capsys):
 
 def test_table_without_rich(small, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich", None)
-    assert run.main(["--points", "30"]) == 0
+    assert run.main(["--part", "1", "--points", "30"]) == 0
     assert row(capsys.readouterr().out, "autograd")[3:5] == ["False", "True"]
 
 

@@ -1,5 +1,6 @@
-"""The demo: one model file, run under every framework that is installed.
+"""The demo: two model files, run under every framework that is installed.
 
-`model` is the file to read: it imports `adprotocol` and no framework. `run` is
+`model` and `kernels` are the files to read: they import `adprotocol` and no
+framework. `training` shows what is done with gradients of a structure. `run` is
 what ``python -m adprotocol demo`` calls.
 """

@@ -6,10 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from adprotocol import partition
+from adprotocol.demo import kernels
+from adprotocol.demo.training import named
+
 if TYPE_CHECKING:
     from adprotocol.demo.backends import Outcome, Trained
+    from adprotocol.demo.training import Fit
 
 TOLERANCE = 1e-8  # relative, in float64; what is seen is 1e-10 or less
+OPTIMUM_TOLERANCE = 1e-6  # of trained parameters; what is seen is 1e-10 for the whole series
+CONVERGED = 1e-3  # of the norm of the gradient at the start
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,7 @@ class Verdict:
     """Hold whether an outcome agrees with the others.
 
     Args:
-        agrees: within the tolerance, and `within_gradient` answered what the situation is.
+        agrees: within the tolerance, and what has to be so otherwise is so.
         difference: the largest relative difference from the first outcome that has the number.
     """
 
@@ -39,6 +46,33 @@ def _verdict(outcome: Outcome, value: float, trained: Trained | None) -> Verdict
     right = all(answer == ("grad" in situation) for situation, answer in outcome.answers.items())
     difference = largest(differences)
     return Verdict(right and difference <= TOLERANCE, difference)
+
+
+def optima(fits: dict[str, Fit]) -> dict[str, Verdict]:
+    """Compare value and parameters of each fit with the first; each must be an optimum and keep what is frozen."""
+    reference = next(iter(fits.values()), None)
+    return {name: _optimum(fit, reference or fit) for name, fit in fits.items()}
+
+
+def _optimum(fit: Fit, reference: Fit) -> Verdict:
+    numbers, others = named(fit.kernel), named(reference.kernel)
+    differences = [relative(number, others[name]) for name, number in numbers.items()]
+    difference = largest([relative(fit.values[1], reference.values[1]), *differences])
+    right = fit.norms[1] <= CONVERGED * fit.norms[0] and kept(fit)
+    return Verdict(right and difference <= OPTIMUM_TOLERANCE, difference)
+
+
+def kept(fit: Fit) -> bool:
+    """Tell whether exactly the frozen parameters have no gradient, and are where they were."""
+    numbers = named(fit.kernel)
+    without = {name for name, part in named(fit.gradient).items() if part is None}
+    return without == set(frozen()) and all(numbers[name] == value for name, value in frozen().items())
+
+
+def frozen() -> dict[str, float]:
+    """Return the parameters that are not trained, by their paths."""
+    _, rest = partition(kernels.START)
+    return {name: float(leaf) for name, leaf in named(rest).items() if leaf is not None}
 
 
 def training_difference(trained: Trained, reference: Trained) -> float:

@@ -9,6 +9,7 @@ from adprotocol.demo import model
 
 if TYPE_CHECKING:
     from adprotocol.demo.data import Series
+    from adprotocol.demo.trainers import Trainer
 
 
 @dataclass(frozen=True)
@@ -176,3 +177,10 @@ def _trained(value: Any, gradient: Any) -> Trained:
 def _answers(evaluated: Any, trained: Any, *, compiled: bool) -> dict[str, bool]:
     plain, grad = ("jit", "grad of jit") if compiled else ("plain", "grad")
     return {plain: bool(evaluated), grad: bool(trained)}
+
+
+def reason(backend: Backend | Trainer, error: Exception) -> tuple[str, str]:
+    """Say in short and in full why a way of running the model gave nothing."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == backend.framework:
+        return "not installed", f"not installed; pip install 'adprotocol[{backend.extra}]'"
+    return "failed", f"failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

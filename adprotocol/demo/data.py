@@ -18,11 +18,15 @@ class Series:
         t: years, measured from the middle of the series.
         y: parts per million, measured from the mean of the series.
         mask: 1.0 where input dropout keeps the observation, else 0.0.
+        middle: the year from which `t` is measured.
+        mean: the parts per million from which `y` is measured.
     """
 
     t: list[float]
     y: list[float]
     mask: list[float]
+    middle: float
+    mean: float
 
 
 def read() -> list[tuple[float, float]]:
@@ -44,4 +48,6 @@ def series(points: int) -> Series:
         t=[year - middle for year, _ in rows],
         y=[co2 - mean for _, co2 in rows],
         mask=[1.0 if draw.random() < KEEP else 0.0 for _ in rows],
+        middle=middle,
+        mean=mean,
     )

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import textwrap
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
+    from rich.progress import Progress
+
+WIDTH = 79  # of the notes, unless the table is wider
+
+# Of the last cell of a row, by how it starts.
+STYLES = {"yes": "green", "NO": "red", "failed": "red", "not installed": "dim"}
 
 
 class Report:
@@ -36,16 +43,35 @@ class Report:
         taken = f"{time.perf_counter() - start:.1f} s\n"
         sys.stderr.write(taken if self._plain else f"{name} ... {taken}")
 
+    @contextlib.contextmanager
+    def bar(self, name: str, steps: int) -> Iterator[Callable[[float], None]]:
+        """Show how far a training is, on a terminal; what it yields is told a value at each step."""
+        if self._plain or not _console(stderr=True).is_terminal:
+            with self.progress(name):
+                yield lambda _value: None
+            return
+        start = time.perf_counter()
+        with _rich_bar() as progress:
+            task = progress.add_task(name, total=steps, value=math.nan)
+            yield lambda value: progress.update(task, advance=1, value=value)
+        sys.stderr.write(f"{name} ... {time.perf_counter() - start:.1f} s\n")
+
     def table(self, title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
-        """Print a table; headers may have several lines."""
+        """Print a table; headers may have several lines, and the title may be empty."""
         if self._plain:
             lines = aligned(headers, rows)
-            width = max(map(len, lines))
+            width = max(WIDTH, *map(len, lines))
             wrapped = [textwrap.fill(note, width, break_long_words=False) for note in notes]
-            sys.stdout.write("\n".join([title, "", *lines, "", *wrapped]) + "\n")
+            above = [title, ""] if title else []
+            sys.stdout.write("\n".join([*above, *lines, "", *wrapped]) + "\n")
         else:
             _rich_table(title, headers, rows, notes)
         sys.stdout.flush()
+
+    @staticmethod
+    def gap() -> None:
+        """Separate two tables."""
+        sys.stdout.write("\n")
 
 
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -77,18 +103,30 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False)
 
 
+def _rich_bar() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = [
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("log marginal likelihood {task.fields[value]:.2f}"),
+    ]
+    return Progress(*columns, console=_console(stderr=True), transient=True)
+
+
 def _rich_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold"
+        title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold"
     )
     for i, header in enumerate(headers):
         table.add_column(header, justify="left" if i == 0 else "right", vertical="bottom", no_wrap=True)
     for row in rows:
-        style = "green" if row[-1].startswith("yes") else "dim" if row[-1] == "not installed" else "red"
+        style = next((style for start, style in STYLES.items() if row[-1].startswith(start)), "")
         table.add_row(*row[:-1], Text(row[-1], style=style))
     console = _console()
     # Cut cells would hide the numbers that are to be compared.

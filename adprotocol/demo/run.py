@@ -1,127 +1,55 @@
-"""``python -m adprotocol demo``: run the one model file everywhere, and compare.
+"""``python -m adprotocol demo``: one model file under every framework, then the training of another.
 
-The exit status is 0 if everything that is installed agrees to rounding, else 1.
+The exit status is 0 if everything that is installed agrees, 1 if not, 2 for wrong usage.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from adprotocol.demo import data, oracle
-from adprotocol.demo.agreement import TOLERANCE, Verdict, training_difference, verdicts
-from adprotocol.demo.backends import BACKENDS, Backend, Outcome
+from adprotocol.demo import comparison, data, fitting, picture
 from adprotocol.demo.report import Report
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-DIFFERENCES_TOLERANCE = 1e-6  # of finite differences, which lose digits to cancellation
-FEWEST = 10  # points
-SITUATIONS = ("plain", "grad", "jit", "grad of jit")
-HEADERS = (
-    "run by",
-    "value",
-    "training\nvalue",
-    "gradient\nnorm",
-    "\nplain",
-    "under\ngrad",
-    "under\njit",
-    "grad\nof jit",
-    "agrees",
-)
-LEGEND = (
-    "Value: log marginal likelihood, evaluated. Training value: the same inside the call that differentiates, where "
-    "input dropout is on. Plain, under grad, under jit, grad of jit: what within_gradient(params) answered in that "
-    "call; n/a: there is no such call. Agrees: relative difference from the first row that has the number, at most "
-    f"{TOLERANCE:.0e} in float64."
-)
+FEWEST = 20  # points; with fewer, years and seasons cannot be told apart
+COMPARE, TRAIN = 1, 2  # the parts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo and return the exit status."""
-    series, report = _arguments(argv)
-    ran: dict[str, Outcome] = {}
-    reasons: dict[str, tuple[str, str]] = {}  # in short and in full: why there is no outcome
-    for backend in BACKENDS:
-        with report.progress(backend.name):
-            try:
-                ran[backend.name] = backend.run(series)
-            except Exception as error:  # noqa: BLE001  (one broken framework must not hide the others)
-                reasons[backend.name] = _reason(backend, error)
-    with report.progress("finite differences"):
-        checked, oracle_note = _check(series, ran)
-
-    found = verdicts(ran)
-    good = bool(ran) and checked and all(verdict.agrees for verdict in found.values())
-    good = good and all(short == "not installed" for short, _ in reasons.values())
-    rows = [
-        _row(name, ran[name], found[name]) if name in ran else [name, *["-"] * 7, reasons[name][0]]
-        for name in (backend.name for backend in BACKENDS)
-    ]
-    notes = [f"{name}: {full}" for name, (_, full) in reasons.items()]
-    notes += [*_gradient(ran), oracle_note, LEGEND]
-    if good and len(ran) == 1:
-        notes.append(f"Only {next(iter(ran))} ran: there is nothing to compare it with.")
-    elif good:
-        notes.append("All agree to rounding.")
-    elif ran:
-        notes.append("NOT all agree: see the rows and lines above.")
-    else:
-        notes.append("Nothing could run: see the lines above.")
-    title = f"adprotocol/demo/model.py on {len(series.t)} quarters of carbon dioxide at Mauna Loa"
-    report.table(title, HEADERS, rows, notes)
+    arguments = _arguments(argv)
+    series, report = data.series(arguments.points), Report(plain=arguments.plain)
+    good = True
+    if arguments.part != TRAIN:
+        good &= comparison.compare(series, report)
+    if arguments.part is None:
+        report.gap()
+    if arguments.part != COMPARE:
+        good &= fitting.fit(series, report, arguments.picture)
     return 0 if good else 1
 
 
-def _arguments(argv: Sequence[str] | None) -> tuple[data.Series, Report]:
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
     most = len(data.read())
     parser = argparse.ArgumentParser(
-        prog="adprotocol demo", description="Run one model file under every framework that is installed, and compare."
+        prog="adprotocol demo",
+        description="Run one model file under every framework that is installed, and compare; train another under "
+        "each, and compare.",
     )
     parser.add_argument("--points", type=int, default=most, help=f"observations to use, {FEWEST} to {most} (all)")
+    parser.add_argument("--part", type=int, choices=(COMPARE, TRAIN), help="1 to compare, 2 to train; both without")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the fit before and after the training, .png or .svg"
+    )
     parser.add_argument("--plain", action="store_true", help="plain text, without rich")
     arguments = parser.parse_args(argv)
     if not FEWEST <= arguments.points <= most:
         parser.error(f"--points takes a number from {FEWEST} to {most}, not {arguments.points}")
-    return data.series(arguments.points), Report(plain=arguments.plain)
-
-
-def _reason(backend: Backend, error: Exception) -> tuple[str, str]:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == backend.framework:
-        return "not installed", f"not installed; pip install 'adprotocol[{backend.extra}]'"
-    return "failed", f"failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def _check(series: data.Series, ran: dict[str, Outcome]) -> tuple[bool, str]:
-    """Compare the first gradient with finite differences, which know nothing of modes."""
-    name, trained = next(((name, outcome.trained) for name, outcome in ran.items() if outcome.trained), ("", None))
-    if trained is None or "NumPy" not in ran:
-        return True, "Finite differences: not done, for they need NumPy and one gradient."
-    difference = training_difference(trained, oracle.finite_differences(series))
-    return difference <= DIFFERENCES_TOLERANCE, (
-        f"Finite differences of the NumPy code, with the observations left out by hand and the constant held, differ "
-        f"from {name} by {difference:.0e}."
-    )
-
-
-def _row(name: str, outcome: Outcome, verdict: Verdict) -> list[str]:
-    trained = outcome.trained
-    agrees = "yes" if verdict.agrees else "NO"
-    return [
-        name,
-        f"{outcome.value:.4f}",
-        f"{trained.value:.4f}" if trained else "n/a",
-        f"{math.hypot(*trained.gradient.values()):.3f}" if trained else "n/a",
-        *(str(outcome.answers.get(situation, "n/a")) for situation in SITUATIONS),
-        agrees if verdict.difference == 0.0 else f"{agrees} ({verdict.difference:.0e})",
-    ]
-
-
-def _gradient(ran: dict[str, Outcome]) -> list[str]:
-    for name, outcome in ran.items():
-        if outcome.trained:
-            parts = [f"{parameter} {part:.4g}" for parameter, part in outcome.trained.gradient.items()]
-            return [f"Gradient by {name}: {', '.join(parts)}."]
-    return []
+    if arguments.picture is not None:
+        if arguments.part == COMPARE:
+            parser.error("--picture is of the training, which --part 1 leaves out")
+        # Now, for the training takes a while.
+        problem = picture.problem(arguments.picture)
+        if problem:
+            parser.error(problem)
+    return arguments
