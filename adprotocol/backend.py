@@ -51,12 +51,12 @@ def _among(found: Binding, values: Iterable[Any]) -> Binding:
 
 
 def _bound(fun: Any) -> list[Any]:
-    """Return what a method or a ``functools.partial`` carries with it."""
+    """Return what a method, a ``functools.partial`` or a callable object carries with it."""
     values: list[Any] = []
     while isinstance(fun, functools.partial):
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
-    values.append(getattr(fun, "__self__", None))
+    values.extend((fun, getattr(fun, "__self__", None)))
     return [value for value in values if binding_of(type(value)).key != "opaque"]
 
 

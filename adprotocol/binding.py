@@ -45,7 +45,9 @@ def is_inexact(dtype: Any) -> bool:
     if kind != "V":
         return kind in "fc"
     # The kind of bfloat16 and the 8-bit floats is that of all dtypes that NumPy does not know.
-    return str(dtype).rpartition(".")[2].startswith(("float", "bfloat", "complex"))
+    return getattr(dtype, "names", None) is None and str(dtype).rpartition(".")[2].startswith(
+        ("float", "bfloat", "complex")
+    )
 
 
 class Binding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol import query, tree
@@ -80,7 +81,7 @@ def constant_tree(value: Any) -> Any:
 
 def container(value: Any) -> Any:
     """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated as that."""
-    if hasattr(value, "__wrapped__"):
+    if hasattr(value, "__wrapped__") or isinstance(value, functools.partial):
         return function(value)
     return constant_tree(value)
 

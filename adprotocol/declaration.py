@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import DeclarationError
+from adprotocol.node import DECLARATION, field_names, has_fields
 from adprotocol.path import nearest
 from adprotocol.tracing import run_while_tracing, trace_instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-ATTRIBUTE = "__trainable__"
+ATTRIBUTE = DECLARATION
 METADATA = "trainable"
 
 _REGISTERED: dict[type, tuple[str, ...]] = {}
+
+
+class _Version:
+    """How often a class was registered: what a compiler can read, and guard on."""
+
+    number = 0
 
 
 def register_trainable(cls: type, names: Iterable[str]) -> None:
@@ -48,13 +55,13 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     if fields is not None:
         _check_known(cls, given, fields)
     _REGISTERED[cls] = given
+    _Version.number += 1
 
 
 def _class_fields(cls: type) -> tuple[str, ...] | None:
     """Return the fields of a class, or None where only instances show them."""
-    fields: dict[str, Any] | None = getattr(cls, "__dataclass_fields__", None)
-    if fields is not None:
-        return tuple(fields)
+    if has_fields(cls):
+        return field_names(cls)
     named: tuple[str, ...] | None = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
     return named
 
@@ -68,12 +75,12 @@ class _Known(dict[type, bool]):
 
 
 @run_while_tracing
-def _class_declares(cls: type) -> bool:
+def _class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (a later one is another question)
     return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
 
 
 def _declares(value: Any) -> bool:
-    return _class_declares(type(value))
+    return _class_declares(type(value), _Version.number)
 
 
 def _declares_traced() -> Callable[[Any], bool]:
@@ -87,6 +94,16 @@ def declaring() -> Callable[[Any], bool]:
     return lambda value: known[type(value)]
 
 
+def refuse_opaque(value: Any) -> None:
+    """Refuse an object that declares its fields, but is no structure: all of it would be frozen, whatever it says."""
+    cls = type(value)
+    msg = (
+        f"{cls.__qualname__} declares which of its fields are trainable, but is no structure that can be taken apart; "
+        "make it a dataclass, or register it with optree or with the framework's own tree library"
+    )
+    raise DeclarationError(msg)
+
+
 def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     """Return those of the fields `names` of one object that take gradients by what its class declares.
 
@@ -98,9 +115,25 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     chosen = set(known)
     if declared is not None:
         # A field that is static for the framework is a field all the same, which takes no gradient.
-        _check_known(cls, declared, (*known, *(_class_fields(cls) or ())))
+        _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
         chosen &= set(declared)
-    return chosen - _frozen_fields(cls)
+    frozen = _frozen_fields(cls)
+    _check_named(cls, known, (*(declared or ()), *frozen))
+    return chosen - frozen
+
+
+def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:
+    """Refuse fields of a node whose children have positions: which child a field is cannot be told."""
+    if known != tuple(map(str, range(len(known)))):
+        return
+    for name in given:
+        if known and name not in known:
+            msg = (
+                f"{cls.__qualname__} declares of its field {name!r} whether it is trainable, but was registered as a "
+                "node without the names of its children, so which one that is cannot be told; register it with keys, "
+                "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
+            )
+            raise DeclarationError(msg)
 
 
 def _declared(value: Any) -> tuple[str, ...] | None:
@@ -134,8 +167,10 @@ def _frozen_fields(cls: type) -> frozenset[str]:
 def _checked(cls: type, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
+    # A mapping would be read by its keys, whatever it says of them; an iterator is used up by the first instance.
+    refused = isinstance(names, dict) or hasattr(type(names), "__next__")
     try:
-        given = tuple(names)
+        given = (names,) if refused else tuple(names)
     except TypeError:
         given = (names,)
     wrong = [name for name in given if not isinstance(name, str)]
@@ -148,7 +183,7 @@ def _checked(cls: type, names: Any) -> tuple[str, ...]:
     return given
 
 
-def _check_known(cls: type, given: tuple[str, ...], fields: tuple[str, ...]) -> None:
+def _check_known(cls: type, given: Iterable[str], fields: Iterable[str]) -> None:
     for name in given:
         if name not in fields:
             msg = (

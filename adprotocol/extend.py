@@ -6,7 +6,9 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 - `flatten`, `tree_map`, `structure`: the one traversal of containers.
 - `constant_tree`: `adprotocol.non_differentiable` for what a function takes or
   returns, which leaves functions among the leaves alone.
-- `check_output`, `View`: what `value_and_grad` and `view` need.
+- `check_output`, `map_aux`, `take_out`, `put_back`, `View`: what `value_and_grad` and `view` need.
+- `is_variable`: whether a call around the current one differentiates with respect to
+  a parameter.
 - `declaring`, `trainable_names`: what classes declare of their fields.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, alike on every framework.
@@ -16,7 +18,8 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.constant import constant_tree
 from adprotocol.declaration import declaring, trainable_names
-from adprotocol.output import check_output
+from adprotocol.enclosing import is_variable
+from adprotocol.output import check_output, map_aux, put_back, take_out
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
 from adprotocol.view import View
@@ -27,10 +30,14 @@ __all__ = [
     "constant_tree",
     "declaring",
     "flatten",
+    "is_variable",
+    "map_aux",
     "predicate_error",
     "predicate_shape_error",
+    "put_back",
     "run_while_tracing",
     "structure",
+    "take_out",
     "trace_instead",
     "trainable_names",
     "tree_map",

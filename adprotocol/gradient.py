@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import backend as backends
-from adprotocol import output
+from adprotocol import enclosing, output
 from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of
 from adprotocol.selection import select
 from adprotocol.structure import Structure
@@ -166,22 +166,25 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     slots = [_Slots(structure, mine) for structure, mine in zip(structures, chosen, strict=True)]
     leaves = [leaf for slot in slots for leaf in slot.selected]
 
+    # Filled in by the call and undone after the derivative: a checkpoint runs parts of the function again for it.
+    undo: Undo = []
+
     def call(tracked: list[Any]) -> tuple[Any, Any]:
+        undo.append(enclosing.enter(leaves, binding.parameter_types))
         replaced = {id(old): new for old, new in zip(leaves, tracked, strict=True)}
         arguments = list(args)
-        undo: Undo = []
         start = 0
-        try:
-            for i, slot in zip(given, slots, strict=True):
-                count = len(slot.selected)
-                arguments[i] = slot.filled(tracked[start : start + count], replaced, undo)
-                start += count
-            return output.split(fun(*arguments, **kwargs), binding, has_aux=has_aux)
-        finally:
-            for restore in reversed(undo):
-                restore()
+        for i, slot in zip(given, slots, strict=True):
+            count = len(slot.selected)
+            arguments[i] = slot.filled(tracked[start : start + count], replaced, undo)
+            start += count
+        return output.split(fun(*arguments, **kwargs), binding, has_aux=has_aux)
 
-    value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
+    try:
+        value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
+    finally:
+        for restore in reversed(undo):
+            restore()
     result = []
     start = 0
     for slot in slots:
@@ -212,7 +215,7 @@ class _Slots:
             binding = binding_of(type(leaf))
             if not self._chosen[i] and isinstance(leaf, binding.parameter_types):
                 self._shared.append(i)
-                if binding.trainable(leaf):
+                if binding.trainable(leaf) and not enclosing.is_variable(leaf):
                     self._frozen[i] = binding.non_differentiable(leaf)
 
     def filled(self, tracked: list[Any], replaced: dict[int, Any], undo: Undo) -> Any:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol import tree
 from adprotocol.binding import is_inexact
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import binding_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from adprotocol.binding import Binding
 
 
@@ -34,6 +37,47 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
         )
         raise MixedFrameworksError(msg)
     return result, aux
+
+
+def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
+    """Return the auxiliary output with `function` applied to every leaf, those that labels hold included."""
+
+    def one(leaf: Any) -> Any:
+        return (
+            NonDifferentiable(map_aux(function, leaf.held)) if isinstance(leaf, NonDifferentiable) else function(leaf)
+        )
+
+    return tree.tree_map(one, aux)
+
+
+class _Place:
+    """Where an array was in the auxiliary output."""
+
+
+_PLACE = _Place()
+
+
+def take_out(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
+    """Return the auxiliary output without its leaves of the given types, and these.
+
+    For a framework that takes arrays alone beside the value, or containers of
+    its own kinds.
+    """
+    inside: list[Any] = []
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, types):
+            return leaf
+        inside.append(leaf)
+        return _PLACE
+
+    return map_aux(one, aux), inside
+
+
+def put_back(rest: Any, inside: Iterable[Any]) -> Any:
+    """Undo `take_out`."""
+    following = iter(inside)
+    return map_aux(lambda leaf: next(following) if leaf is _PLACE else leaf, rest)
 
 
 def check_output(value: Any, raw: Any) -> None:

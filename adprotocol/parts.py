@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from adprotocol.errors import TreeError
+from adprotocol.path import show
 from adprotocol.selection import select
 from adprotocol.structure import Structure
 from adprotocol.table import BINDINGS
+from adprotocol.tree import same
 
 
 def trainable(tree: Any, where: Any = None) -> Any:
@@ -110,7 +112,7 @@ def combine(*trees: Any) -> Any:
     structures = [Structure(tree) for tree in trees]
     first = structures[0]
     for i, structure in enumerate(structures):
-        if structure.treespec != first.treespec:
+        if not same(structure.treespec, first.treespec):
             raise _differ(i, first, structure)
     columns = zip(*(structure.leaves for structure in structures), strict=True)
     return first.rebuilt([next((leaf for leaf in column if leaf is not None), None) for column in columns])
@@ -127,7 +129,7 @@ def _differ(i: int, first: Structure, other: Structure) -> TreeError:
     missing = [path for path in first.paths if path not in set(other.paths)]
     added = [path for path in other.paths if path not in set(first.paths)]
     if missing or added:
-        where = f"{missing[0]!r} is only in the first" if missing else f"{added[0]!r} is only in number {i}"
+        where = f"{show(missing[0])} is only in the first" if missing else f"{show(added[0])} is only in number {i}"
     else:
         where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
     return TreeError(

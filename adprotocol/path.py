@@ -24,11 +24,13 @@ _KNOWN: dict[Any, Paths] = {}
 class Paths:
     """Hold the path of each leaf of one structure, and which of them patterns have matched."""
 
-    __slots__ = ("matches", "of_leaves")
+    __slots__ = ("keeps_none", "matches", "of_leaves")
 
     def __init__(self, of_leaves: list[str]) -> None:
         self.of_leaves = of_leaves
         self.matches: dict[str, list[bool]] = {}
+        # Whether a structure rebuilt with None for every leaf has None there; not known before the first one.
+        self.keeps_none: bool | None = None
 
 
 def _traced(shown: Any, treespec: Any) -> Paths:
@@ -43,7 +45,8 @@ def of_structure(shown: Any, treespec: Any) -> Paths:
     """
     try:
         known = _KNOWN.get(treespec)
-    except TypeError:  # a node whose metadata has no hash
+    # A node whose static fields have no hash, or cannot be compared (arrays).
+    except Exception:  # noqa: BLE001
         return Paths(_compute(shown, treespec, named_tuples=_has_named_tuples(shown)))
     if known is None:
         known = Paths(_compute(shown, treespec, named_tuples=_has_named_tuples(shown)))
@@ -62,6 +65,41 @@ def _check_traced(shown: Any, treespec: Any) -> None:
 def check(shown: Any, treespec: Any) -> None:
     """Raise `TreeError` if two leaves have one path: errors and `where` could not tell them apart."""
     of_structure(shown, treespec)
+
+
+def _check_rebuilt_traced(shown: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
+    pass
+
+
+@trace_instead(_check_rebuilt_traced)
+def check_rebuilt(shown: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
+    """Raise `TreeError` if a node of `result` put something in the place of a None: it would pass for a leaf."""
+    known = of_structure(shown, treespec)
+    if known.keeps_none is None:
+        count = len(known.of_leaves)
+        try:
+            empty = tree.take_apart(tree.rebuild(treespec, [None] * count, shown))[0]
+            known.keeps_none = len(empty) == count and all(leaf is None for leaf in empty)
+        except TreeError:
+            known.keeps_none = False
+    if known.keeps_none:
+        return
+    found = tree.take_apart(result)[0]
+    if len(found) != len(leaves):
+        wrong = 0
+    else:
+        replaced = (
+            i for i, (new, old) in enumerate(zip(found, leaves, strict=True)) if old is None and new is not None
+        )
+        wrong = next(replaced, -1)
+    if wrong >= 0:
+        msg = (
+            f"the {type(shown).__qualname__} given to adprotocol has a node that does not keep None at "
+            f"{show(known.of_leaves[wrong])}, where there is no gradient; let the function that rebuilds it from its "
+            "leaves take any leaf as it is, None included (set the attributes, do not call a constructor that "
+            "replaces it by a default)"
+        )
+        raise TreeError(msg)
 
 
 def _has_named_tuples(shown: Any) -> bool:
@@ -95,7 +133,9 @@ def _compute(shown: Any, treespec: Any, *, named_tuples: bool) -> list[str]:
 
 
 def _name(entry: Any) -> str:
-    return str(getattr(entry, "field", entry.entry))
+    # optree knows the fields of a dataclass that is registered without names too, its paths do not.
+    is_named_tuple = issubclass(entry.type, tuple) and hasattr(entry, "field")
+    return str(entry.field if is_named_tuple else entry.entry)
 
 
 def show(path: str) -> str:
@@ -111,4 +151,4 @@ def nearest(name: str, names: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415  (for errors only)
 
     like = difflib.get_close_matches(name, some, n=5, cutoff=0.3) or some[:5]
-    return ", ".join(map(repr, like))
+    return ", ".join(map(show, like))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from adprotocol import constant, query
+from adprotocol.backend import DEFAULT
 from adprotocol.binding import Binding, inexact, is_inexact
 from adprotocol.label import NonDifferentiable
-from adprotocol.table import CONTAINER_TYPES, FUNCTION_TYPES, PLAIN_TYPES, install
+from adprotocol.node import is_enum
+from adprotocol.table import CONTAINER_TYPES, FUNCTION_TYPES, PLAIN_TYPES, binding_of, install
 
 
 def _ask_one(value: Any) -> Any:
@@ -29,12 +31,25 @@ def _refuse_nothing(_value: Any) -> Any:
 def _trainable_number(value: Any) -> bool | None:
     """Answer for Python's and NumPy's numbers: a Python float takes a gradient, a complex number if it is selected."""
     if isinstance(value, float):
-        return True
+        # A member of an Enum of floats is a constant.
+        return None if type(value) is not float and is_enum(type(value)) else True
+    if isinstance(value, (int, str)):
+        return None  # at once: a compiler may hold a symbol here, which has no attributes
     if isinstance(value, complex):
         return hasattr(value, "dtype")  # NumPy's complex scalar is one of its arrays
     dtype = getattr(value, "dtype", None)
     # A scalar of NumPy. Arrays of libraries without AD that are plain values here take none.
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
+
+
+def _trainable_array(value: Any) -> bool | None:
+    if value.dtype.hasobject:
+        # Elements that take gradients would silently be frozen. The boxes of the framework
+        # that differentiates NumPy are at home there, and are another call's.
+        for element in query.elements([value]):
+            if binding_of(type(element)).framework != DEFAULT:
+                query.check_held(value, element)
+    return inexact(value)
 
 
 def _trainable_opaque(value: Any) -> None:
@@ -58,7 +73,7 @@ install(
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
         explain=_explain_array,
-        trainable=inexact,
+        trainable=_trainable_array,
     )
 )
 install(

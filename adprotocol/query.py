@@ -170,16 +170,18 @@ def check_opaque(value: Any) -> None:
         for item in _held(waiting.pop()):
             if id(item) not in seen:
                 seen.add(id(item))
-                _check_held(value, item, waiting)
+                if check_held(value, item):
+                    waiting.append(item)
 
 
-def _check_held(value: Any, item: Any, waiting: list[Any]) -> None:
+def check_held(value: Any, item: Any) -> bool:
+    """Refuse an object that holds a framework's array; tell whether the item is to be looked into in turn."""
     try:
         binding = binding_of(type(item))
         framework = binding.framework
-        if binding.key == "opaque":
-            waiting.append(item)
+        opaque = binding.key == "opaque"
     except UnclaimedTypeError:
+        opaque = False
         framework = type(item).__module__
     if framework is not None:
         msg = (
@@ -189,6 +191,7 @@ def _check_held(value: Any, item: Any, waiting: list[Any]) -> None:
             "arrays themselves (for a torch module, dict(module.named_parameters()))"
         )
         raise OpaqueValueError(msg)
+    return opaque
 
 
 def _held(value: Any) -> list[Any]:

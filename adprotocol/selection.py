@@ -132,11 +132,45 @@ def _masks(where: Any, count: int) -> list[Any]:
     return list(where)
 
 
+def _by_mask_traced(structure: Structure, mask: Any) -> list[bool]:
+    # A constant of the graph: the compiler would fold what optree says of it, and cannot hold the result.
+    if not _is_built_in(mask):
+        return _by_mask_whole(structure, mask)
+    said = _said_by(mask)
+    found: list[bool] = []
+    heard = set()
+    for name in structure.paths:
+        for place, flag in said:
+            if place in ("", name) or name.startswith(f"{place}."):
+                found.append(flag)
+                heard.add(place)
+    if len(found) != len(structure.paths) or len(heard) != len(said):
+        raise _other_structure(structure, mask, [place for place, _ in said])
+    return found
+
+
+def _is_built_in(mask: Any) -> bool:
+    if type(mask) is dict:
+        return all(_is_built_in(item) for item in mask.values())
+    if type(mask) in (list, tuple):
+        return all(_is_built_in(item) for item in mask)
+    return mask is True or mask is False
+
+
+@run_while_tracing
+def _said_by(mask: Any) -> tuple[tuple[str, bool], ...]:
+    flags, spec = tree.take_apart(mask)
+    return tuple(zip(path.of_structure(mask, spec).of_leaves, flags, strict=True))
+
+
+@trace_instead(_by_mask_traced)
 def _by_mask(structure: Structure, mask: Any) -> list[bool]:
+    return _by_mask_whole(structure, mask)
+
+
+def _by_mask_whole(structure: Structure, mask: Any) -> list[bool]:
     given, spec = tree.take_apart(mask)
-    if len(given) == 1 and not tree.is_container(mask):
-        return [_said(given[0], "", structure.shown)] * len(structure.leaves)
-    if spec == structure.treespec:
+    if tree.same(spec, structure.treespec):
         # The common case, without a look at each subtree.
         flags: list[bool] = []
         for i, flag in enumerate(given):
@@ -144,14 +178,35 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
                 _said(flag, structure.paths[i], structure.leaves[i])
             flags.append(flag is True or (flag is not False and flag is not None and bool(_unlabelled(flag))))
         return flags
-    names = path.of_structure(mask, spec).of_leaves
     try:
-        below = spec.flatten_up_to(structure.shown)
-    except ValueError as error:
-        raise _other_structure(structure, mask, names) from error
-    found = []
-    for flag, name, part in zip(given, names, below, strict=True):
-        found.extend([_said(flag, name, part)] * (len(tree.leaves(part)) if tree.is_container(part) else 1))
+        found = _spread(mask, structure.shown, "")
+    except RecursionError as error:
+        raise tree.too_deep(mask) from error
+    if found is None:
+        raise _other_structure(structure, mask, path.of_structure(mask, spec).of_leaves)
+    return found
+
+
+def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
+    """Return what a mask says of each leaf of a part, in the order of the part, or None if they are not alike.
+
+    By names: two ordered dicts may have their keys in different orders.
+    """
+    level = tree.one_level(mask)
+    if level is None:
+        return [_said(mask, name, part)] * (len(tree.leaves(part)) if tree.is_container(part) else 1)
+    below = tree.one_level(part)
+    if below is None or not (type(mask) is type(part) or (isinstance(mask, dict) and isinstance(part, dict))):
+        return None
+    given = dict(zip(level[1], level[0], strict=True))
+    if len(given) != len(level[1]) or sorted(given) != sorted(below[1]):
+        return None
+    found: list[bool] = []
+    for child, key in zip(*below, strict=True):
+        flags = _spread(given[key], child, f"{name}.{key}" if name else key)
+        if flags is None:
+            return None
+        found.extend(flags)
     return found
 
 
@@ -204,7 +259,7 @@ def _checked(structure: Structure, wanted: list[bool]) -> list[bool]:
     if True not in wanted:
         return wanted
     chosen = []
-    for i, (want, able) in enumerate(zip(wanted, structure.capable(), strict=True)):
+    for i, (want, able) in enumerate(zip(wanted, structure.capable(wanted), strict=True)):
         if want and able is None:
             leaf = structure.leaves[i]
             if leaf is not None:

@@ -113,23 +113,30 @@ class Structure:
             raise tree.too_deep(self._argument) from error
         return found
 
-    def capable(self) -> list[bool | None]:
-        """Return as `flags` does, but without looking at what classes declare."""
+    def capable(self, wanted: Sequence[bool]) -> list[bool | None]:
+        """Return as `flags` does for the leaves that are wanted, without looking at what classes declare."""
         if not self._views:
-            return [_flag(leaf) for leaf in self.leaves]
+            return [_flag(leaf) if want else None for leaf, want in zip(self.leaves, wanted, strict=True)]
         found: list[bool | None] = []
         for i, leaf in enumerate(self._outer):
-            found.extend(_view_flags(*self._views[i]) if i in self._views else (_flag(leaf),))
+            if i in self._views:
+                found.extend(_view_flags(*self._views[i]))
+            else:
+                found.append(_flag(leaf) if wanted[len(found)] else None)
         return found
 
     def rebuilt(self, leaves: Sequence[Any]) -> Any:
         """Return the structure as it is shown, with other leaves."""
-        return tree.rebuild(self.treespec, leaves, self.shown)
+        result = tree.rebuild(self.treespec, leaves, self.shown)
+        # A treespec made in a graph is Dynamo's, whichever function is left to run after the graph.
+        if type(self.treespec).__module__.startswith("optree"):
+            path.check_rebuilt(self.shown, self.treespec, result, leaves)
+        return result
 
     def filled(self, leaves: Sequence[Any], undo: Undo) -> Any:
         """Return the argument with other leaves; objects are the same, to be restored by calling what `undo` gets."""
         if not self._views:
-            return self.rebuilt(leaves)
+            return tree.rebuild(self.treespec, leaves, self.shown)
         outer: list[Any] = []
         start = 0
         for i in range(len(self._outer)):
@@ -160,15 +167,21 @@ def _collect(
     frozen: bool,
 ) -> None:
     for leaf in tree.take_apart(node, declares)[0]:
-        level = tree.one_level(leaf) if declares(leaf) else None
+        declared = declares(leaf)
+        level = tree.one_level(leaf) if declared else None
+        if declared and level is None and binding_of(type(leaf)).key == "opaque":
+            declaration.refuse_opaque(leaf)
         if level is not None:
             children, names = level
             chosen = declaration.trainable_names(leaf, names)
             for child, name in zip(children, names, strict=True):
                 _collect(child, declares, views, found, frozen=frozen or name not in chosen)
             continue
-        flags = _view_flags(*next(views)) if binding_of(type(leaf)).view is not None else [_flag(leaf)]
-        found.extend(None if flag is None else flag and not frozen for flag in flags)
+        if binding_of(type(leaf)).view is not None:
+            found.extend(False if frozen else flag for flag in _view_flags(*next(views)))
+        else:
+            # What a class freezes is not looked into: it may hide arrays.
+            found.append(False if frozen else _flag(leaf))
 
 
 def _view_flags(view: View, inner: Structure) -> list[bool | None]:

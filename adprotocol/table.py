@@ -138,7 +138,8 @@ def _resolve(cls: type) -> Binding:
         return BINDINGS.numpy
     if _is_container(cls):
         return BINDINGS.container
-    if issubclass(cls, FUNCTION_TYPES):
+    # A kind of partial that is registered with a framework (jax.tree_util.Partial) is a node, known by its values.
+    if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.function
     if _is_array(cls):
         if _root(cls) in WITHOUT_AD:

@@ -10,6 +10,7 @@ imports nothing and costs an eager call nothing. Tried with PyTorch 2.13.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,3 +56,23 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
         vars(wrapper).update(attributes)
         wrapper.__wrapped__ = fun  # type: ignore[attr-defined]
     return wrapper
+
+
+@run_while_tracing
+def _begin_anew() -> None:
+    # The exception by which Dynamo itself starts over, with nothing kept of the first attempt.
+    dynamo = sys.modules["torch._dynamo.exc"]
+    raise dynamo.UnspecializeRestartAnalysis(restart_reason="adprotocol met a class for the first time")
+
+
+def _forget_traced() -> None:
+    _begin_anew()
+
+
+@trace_instead(_forget_traced)
+def forget_what_was_read() -> None:
+    """Let a compiler that is tracing read the tables again, which have changed.
+
+    TorchDynamo keeps what it read of optree's registry at first, so that a class
+    that has joined since would be a leaf to it for ever.
+    """

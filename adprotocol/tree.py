@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.errors import TreeError
 from adprotocol.node import NAMESPACE, admit_value
 from adprotocol.table import bind, binding_of
+from adprotocol.tracing import forget_what_was_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +84,20 @@ def rebuild(treespec: Any, found: Sequence[Any], tree: Any) -> Any:
         return treespec.unflatten(found)
     # Whatever the constructor of somebody's class raises when it is given other leaves.
     except Exception as error:
+        # A treespec made in a graph is Dynamo's, and does not survive the end of the graph before that of the call.
+        fresh = structure(tree)
+        if type(fresh) is not type(treespec):
+            return rebuild(fresh, found, tree)
         raise _not_rebuildable(tree, list(found), error) from error
+
+
+def same(treespec: Any, other: Any) -> bool:
+    """Tell whether two treespecs are equal; static fields that cannot be compared (arrays) are not."""
+    try:
+        return bool(treespec == other)
+    # Whatever the comparison of somebody's static field raises.
+    except Exception:  # noqa: BLE001
+        return False
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -157,4 +171,6 @@ def _admit_all(found: list[Any]) -> bool:
             admitted = True
         elif key == "opaque":
             admitted |= admit_value(next(leaf for leaf in found if type(leaf) is cls))
+    if admitted:
+        forget_what_was_read()
     return admitted

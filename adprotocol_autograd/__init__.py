@@ -91,7 +91,8 @@ def view(value: Any) -> View:
     """Show the boxed container as one of boxes."""
     if isinstance(value, DictBox):
         return View({key: value[key] for key in getval(value)})
-    return View([value[i] for i in range(len(value))])
+    items = [value[i] for i in range(len(value))]
+    return View(tuple(items) if isinstance(getval(value), tuple) else items)
 
 
 @hookimpl

@@ -16,7 +16,7 @@ from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
 from adprotocol.errors import SelectionError
-from adprotocol.extend import check_output, tree_map
+from adprotocol.extend import check_output, map_aux
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +37,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     roots = [VJPNode.new_root() for _ in leaves]
     value, aux, end = _trace(fun, leaves, roots)
     found = {} if end is None else _backward(vspace(value).ones(), end, frozenset(roots))
-    return (
-        value,
-        aux,
-        [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)],
-    )
+    gradients = [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
+    return value, aux, _separate(gradients)
 
 
 def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
@@ -63,7 +60,7 @@ def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots
         return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
 
     end = value._node if isbox(value) and value._trace == trace else None  # noqa: SLF001
-    return unboxed(value), tree_map(unboxed, aux), end
+    return unboxed(value), map_aux(unboxed, aux), end
 
 
 def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
@@ -78,6 +75,18 @@ def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]
         for parent, ingrad in zip(node.parents, node.vjp(outgrad), strict=True):
             outgrads[parent] = add_outgrads(outgrads.get(parent), ingrad)
     return found
+
+
+def _separate(gradients: list[Any]) -> list[Any]:
+    """Return the gradients with memory of their own: the terms of a sum have one, and an update may write to it."""
+    seen: set[int] = set()
+    for i, gradient in enumerate(gradients):
+        if type(gradient) is ndarray:
+            owner = gradient if gradient.base is None else gradient.base
+            if id(owner) in seen:
+                gradients[i] = gradient.copy()
+            seen.add(id(owner))
+    return gradients
 
 
 def _boxable(leaf: Any) -> Any:

@@ -12,7 +12,7 @@ import jax
 import jax.custom_derivatives
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import check_output
+from adprotocol.extend import check_output, put_back, take_out
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, labels, nodes, primitive
 from adprotocol_jax.branching import branch
@@ -79,14 +79,18 @@ def trainable(value: Any) -> bool | None:
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Let ``jax.value_and_grad`` differentiate; what is not among the leaves is closed over."""
+    # JAX would leave its tracers in a container that is not registered with it.
+    rest: list[Any] = []
 
-    def checked(tracked: list[Any]) -> tuple[Any, Any]:
+    def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
         value, aux = fun(tracked)
         check_output(value, value)
-        return value, aux
+        others, inside = take_out(aux, jax.core.Tracer)
+        rest.append(others)
+        return value, inside
 
-    (value, aux), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
-    return value, aux, gradients
+    (value, inside), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
+    return value, put_back(rest[-1], inside), gradients
 
 
 @hookimpl

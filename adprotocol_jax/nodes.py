@@ -16,13 +16,18 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
     if jax.tree_util.all_leaves([value]):
         return None
 
-    def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
-        # With paths 2.2 µs for a module of two fields, without 1.5 µs.
-        found, treedef = jax.tree_util.tree_flatten_with_path(instance, is_leaf=lambda x: x is not instance)
-        return [child for _, child in found], treedef, [_name(path[0]) for path, _ in found]
+    def flatten(instance: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
+        # With paths 2.2 µs for a module of two fields, without 1.5 µs. The first
+        # that JAX asks about is the instance, the others are its children, though
+        # one be the instance again: JAX would follow that cycle until it crashes.
+        root = iter((False,))
+        found, treedef = jax.tree_util.tree_flatten_with_path(instance, is_leaf=lambda _: next(root, True))
+        names = tuple(_name(path[0]) for path, _ in found)
+        # The names are metadata as well: keys need not be in the treedef.
+        return [child for _, child in found], (treedef, names), names
 
-    def unflatten(treedef: Any, children: Iterable[Any]) -> Any:
-        return jax.tree_util.tree_unflatten(treedef, list(children))
+    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+        return jax.tree_util.tree_unflatten(metadata[0], list(children))
 
     return flatten, unflatten
 

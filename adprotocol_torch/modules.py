@@ -10,18 +10,32 @@ submodules are the module's own throughout.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.nn.utils import parametrize
 
-from adprotocol.errors import ConcurrencyError
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
 from adprotocol.extend import View, declaring, trainable_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Which thread has put other tensors into a submodule, by the id of the submodule.
-_FILLED: dict[int, int] = {}
+
+class _Filled(NamedTuple):
+    """Which thread has put other tensors into a submodule, and the parameters that they stand for."""
+
+    thread: int
+    parameters: dict[str, Any]
+
+
+_LOCK = threading.Lock()
+
+# By the id of the submodule.
+_FILLED: dict[int, _Filled] = {}
+
+# The calls under way: each thread, and the module that it uses.
+_USED: list[tuple[int, torch.nn.Module]] = []
 
 
 def view(module: torch.nn.Module) -> View:
@@ -33,12 +47,22 @@ def view(module: torch.nn.Module) -> View:
     names: dict[int, str] = {}
     declares = declaring()
     # In the order of named_parameters; what a class declares holds for all below.
-    waiting: list[tuple[str, torch.nn.Module, bool]] = [("", module, False)]
+    waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
     while waiting:
-        prefix, owner, frozen = waiting.pop()
+        prefix, owner, frozen, above = waiting.pop()
         _refuse_other_thread(module, owner)
+        stood_for = _stood_for(owner)
+        if _is_above(owner, above):
+            raise _contains_itself(module, owner)
+        above = (owner, above)
         # torch.func.functional_call looks at the same tables.
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
+        if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
+            msg = (
+                f"a {type(owner).__qualname__} has __trainable__ as an attribute of its own, where it would be "
+                "overlooked; make it an attribute of the class, or a property, or use requires_grad_"
+            )
+            raise DeclarationError(msg)
         allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(owner) else None
         for name, parameter in parameters.items():
             if parameter is None:
@@ -48,7 +72,11 @@ def view(module: torch.nn.Module) -> View:
             if first == path:
                 container[path] = parameter
                 places[path] = [(owner, name)]
-                flags[path] = parameter.requires_grad and not frozen and (allowed is None or name in allowed)
+                # What stands for a parameter has the parameter's flag; another tensor, as
+                # torch.func.functional_call puts it there, is no parameter and has none.
+                said = stood_for.get(name, parameter)
+                flag = said.requires_grad if isinstance(said, torch.nn.Parameter) else True
+                flags[path] = flag and not frozen and (allowed is None or name in allowed)
                 if not (parameter.is_floating_point() or parameter.is_complex()):
                     flags[path] = None
             else:
@@ -59,7 +87,7 @@ def view(module: torch.nn.Module) -> View:
                 container[prefix + name] = buffer
                 flags[prefix + name] = None
         waiting.extend(
-            (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed))
+            (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed), above)
             for name, child in reversed(children.items())
             if child is not None
         )
@@ -76,23 +104,58 @@ def view(module: torch.nn.Module) -> View:
     return View(container, flags, fill, aliases)
 
 
+def _is_above(module: torch.nn.Module, above: Any) -> bool:
+    while above:
+        owner, above = above
+        if owner is module:
+            return True
+    return False
+
+
+def _stood_for(owner: torch.nn.Module) -> dict[str, Any]:
+    if torch.compiler.is_dynamo_compiling() or not _FILLED:
+        return {}
+    filled = _FILLED.get(id(owner))
+    return {} if filled is None else filled.parameters
+
+
 def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
         put(changed)
         return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
-    for owner, _, _, _ in changed:
-        _refuse_other_thread(module, owner)
-    mine = [id(owner) for owner, _, _, _ in changed if id(owner) not in _FILLED]
-    for owner_id in mine:
-        _FILLED[owner_id] = threading.get_ident()
-    put(changed)
+    mine: list[tuple[torch.nn.Module, str]] = []
+    use = (threading.get_ident(), module)
+    with _LOCK:
+        _refuse_other_threads(module, changed)
+        _USED.append(use)
+        for owner, name, old, _ in changed:
+            filled = _FILLED.setdefault(id(owner), _Filled(use[0], {}))
+            if name not in filled.parameters:
+                filled.parameters[name] = old
+                mine.append((owner, name))
+        put(changed)
+    cache = _set_cached(changed, {})
 
     def restore() -> None:
-        put([(owner, name, new, old) for owner, name, old, new in changed])
-        for owner_id in mine:
-            _FILLED.pop(owner_id, None)
+        with _LOCK:
+            put([(owner, name, new, old) for owner, name, old, new in changed])
+            for owner, name in mine:
+                filled = _FILLED[id(owner)]
+                del filled.parameters[name]
+                if not filled.parameters:
+                    del _FILLED[id(owner)]
+            del _USED[next(i for i, other in enumerate(_USED) if other is use)]
+        _set_cached(changed, cache)
 
     return restore
+
+
+def _set_cached(changed: list[Any], cache: Any) -> Any:
+    """Exchange the cache of ``parametrize.cached()``, which holds what was computed of other tensors."""
+    before = parametrize._cache  # noqa: SLF001
+    if changed and parametrize._cache_enabled:  # noqa: SLF001
+        parametrize._cache = cache  # noqa: SLF001
+    return before
 
 
 def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
@@ -101,14 +164,35 @@ def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
         owner._parameters[name] = new  # noqa: SLF001
 
 
+def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
+    return TreeError(
+        f"the {type(module).__qualname__} given to adprotocol contains itself: a {type(owner).__qualname__} is a "
+        "submodule of its own submodule; hold the reference back in a list or a weakref, where it is no submodule"
+    )
+
+
+def _refuse_other_threads(module: torch.nn.Module, changed: list[Any]) -> None:
+    if _FILLED:
+        for owner in module.modules():
+            _refuse_other_thread(module, owner)
+    if changed and _USED:
+        owners = {id(owner) for owner, _, _, _ in changed}
+        for thread, used in _USED:
+            if thread != threading.get_ident() and any(id(owner) in owners for owner in used.modules()):
+                raise _used_by_two(module)
+
+
 def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> None:
     if torch.compiler.is_dynamo_compiling() or not _FILLED:
         return
-    thread = _FILLED.get(id(owner))
-    if thread is not None and thread != threading.get_ident():
-        msg = (
-            f"the {type(module).__qualname__} given to adprotocol is being differentiated in another thread with a "
-            "selection other than its flags, and holds other tensors meanwhile; give each thread a copy "
-            "(copy.deepcopy(module)), or set requires_grad_ instead of where="
-        )
-        raise ConcurrencyError(msg)
+    filled = _FILLED.get(id(owner))
+    if filled is not None and filled.thread != threading.get_ident():
+        raise _used_by_two(module)
+
+
+def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
+    return ConcurrencyError(
+        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, in one of them "
+        "with a selection other than its flags, for which it holds other tensors meanwhile; give each thread a copy "
+        "(copy.deepcopy(module)), or set requires_grad_ instead of where="
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils import _pytree  # PyTorch has no public tree library; its own packages register here
 
 if TYPE_CHECKING:
@@ -13,10 +14,30 @@ if TYPE_CHECKING:
 def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
     """Return flatten and unflatten for the type of `value`, or None if PyTorch takes it for a leaf."""
     definition = _pytree.SUPPORTED_NODES.get(type(value))
-    if definition is None:
+    # A shape is a constant, which PyTorch would rebuild as a plain tuple.
+    if definition is None or isinstance(value, torch.Size):
+        return None
+    # A dataclass is taken apart by its fields: PyTorch leaves out those that are None, so that a part of it, which
+    # has None where there is no leaf, would be another structure than the whole.
+    if getattr(definition.flatten_fn, "__qualname__", "").startswith("register_dataclass."):
         return None
 
     def unflatten(context: Any, children: Iterable[Any]) -> Any:
         return definition.unflatten_fn(list(children), context)
 
-    return definition.flatten_fn, unflatten
+    with_keys = definition.flatten_with_keys_fn
+    if with_keys is None:
+        return definition.flatten_fn, unflatten
+
+    def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
+        found, context = with_keys(instance)
+        return [child for _, child in found], context, [_name(key) for key, _ in found]
+
+    return flatten, unflatten
+
+
+def _name(key: Any) -> str:
+    for attribute in ("name", "key", "idx"):  # of GetAttrKey, MappingKey, SequenceKey
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)

@@ -37,6 +37,20 @@ PROGRAMS = {
         "import adprotocol as ap; assert ap.within_gradient({'a': 1.0}) is False; import autograd; "
         "assert autograd.grad(lambda x: x * ap.within_gradient({'a': x}))(2.0) == 1.0"
     ),
+    "a class first met in a function that torch.compile traces": (
+        "import dataclasses, torch, adprotocol as ap; "
+        "M = dataclasses.make_dataclass('M', ['a', 'n']); N = dataclasses.make_dataclass('N', ['m']); "
+        "N.__module__ = M.__module__ = '__main__'; "
+        "f = lambda model: ap.grad(lambda model: (model.m.a * model.m.a).sum())(model).m.a; "
+        "compiled = torch.compile(f, backend='eager', fullgraph=True); "
+        "assert compiled(N(M(torch.ones(3), 2))).tolist() == [2.0] * 3; "
+        "assert compiled(N(M(torch.zeros(3), 2))).tolist() == [0.0] * 3"
+    ),
+    "a class first asked about inside a container that torch.compile traces": (
+        "import dataclasses, torch, adprotocol as ap; M = dataclasses.make_dataclass('M', ['a']); "
+        "x = torch.ones(3, requires_grad=True); f = lambda m: ap.within_gradient([m]); "
+        "assert torch.compile(f, backend='eager', fullgraph=True)(M(x)) is True"
+    ),
     "many threads ask at once": (
         "import threading, torch, adprotocol as ap; x = torch.ones(2, requires_grad=True); seen = []; "
         "threads = [threading.Thread(target=lambda: seen.append(ap.within_gradient({'x': x}))) for _ in range(16)]; "
@@ -47,4 +61,4 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_first_use(name):
-    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAMS[name]], check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAMS[name]], check=True, timeout=120)

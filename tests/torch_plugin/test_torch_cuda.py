@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adprotocol import cond, non_differentiable, within_gradient
+from adprotocol import cond, non_differentiable, partition, value_and_grad, within_gradient
 
 pytestmark = pytest.mark.cuda
 
@@ -52,3 +52,27 @@ def test_streams_and_graphs(x, layer):
     x.fill_(4.0)
     graph.replay()
     assert y.item() == 20.0
+
+
+def test_gradients_are_computed_on_the_device_without_synchronising(x, never_synchronise):
+    model = {"scale": torch.full((1,), 3.0, device="cuda"), "shift": x, "order": 2}
+    partition(model)
+    value, gradient = value_and_grad(lambda m: (m["scale"] * m["shift"] ** m["order"]).sum(), where="s*")(model)
+    torch.cuda.set_sync_debug_mode("default")
+    assert value.item() == 12.0
+    assert (gradient["scale"].item(), gradient["shift"].item(), gradient["order"]) == (4.0, 12.0, None)
+    assert gradient["scale"].is_cuda
+
+
+def test_module_on_the_device_with_a_frozen_layer(x):
+    module = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).cuda()
+    _, gradient = value_and_grad(lambda m: m(x).sum(), where="2.*")(module)
+    native = torch.autograd.grad(module(x).sum(), [module[2].weight, module[2].bias])
+    assert gradient["0.weight"] is None
+    assert torch.equal(gradient["2.weight"], native[0])
+    assert torch.equal(gradient["2.bias"], native[1])
+
+
+def test_python_float_beside_tensors_of_the_device(x):
+    _, gradient = value_and_grad(lambda m: (m["scale"] * m["x"]).sum())({"scale": 3.0, "x": x})
+    assert (gradient["scale"].item(), gradient["x"].item()) == (2.0, 3.0)

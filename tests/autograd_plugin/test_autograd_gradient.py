@@ -1,0 +1,484 @@
+"""value_and_grad on HIPS autograd: no gradient function called for the frozen, inside and around its operators."""
+
+import collections
+import dataclasses
+import threading
+import warnings
+from typing import NamedTuple
+
+import autograd
+import autograd.core
+import autograd.numpy as anp
+import numpy as np
+import pytest
+from autograd import checkpoint, elementwise_grad, hessian, jacobian, make_jvp, make_vjp
+from autograd.extend import defvjp, primitive
+from autograd.tracer import isbox
+
+import adprotocol
+from adprotocol import NonDifferentiable, combine, partition, trainable, value_and_grad, within_gradient
+from adprotocol.errors import MixedFrameworksError, NothingTrainableError, OutputError, SelectionError
+
+A = np.array([1.0, 2.0, 3.0])
+
+# No work for the frozen: a layer that counts the calls of its gradient functions, by argument.
+
+DEPTH = 10
+CALLS = collections.Counter()
+
+
+@primitive
+def layer(w, b, x):
+    return np.tanh(w * x + b)
+
+
+def counted(name, rule):
+    def gradient_function(answer, w, b, x):
+        CALLS[f"saved for {name}"] += 1
+
+        def backward(cotangent):
+            CALLS[name] += 1
+            return rule(cotangent * (1.0 - answer**2), w, x)
+
+        return backward
+
+    return gradient_function
+
+
+defvjp(
+    layer,
+    counted("w", lambda g, w, x: g * x),
+    counted("b", lambda g, w, x: g),
+    counted("x", lambda g, w, x: g * w),
+)
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+
+
+@dataclasses.dataclass
+class FrozenLayer(Layer):
+    __trainable__ = ()
+
+
+def forward(layers, x):
+    for each in layers:
+        w, b = (each.w, each.b) if isinstance(each, Layer) else (each["w"], each["b"])  # perhaps boxed
+        # A label is no argument of a primitive of autograd's.
+        w, b = (part.value if isinstance(part, NonDifferentiable) else part for part in (w, b))
+        x = layer(w, b, x)
+    return anp.sum(x)
+
+
+def network(frozen, how):
+    layers = []
+    for i in range(DEPTH):
+        w, b = np.full(3, 0.1 * (i + 1)), np.full(3, 0.01 * i)
+        if how == "label" and i in frozen:
+            layers.append(Layer(NonDifferentiable(w), NonDifferentiable(b)))
+        elif how == "declaration":
+            layers.append((FrozenLayer if i in frozen else Layer)(w, b))
+        elif how == "label":
+            layers.append(Layer(w, b))
+        else:
+            layers.append({"w": w, "b": b})
+    return layers, [f"{i}.*" for i in range(DEPTH) if i not in frozen] if how == "pattern" else None
+
+
+def counts(function):
+    CALLS.clear()
+    function()
+    return dict(CALLS)
+
+
+def by_hand(frozen):
+    layers = network((), "dict")[0]
+    free = [layer for i, layer in enumerate(layers) if i not in frozen]
+
+    def merged(free):
+        following = iter(range(len(free)))
+        return forward([layer if i in frozen else free[next(following)] for i, layer in enumerate(layers)], A)
+
+    return autograd.grad(merged)(free)
+
+
+def placed(count, place):
+    start = {"front": 0, "middle": (DEPTH - count) // 2, "end": DEPTH - count}[place]
+    return range(start, start + count)
+
+
+@pytest.mark.parametrize("how", ["pattern", "declaration", "label"])
+def test_frozen_layers_cost_no_call_of_a_gradient_function(how):
+    for count, place in [(0, "front"), *((c, p) for c in (5, 9) for p in ("front", "middle", "end"))]:
+        frozen = placed(count, place)
+        layers, where = network(frozen, how)
+        ours = counts(lambda m=layers, w=where: adprotocol.grad(forward, where=w)(m, A))
+        assert ours == counts(lambda f=frozen: by_hand(f)), (count, place)
+        # In closed form: below the first trained layer there is nothing, above it each passes its input's on.
+        first = next(i for i in range(DEPTH) if i not in frozen)
+        assert (ours["w"], ours["b"], ours.get("x", 0)) == (DEPTH - count, DEPTH - count, DEPTH - 1 - first)
+        assert all(ours[name] == ours[f"saved for {name}"] for name in ("w", "b"))
+        gradient = adprotocol.grad(forward, where=where)(layers, A)
+        expected = iter(by_hand(frozen))
+        for i, mine in enumerate(gradient):
+            w, b = (mine["w"], mine["b"]) if isinstance(mine, dict) else (mine.w, mine.b)
+            if i in frozen:
+                assert w is b is None
+            else:
+                native = next(expected)
+                assert np.allclose(w, native["w"])
+                assert np.allclose(b, native["b"])
+
+
+def test_as_many_nodes_as_by_hand(monkeypatch):
+    made = []
+    original = autograd.core.VJPNode.__init__
+    monkeypatch.setattr(
+        autograd.core.VJPNode, "__init__", lambda self, *args: (made.append(args[1]), original(self, *args))[1]
+    )
+
+    def nodes(function):
+        made.clear()
+        function()
+        return collections.Counter(made)
+
+    def loss(m):
+        return anp.sum(anp.tanh(anp.tanh(A * m["a"]) * m["b"]) ** 2) * m["c"]
+
+    model = {"a": A, "b": A + 1.0, "c": 2.0}
+    for name, leaf in model.items():
+        by_hand = nodes(lambda name=name, leaf=leaf: autograd.grad(lambda v: loss({**model, name: v}))(leaf))
+        assert nodes(lambda name=name: adprotocol.grad(loss, where=name)(model)) == by_hand
+    # Several leaves cost no node for the container, as a tuple of arguments does natively.
+    assert sum(nodes(lambda: adprotocol.grad(loss)(model)).values()) == 7
+    assert sum(nodes(lambda: autograd.grad(loss)(model)).values()) > 7
+
+
+def test_nothing_is_traced_where_nothing_trained_is_used():
+    assert (
+        counts(
+            lambda: adprotocol.grad(lambda m: forward(m["layers"], A) + m["b"], where="b")(
+                {"layers": network((), "dict")[0], "b": 1.0}
+            )
+        )
+        == {}
+    )
+
+
+# Inside and around the operators. The gradient for w is 2 w x b^n, its derivative with respect to x 2 w b^n.
+
+MODEL = {"w": A, "b": 2.0, "n": 3}
+
+
+def loss(m, x):
+    return anp.sum(m["w"] ** 2 * x) * m["b"] ** m["n"]
+
+
+def gradient_for_w(x, where=None):
+    return adprotocol.grad(loss, where=where)(MODEL, x)["w"]
+
+
+def test_under_derivatives():
+    assert np.array_equal(gradient_for_w(2.0), 32.0 * A)
+    for where in (None, "w"):
+        total = lambda x, where=where: anp.sum(gradient_for_w(x, where))
+        assert autograd.grad(total)(2.0) == 96.0
+        assert autograd.value_and_grad(total)(2.0) == (192.0, 96.0)
+        assert autograd.grad(checkpoint(total))(2.0) == 96.0
+        assert adprotocol.grad(total)(2.0) == 96.0
+        assert make_vjp(total)(2.0)[0](1.0) == 96.0
+        assert np.array_equal(jacobian(lambda x, where=where: gradient_for_w(x, where))(2.0), 16.0 * A)
+        assert np.array_equal(make_jvp(lambda x, where=where: gradient_for_w(x, where))(2.0)(1.0)[1], 16.0 * A)
+    assert autograd.grad(lambda x: value_and_grad(loss)(MODEL, x)[0])(2.0) == 112.0
+    assert np.array_equal(elementwise_grad(lambda x: adprotocol.grad(lambda w: anp.sum(w**2 * x**2))(A))(A), 4.0 * A**2)
+    assert np.array_equal(hessian(lambda x: adprotocol.grad(lambda b: anp.sum(b**2 * x**3))(2.0))(A), np.diag(24.0 * A))
+
+
+def test_what_is_frozen_here_may_be_differentiated_outside():
+    def outer(b):
+        return anp.sum(adprotocol.grad(loss, where="w")({**MODEL, "b": b}, 2.0)["w"])
+
+    assert autograd.grad(outer)(2.0) == 288.0
+    assert adprotocol.grad(outer)(2.0) == 288.0
+    assert make_jvp(outer)(2.0)(1.0)[1] == 288.0
+    labelled = lambda b: anp.sum(adprotocol.grad(loss)({**MODEL, "b": NonDifferentiable(b)}, 2.0)["w"] * b)
+    assert autograd.grad(labelled)(2.0) == 192.0  # of the second factor alone
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        (lambda w: autograd.grad(lambda x: anp.sum(x**2 * w))(A), 2.0 * A),
+        (autograd.grad(lambda x: anp.sum(x**3)), 6.0 * A),
+        (lambda w: autograd.value_and_grad(lambda x: anp.sum(x**3))(w)[0], 3.0 * A**2),
+        (hessian(lambda x: anp.sum(x**3)), np.full(3, 6.0)),
+        (jacobian(lambda x: x**3), 6.0 * A),
+        (elementwise_grad(lambda x: x**3), 6.0 * A),
+        (lambda w: make_jvp(lambda x: x**2 * w)(A)(A)[1], 2.0 * A**2),
+        (lambda w: make_jvp(lambda x: x**3)(w)(A)[1], 6.0 * A**2),
+        (lambda w: make_vjp(lambda x: x**3)(w)[0](A), 6.0 * A**2),
+        (checkpoint(lambda w: w**3), 3.0 * A**2),
+        (adprotocol.grad(lambda x: anp.sum(x**3)), 6.0 * A),
+    ],
+)
+def test_around_derivatives(inside, expected):
+    model = {"w": A, "rest": [2.0, "text"]}
+    gradient = adprotocol.grad(lambda m: anp.sum(inside(m["w"])) * m["rest"][0])(model)
+    assert np.allclose(gradient["w"], 2.0 * expected)
+    assert gradient["rest"][0] == np.sum(inside(A))
+    assert gradient["rest"][1] is None
+
+
+def test_hessian_by_applying_it_twice():
+    f = lambda m: anp.sum(m["p"] ** 3) * anp.sum(m["p"])
+    twice = [adprotocol.grad(lambda m, i=i: adprotocol.grad(f)(m)["p"][i])({"p": A})["p"] for i in range(3)]
+    assert np.allclose(twice, hessian(lambda p: f({"p": p}))(A))
+
+
+def test_perturbations_of_two_levels_are_told_apart():
+    ours, native = adprotocol.grad, autograd.grad
+    for outer, inner in ((ours, ours), (ours, native), (native, ours)):
+        assert outer(lambda x, inner=inner: x * inner(lambda y: x + y)(1.0))(1.0) == 1.0
+    assert make_jvp(lambda x: x * ours(lambda y: x + y)(1.0))(1.0)(1.0) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("container", "first", "second"),
+    [
+        ([A, 2.0], lambda c: c[0], lambda c: c[1]),
+        ((A, 2.0), lambda c: c[0], lambda c: c[1]),
+        ({"a": A, "b": 2.0}, lambda c: c["a"], lambda c: c["b"]),
+        ({"a": [A, 1.0], "b": ({"c": 2.0}, A)}, lambda c: c["a"][0], lambda c: c["b"][0]["c"]),
+    ],
+)
+def test_containers_boxed_by_autograd(container, first, second):
+    f = lambda c: anp.sum(first(c) ** 3) * second(c)
+    kinds = []
+
+    def inner(c):
+        kinds.append(type(c))
+        return f(c)
+
+    native = autograd.grad(f)(container)
+    through = autograd.grad(lambda c: value_and_grad(inner)(c)[0])(container)
+    assert np.allclose(first(through), first(native))
+    assert second(through) == second(native)
+    second_order = autograd.grad(lambda c: anp.sum(first(adprotocol.grad(f)(c))))(container)
+    assert np.allclose(first(second_order), 12.0 * A)
+    assert second(second_order) == 42.0
+    # The function gets a container of boxes, and the gradient is like it: what was given, unboxed.
+    assert kinds == [type(container)]
+    seen = []
+    autograd.grad(lambda c: seen.append(adprotocol.grad(f)(c)) or f(c))(container)
+    assert type(seen[0]) is type(container)
+    # The other way round, autograd's operators in a function of ours.
+    within = adprotocol.grad(lambda c: anp.sum(first(autograd.grad(f)(c))))(container)
+    assert np.allclose(first(within), 12.0 * A)
+    assert second(within) == 42.0
+
+
+def test_selections_in_boxed_containers():
+    container = {"a": [A, 1.0], "b": (2.0, {"c": 3.0})}
+
+    def outer(c):
+        gradient = adprotocol.grad(lambda c: anp.sum(c["a"][0] ** 3) * c["b"][1]["c"], where="a.0")(c)
+        assert gradient["a"][1] is gradient["b"][0] is gradient["b"][1]["c"] is None
+        return anp.sum(gradient["a"][0])
+
+    gradient = autograd.grad(outer)(container)
+    assert np.array_equal(gradient["a"][0], 18.0 * A)
+    assert (gradient["a"][1], gradient["b"][1]["c"]) == (0.0, 42.0)
+
+
+def test_an_exception_leaves_the_next_call_right():
+    def failing(m):
+        raise ZeroDivisionError
+
+    for operator in (adprotocol.grad, autograd.grad):
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                operator(lambda m: autograd.grad(failing)(m["b"]))({"b": 2.0})
+            with pytest.raises(ZeroDivisionError):
+                operator(lambda m: adprotocol.grad(failing)({"b": m["b"]}))({"b": 2.0})
+        assert np.array_equal(gradient_for_w(2.0), 32.0 * A)
+        assert autograd.grad(lambda x: anp.sum(gradient_for_w(x)))(2.0) == 96.0
+        assert (
+            adprotocol.grad(lambda m: anp.sum(autograd.grad(lambda w: anp.sum(w**3))(m["w"])))({"w": A})["w"][2] == 18.0
+        )
+
+
+def test_nested_calls_in_threads():
+    wrong = []
+
+    def work(seed):
+        a = np.random.default_rng(seed).normal(size=3)
+        for _ in range(50):
+            gradient = adprotocol.grad(lambda m: anp.sum(adprotocol.grad(lambda w: anp.sum(w**3) * m["b"])(m["a"])))
+            found = gradient({"a": a, "b": 2.0})
+            if not (np.allclose(found["a"], 12.0 * a) and np.allclose(found["b"], np.sum(3.0 * a**2))):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_unused_leaves_get_zeros_and_no_warning():
+    model = {"w": A, "f": np.float32(1.0), "h": np.zeros(2, np.float32), "p": 1.0, "z": np.array([1j]), "n": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="independent of input"):
+            autograd.grad(lambda m: 3.0)(A)
+        for function in (lambda m: 3.0, lambda m: np.float64(3.0), lambda m: np.array(3.0)):
+            value, gradient = value_and_grad(function)(model)
+            assert value == 3.0
+            assert gradient.pop("n") is None
+            assert {name: (np.shape(g), g.dtype.name) for name, g in gradient.items()} == {
+                "w": ((3,), "float64"),
+                "f": ((), "float32"),
+                "h": ((2,), "float32"),
+                "p": ((), "float64"),
+                "z": ((1,), "complex128"),
+            }
+            assert not any(np.any(g) for g in gradient.values())
+        gradient = adprotocol.grad(lambda m: m["p"] * 2.0)(model)
+    assert gradient["p"] == 2.0
+    assert not gradient["w"].any()
+
+
+def test_a_function_that_returns_a_leaf_or_a_constant_of_another_level():
+    assert value_and_grad(lambda m: m["b"])(MODEL)[0] == 2.0
+    assert adprotocol.grad(lambda m: m["b"])(MODEL)["b"] == 1.0
+    # Constant inside, differentiated outside.
+    value_of = lambda x: value_and_grad(lambda m: x)({"w": A})[0]
+    assert autograd.grad(lambda x: value_of(x) ** 2)(3.0) == 6.0
+    assert autograd.grad(lambda x: x + adprotocol.grad(lambda m: x)({"w": 1.0})["w"])(3.0) == 1.0
+
+
+def test_object_arrays_are_passed_on():
+    objects = np.array([1.0, 2.0], dtype=object)
+    model = {"a": A, "o": objects}
+    assert trainable(model)["o"] is None
+    gradient = adprotocol.grad(lambda m: anp.sum(m["a"] ** 2) * m["o"][1])(model)
+    assert np.array_equal(gradient["a"], 4.0 * A)
+    assert gradient["o"] is None
+    with pytest.raises(SelectionError, match="'o'"):
+        adprotocol.grad(lambda m: 1.0, where="o")(model)
+
+    # One that holds boxes of an outer level: constant here, differentiated there.
+    def outer(x):
+        inner = adprotocol.grad(lambda m: anp.sum(m["a"] ** 2) * m["o"][0])
+        return anp.sum(inner({"a": A, "o": np.array([x, 2.0], dtype=object)})["a"])
+
+    assert autograd.grad(outer)(2.0) == 12.0
+
+
+def test_complex_leaves_by_the_convention_of_autograd():
+    z = np.array([1.0 + 2.0j])
+    f = lambda z: anp.sum(anp.abs(z) ** 2)
+    assert np.allclose(adprotocol.grad(lambda m: f(m["z"]))({"z": z})["z"], autograd.grad(f)(z))
+    assert (
+        adprotocol.grad(lambda m: anp.real(m["z"] * anp.conj(m["z"])))({"z": np.complex128(1.0 + 2.0j)})["z"] == 2 - 4j
+    )
+    gradient = adprotocol.grad(lambda m: anp.real(anp.sum(m["w"] ** 2 * (1.0 + 2.0j))))({"w": A})["w"]
+    assert np.array_equal(gradient, 2.0 * A)
+    assert gradient.dtype == np.float64
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+def test_structures_that_autograd_itself_does_not_differentiate():
+    model = Pair({"k": Layer(A, 2.0)}, (FrozenLayer(A, 3.0), None, "text"))
+    f = lambda m: anp.sum(m.a["k"].w ** 2) * m.a["k"].b * m.b[0].b
+    with pytest.raises(TypeError):
+        autograd.grad(f)(model)
+    gradient = adprotocol.grad(f)(model)
+    assert np.array_equal(gradient.a["k"].w, 12.0 * A)
+    assert gradient.a["k"].b == 42.0
+    assert gradient.b == (FrozenLayer(None, None), None, None)
+    assert (
+        autograd.grad(lambda x: anp.sum(adprotocol.grad(f)(Pair({"k": Layer(x, 2.0)}, model.b)).a["k"].w))(A)[0] == 12.0
+    )
+
+
+def test_parts_of_what_is_boxed():
+    def outer(x):
+        params, rest = partition(Layer(x, 3))
+        assert isbox(params.w)
+        assert (params.b, rest.w, rest.b) == (None, None, 3)
+        assert combine(params, rest).w is x
+        return anp.sum(combine(params, rest).w ** 2)
+
+    assert np.array_equal(autograd.grad(outer)(A), 2.0 * A)
+    assert np.array_equal(adprotocol.grad(outer)(A), 2.0 * A)
+
+
+def test_what_is_trained_is_within_gradient_and_the_rest_is_not():
+    seen = {}
+
+    def f(m):
+        seen.update({name: within_gradient(m[name]) for name in m})
+        return m["b"] * anp.sum(m["w"])
+
+    adprotocol.grad(f, where="w")(MODEL)
+    assert seen == {"w": True, "b": False, "n": False}
+
+
+def test_auxiliary_output_is_of_the_outer_level():
+    def f(m):
+        return anp.sum(m["w"] * m["b"]), {"w": m["w"], "layer": Layer(m["b"], [m["w"] * 2.0]), "text": "text"}
+
+    (value, aux), _ = value_and_grad(f, has_aux=True)(MODEL)
+    assert value == 12.0
+    assert aux["w"] is A
+    assert (aux["layer"].w, aux["text"]) == (2.0, "text")
+    assert not isbox(aux["layer"].b[0])
+    outer = lambda b: value_and_grad(f, where="w", has_aux=True)({"w": A, "b": b})[0][1]["layer"].w ** 2
+    assert autograd.grad(outer)(3.0) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda m: m["w"], r"shape \(3,\) and dtype float64"),
+        (lambda m: m["w"][:1], r"shape \(1,\)"),
+        (lambda m: m["b"] * 1j, "dtype complex128"),
+        (lambda m: 3, "returned 3, an int"),
+        (lambda m: [m["b"]], "a list"),
+        (lambda m: None, "None"),
+    ],
+)
+def test_results_that_are_no_scalar_are_refused(function, said):
+    with pytest.raises(OutputError, match=said):
+        adprotocol.grad(function)(MODEL)
+
+
+def test_leaves_that_autograd_cannot_take():
+    masked = np.ma.array([1.0, 2.0])
+    with pytest.raises(SelectionError, match="MaskedArray"):
+        adprotocol.grad(lambda m: anp.sum(m["a"]))({"a": masked})
+    assert adprotocol.grad(lambda m: m["b"] * 2.0, where="b")({"a": masked, "b": 1.0}) == {"a": None, "b": 2.0}
+    with pytest.raises(NothingTrainableError):
+        adprotocol.grad(loss)({"w": np.arange(3), "b": True}, 2.0)
+
+
+def test_values_of_another_framework_are_refused():
+    jax = pytest.importorskip("jax")
+
+    def outer(x):
+        return adprotocol.grad(lambda m: anp.sum(m["a"]))({"a": x, "j": jax.numpy.ones(2)})
+
+    with pytest.raises(MixedFrameworksError, match=r"autograd.*jax|jax.*autograd"):
+        autograd.grad(outer)(A)
+    # Closed over, where it would take the derivative with it.
+    with pytest.raises((MixedFrameworksError, TypeError)):
+        adprotocol.grad(lambda m: jax.numpy.sum(m["a"]))({"a": A})

@@ -1,0 +1,140 @@
+"""Equinox models trained with our gradients, frozen in part."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import adprotocol
+from adprotocol import NonDifferentiable, combine, partition, trainable
+
+KEY = jax.random.key(1)
+INPUTS = jnp.linspace(-1.0, 1.0, 10).reshape(10, 1)
+TARGETS = INPUTS**2
+
+
+class Regression(eqx.Module):
+    body: eqx.nn.MLP
+    head: eqx.nn.Linear
+    temperature: NonDifferentiable
+    shift: jax.Array = eqx.field(metadata={"trainable": False})
+    name: str = eqx.field(static=True, default="regression")
+
+    def __init__(self, key):
+        first, second = jax.random.split(key)
+        self.body = eqx.nn.MLP(1, 4, 8, 1, activation=jax.nn.tanh, key=first)
+        self.head = eqx.nn.Linear(4, 1, key=second)
+        self.temperature = NonDifferentiable(jnp.float32(2.0))
+        self.shift = jnp.ones(1)
+
+    def __call__(self, x):
+        return self.head(self.body(x)) / self.temperature + self.shift
+
+
+def arrays(model):
+    return jax.tree.leaves(eqx.filter(model, eqx.is_array))
+
+
+def loss(model, x, y):
+    return jnp.mean((jax.vmap(model)(x) - y) ** 2)
+
+
+def train(gradient_of, steps=25, optimizer=None):
+    optimizer = optimizer or optax.adamw(0.02, weight_decay=0.1)
+    model = Regression(KEY)
+    state = optimizer.init(trainable(model))
+    values = []
+
+    @eqx.filter_jit
+    def step(model, state):
+        value, gradient = gradient_of(model)
+        updates, state = optimizer.update(gradient, state, trainable(model))
+        return eqx.apply_updates(model, updates), state, value
+
+    for _ in range(steps):
+        model, state, value = step(model, state)
+        values.append(float(value))
+    return model, values
+
+
+def test_training_is_the_one_written_for_equinox():
+    ours, values = train(lambda m: adprotocol.value_and_grad(loss)(m, INPUTS, TARGETS))
+    start = Regression(KEY)
+    frozen = lambda m: (m.temperature.held, m.shift)
+    spec = eqx.tree_at(frozen, jax.tree.map(eqx.is_inexact_array, start), (False, False))
+
+    def native(model):
+        free, rest = eqx.partition(model, spec)
+        value, gradient = eqx.filter_value_and_grad(lambda f: loss(eqx.combine(f, rest), INPUTS, TARGETS))(free)
+        return value, eqx.tree_at(lambda m: m.temperature, gradient, None)
+
+    theirs, expected = train(native)
+    assert np.allclose(values, expected, rtol=1e-3)
+    assert values[-1] < 0.5 * values[0]
+    assert all(np.allclose(*pair, rtol=1e-2, atol=1e-4) for pair in zip(*map(arrays, (ours, theirs)), strict=True))
+    assert (ours.temperature.held, ours.shift, ours.name) == (2.0, 1.0, "regression")
+    assert not np.array_equal(ours.head.weight, start.head.weight)
+
+
+def test_a_selection_for_one_call_leaves_the_rest_where_it_was():
+    start = Regression(KEY)
+    optimizer = optax.adam(0.05)
+
+    @eqx.filter_jit
+    def step(model, state):
+        value, gradient = adprotocol.value_and_grad(loss, where="head.*")(model, INPUTS, TARGETS)
+        updates, state = optimizer.update(gradient, state)
+        return eqx.apply_updates(model, updates), state, value
+
+    model, state = start, optimizer.init(trainable(start, "head.*"))
+    values = []
+    for _ in range(20):
+        model, state, value = step(model, state)
+        values.append(float(value))
+    assert values[-1] < values[0]
+    for path in ("body", "shift", "temperature"):
+        before, after = (jax.tree.leaves(getattr(m, path)) for m in (start, model))
+        assert all(np.array_equal(b, a) for b, a in zip(before, after, strict=True) if eqx.is_array(b)), path
+    assert not np.array_equal(start.head.bias, model.head.bias)
+
+
+def test_parts_are_those_of_equinox():
+    model = Regression(KEY)
+    ours, rest = partition(model, where=lambda path, leaf: eqx.is_inexact_array(leaf))
+    free, other = eqx.partition(model, lambda leaf: eqx.is_inexact_array(leaf) and leaf is not model.temperature.held)
+    assert jax.tree.structure(ours.body) == jax.tree.structure(free.body)
+    assert all(mine is theirs for mine, theirs in zip(*map(jax.tree.leaves, (ours, free)), strict=True))
+    assert ours.temperature is None
+    assert rest.body.activation is other.body.activation
+    # Each library's parts by the other's function.
+    assert combine(free, other).head.weight is eqx.combine(ours, rest).head.weight is model.head.weight
+    assert combine(ours, rest).temperature is model.temperature
+
+
+def test_one_compilation_for_all_steps():
+    count = 0
+
+    def counted(model, x, y):
+        nonlocal count
+        count += 1
+        return loss(model, x, y)
+
+    _, values = train(lambda m: adprotocol.value_and_grad(counted)(m, INPUTS, TARGETS), steps=5)
+    assert len(set(values)) == 5
+    assert count == 1
+
+
+def test_layers_whose_numbers_are_no_parameters():
+    # The rate of a dropout is a Python float in Equinox, so by default it takes a gradient: what
+    # asks whether it is zero sees a tracer. Selecting arrays leaves it alone, as filter_grad does.
+    model = eqx.nn.MultiheadAttention(2, 4, key=KEY)
+    assert trainable(model).dropout.p == 0.0
+    f = lambda m, x: jnp.sum(m(x, x, x) ** 2)
+    x = jnp.linspace(0.0, 1.0, 12).reshape(3, 4)
+    with pytest.raises(RuntimeError, match="Dropout requires a key"):
+        adprotocol.grad(f)(model, x)
+    gradient = adprotocol.grad(f, where=lambda _, leaf: eqx.is_inexact_array(leaf))(model, x)
+    assert all(np.allclose(*pair) for pair in zip(*map(arrays, (gradient, eqx.filter_grad(f)(model, x))), strict=True))
+    assert gradient.dropout.p is None

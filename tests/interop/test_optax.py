@@ -1,0 +1,192 @@
+"""Gradients of parts of structures in optax loops: frozen leaves do not move and do not count."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import adprotocol
+from adprotocol import NonDifferentiable, combine, trainable
+
+STEPS = 8
+INPUTS = jnp.linspace(-1.0, 1.0, 12).reshape(6, 2)
+TARGETS = jnp.sin(3.0 * INPUTS[:, :1])
+
+
+class Dense(NamedTuple):
+    w: object
+    b: object
+
+
+class FrozenDense(NamedTuple):
+    w: object
+    b: object
+
+
+adprotocol.register_trainable(FrozenDense, [])
+
+
+def model_of(frozen=Dense, label=lambda leaf: leaf):
+    first, middle, last = (
+        jnp.linspace(-1.0, 1.0, n).reshape(shape) for n, shape in ((6, (2, 3)), (9, (3, 3)), (3, (3, 1)))
+    )
+    return {
+        "first": Dense(first, jnp.zeros(3)),
+        "middle": frozen(label(10.0 * middle), label(jnp.full(3, 5.0))),
+        "last": Dense(last, jnp.zeros(1)),
+        "scale": 3.0,
+        "steps": jnp.arange(3),
+        "none": None,
+    }
+
+
+def loss(model, x, y):
+    for name in ("first", "middle", "last"):
+        x = jnp.tanh(x @ model[name].w + model[name].b)
+    # The frozen scale would have by far the greatest gradient.
+    return jnp.mean((x - y) ** 2) * (1.0 + model["scale"] ** 4)
+
+
+TRAINED = ("first", "last")
+
+# How the same parts are chosen.
+WAYS = {
+    "patterns": (model_of(), ["first.*", "last.*"]),
+    "predicate": (model_of(), lambda path, leaf: path.partition(".")[0] in TRAINED),
+    "mask": (model_of(), {name: name in TRAINED for name in model_of()}),
+    "declaration": (model_of(FrozenDense) | {"scale": NonDifferentiable(3.0)}, None),
+    "label": (model_of(label=NonDifferentiable) | {"scale": NonDifferentiable(3.0)}, None),
+}
+
+OPTIMIZERS = {
+    "adam": optax.adam(0.1),
+    "weight decay": optax.adamw(0.1, weight_decay=0.5),
+    "global-norm clipping": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.5, momentum=0.9)),
+    "both": optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(0.1, weight_decay=0.5)),
+}
+
+
+def written_by_hand(optimizer):
+    """The loop over a dict of the trained leaves alone, everything else closed over."""
+    model = model_of()
+    params = {name: model[name] for name in TRAINED}
+    state = optimizer.init(params)
+    gradient_of = jax.jit(jax.value_and_grad(lambda p: loss({**model, **p}, INPUTS, TARGETS)))
+    norms = []
+    for _ in range(STEPS):
+        value, gradient = gradient_of(params)
+        norms.append(optax.tree.norm(gradient))
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, norms, value
+
+
+@pytest.fixture(scope="module", params=OPTIMIZERS)
+def optimizer_and_expected(request):
+    optimizer = OPTIMIZERS[request.param]
+    return optimizer, written_by_hand(optimizer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_loop_is_the_one_over_the_trained_leaves_alone(way, optimizer_and_expected):
+    optimizer, (expected, expected_norms, expected_value) = optimizer_and_expected
+    model, where = WAYS[way]
+    params = trainable(model, where)
+    state = optimizer.init(params)
+    gradient_of = jax.jit(adprotocol.value_and_grad(loss, where=where))
+    norms = []
+    for _ in range(STEPS):
+        value, gradient = gradient_of(combine(params, model), INPUTS, TARGETS)
+        norms.append(optax.tree.norm(gradient))
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    final = combine(params, model)
+    assert float(value) == pytest.approx(float(expected_value), rel=1e-4)
+    assert np.allclose(norms, expected_norms, rtol=1e-3)
+    for name in TRAINED:
+        for mine, theirs, start in zip(final[name], expected[name], model[name], strict=True):
+            assert np.allclose(mine, theirs, rtol=1e-3, atol=1e-5)
+            assert not np.array_equal(mine, start)
+    # The others have not moved by a bit: they are the same objects.
+    for name in model.keys() - set(TRAINED):
+        assert all(map(lambda mine, start: mine is start, *map(flat, (final[name], model[name])))), name
+    # Nor are there moments for them.
+    assert len(jax.tree.leaves(params)) == 4
+
+
+def flat(part):
+    return list(part) if isinstance(part, tuple) else [part]
+
+
+def test_whole_training_in_one_scan():
+    optimizer = OPTIMIZERS["both"]
+    model, where = WAYS["patterns"]
+    arrays = {name: part for name, part in model.items() if name != "none"}
+
+    def step(carry, _):
+        params, state = carry
+        gradient = adprotocol.grad(loss, where=where)(combine(params, arrays), INPUTS, TARGETS)
+        updates, state = optimizer.update(gradient, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    params = trainable(arrays, where)
+    (params, _), _ = jax.jit(lambda carry: jax.lax.scan(step, carry, None, length=STEPS))(
+        (params, optimizer.init(params))
+    )
+    expected = written_by_hand(optimizer)[0]
+    for name in TRAINED:
+        assert all(np.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(params[name], expected[name], strict=True))
+    assert params["middle"] == Dense(None, None)
+
+
+def mask_of(model, where):
+    return jax.tree.map(lambda leaf: leaf is not None, trainable(model, where), is_leaf=lambda leaf: leaf is None)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_masked_with_a_mask_made_of_trainable(full):
+    model, where = WAYS["patterns"]
+    model = {name: part for name, part in model.items() if name not in ("none", "steps")}
+    mask = mask_of(model, where)
+    assert mask == {
+        "first": Dense(True, True),
+        "middle": Dense(False, False),
+        "last": Dense(True, True),
+        "scale": False,
+    }
+    optimizer = optax.masked(OPTIMIZERS["both"], mask)
+    state = optimizer.init(model)
+    assert len([leaf for leaf in jax.tree.leaves(state) if np.ndim(leaf)]) == 2 * 4  # two moments of four leaves
+    start = model
+    gradient_of = jax.jit(adprotocol.grad(loss, where=mask))  # the same mask selects
+    for _ in range(STEPS):
+        if full:
+            # Gradients for everything; what is masked out passes, and is dropped.
+            gradient = jax.grad(loss)(model, INPUTS, TARGETS)
+            updates, state = optimizer.update(gradient, state, model)
+            updates = trainable(updates, mask)
+        else:
+            updates, state = optimizer.update(gradient_of(model, INPUTS, TARGETS), state, model)
+        params = optax.apply_updates(trainable(model, mask), updates)
+        model = combine(params, model)
+    expected = written_by_hand(OPTIMIZERS["both"])[0]
+    for name in TRAINED:
+        assert all(np.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(model[name], expected[name], strict=True))
+    assert model["middle"].w is start["middle"].w
+    assert model["scale"] == 3.0
+
+
+def test_what_is_trained_changes_between_calls():
+    model, _ = WAYS["patterns"]
+    optimizer = optax.sgd(0.01)
+    for name in ("first", "last", "middle"):
+        params = trainable(model, f"{name}.*")
+        gradient = adprotocol.grad(loss, where=f"{name}.*")(model, INPUTS, TARGETS)
+        updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+        changed = combine(optax.apply_updates(params, updates), model)
+        moved = {key for key in model if not all(map(lambda a, b: a is b, *map(flat, (changed[key], model[key]))))}
+        assert moved == {name}
+        model = changed

@@ -1,0 +1,778 @@
+"""value_and_grad on JAX: no work for the frozen, inside and around every transformation."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import random
+
+import equinox as eqx
+import jax
+import jax.export
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec
+
+import adprotocol
+from adprotocol import NonDifferentiable, combine, partition, trainable, value_and_grad, within_gradient
+from adprotocol.errors import NothingTrainableError, OutputError, SelectionError
+
+# A network of ten layers, in three kinds of structure.
+
+DEPTH, WIDTH, BATCH = 10, 3, 5
+INPUT = jnp.linspace(-1.0, 1.0, BATCH * WIDTH).reshape(BATCH, WIDTH)
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+
+
+@dataclasses.dataclass
+class FrozenLayer(Layer):
+    __trainable__ = ()
+
+
+class Module(eqx.Module):
+    w: object
+    b: object
+    name: str = eqx.field(static=True)
+
+
+class FrozenModule(Module):
+    __trainable__ = ()
+
+
+def weights(i):
+    return jnp.full((WIDTH, WIDTH), 0.1 * (i + 1)), jnp.full(WIDTH, 0.01 * i)
+
+
+def pairs(layers):
+    """Weight and bias of each layer, of whichever kind it is."""
+    return [(layer["w"], layer["b"]) if isinstance(layer, dict) else (layer.w, layer.b) for layer in layers]
+
+
+def propagate(layers, x):
+    for w, b in layers:
+        x = jnp.tanh(x @ w + b)
+    return jnp.sum(x**2)
+
+
+def forward(layers, x):
+    return propagate(pairs(layers), x)
+
+
+def forward_jitted(layers, x):
+    return jax.jit(propagate)(pairs(layers), x)
+
+
+def network(kind, frozen, how):
+    """The layers, with those at the positions `frozen` declared or labelled so, and the selection for the call."""
+    layers = []
+    for i in range(DEPTH):
+        stays = i in frozen
+        w, b = map(NonDifferentiable, weights(i)) if how == "label" and stays else weights(i)
+        if kind == "dict":
+            layers.append({"w": w, "b": b})
+        elif kind == "dataclass":
+            layers.append((FrozenLayer if how == "declaration" and stays else Layer)(w, b))
+        else:
+            layers.append((FrozenModule if how == "declaration" and stays else Module)(w, b, f"layer{i}"))
+    free = [i for i in range(DEPTH) if i not in frozen]
+    if how == "pattern":
+        return layers, [f"{i}.*" for i in free]
+    if how == "mask":
+        return layers, [i in free for i in range(DEPTH)]
+    if how == "predicate":
+        return layers, lambda path, leaf: int(path.partition(".")[0]) in free
+    return layers, None
+
+
+def by_hand(frozen, loss):
+    """jax.grad for the other layers, the frozen ones closed over."""
+    layers = [dict(zip("wb", weights(i), strict=True)) for i in range(DEPTH)]
+
+    def gradient(x):
+        def merged(free):
+            following = iter(free)
+            return loss([layer if i in frozen else next(following) for i, layer in enumerate(layers)], x)
+
+        return jax.grad(merged)([layer for i, layer in enumerate(layers) if i not in frozen])
+
+    return gradient
+
+
+def stopping(frozen):
+    def stopped(layers, x):
+        return propagate([lax.stop_gradient(layer) if i in frozen else layer for i, layer in enumerate(layers)], x)
+
+    return lambda layers, x: jax.jit(stopped)(pairs(layers), x)
+
+
+def traced(function, *args):
+    return jax.make_jaxpr(function)(*args).jaxpr
+
+
+def inner_jaxprs(equation):
+    for parameter in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")):
+        inner = getattr(parameter, "jaxpr", parameter)
+        if hasattr(inner, "eqns"):
+            yield inner
+
+
+def equations(jaxpr):
+    """How often each primitive occurs with each type of result, in the jaxpr and all below."""
+    found = collections.Counter()
+    for equation in jaxpr.eqns:
+        # Reading a label says stop_gradient to a tracer, which compiles to nothing.
+        if equation.primitive.name != "stop_gradient":
+            found[equation.primitive.name, *(v.aval.str_short() for v in equation.outvars)] += 1
+        for inner in inner_jaxprs(equation):
+            found += equations(inner)
+    return found
+
+
+def residuals(jaxpr):
+    """What the forward half of a differentiated jit hands to the backward half: its results but the value."""
+    first = next(equation for equation in jaxpr.eqns if equation.primitive.name == "jit")
+    return sorted(v.aval.str_short() for v in first.outvars)
+
+
+def placed(count, place):
+    start = {"front": 0, "middle": (DEPTH - count) // 2, "end": DEPTH - count}[place]
+    return range(start, start + count)
+
+
+PLACES = [(0, "front"), *((count, place) for count in (5, 9) for place in ("front", "middle", "end"))]
+WAYS = [
+    ("dict", ("pattern", "mask", "predicate", "label")),
+    ("dataclass", ("pattern", "declaration", "label")),
+    ("equinox", ("pattern", "declaration", "label")),
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), [(kind, how) for kind, hows in WAYS for how in hows])
+def test_frozen_layers_cost_no_equation_and_no_residual(kind, how):
+    for count, place in PLACES:
+        frozen = placed(count, place)
+        layers, where = network(kind, frozen, how)
+        for loss in (forward, forward_jitted):
+            ours = traced(lambda x, w=where, m=layers, f=loss: pairs(adprotocol.grad(f, where=w)(m, x)), INPUT)
+            # Inside of jit a label is what the like of it is by hand, stop_gradient: a weight through
+            # which gradients pass is handed on by the forward half, until an outer jit joins the two.
+            hand = stopping(frozen) if how == "label" and loss is forward_jitted else loss
+            expected = traced(by_hand(frozen, hand), INPUT)
+            assert equations(ours) == equations(expected), (count, place)
+            if loss is forward_jitted:
+                assert residuals(ours) == residuals(expected), (count, place)
+
+
+def test_residuals_and_equations_grow_with_what_is_trained():
+    # The comparison above is worth something only if what it compares tells the cases apart.
+    counts = [
+        (sum(equations(jaxpr).values()), len(residuals(jaxpr)))
+        for count in (0, 5, 9)
+        for jaxpr in [traced(by_hand(placed(count, "front"), forward_jitted), INPUT)]
+    ]
+    assert counts[0] > counts[1] > counts[2]
+    assert all(first > second for (_, first), (_, second) in itertools.pairwise(counts))
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_frozen_tracers_cost_nothing_either(label):
+    # The model is an argument of the traced function, so that what is frozen and what is labelled are tracers.
+    frozen = placed(9, "front")
+
+    def ours(layers, x):
+        given = [
+            Layer(*map(NonDifferentiable, layer)) if label and i in frozen else Layer(*layer) for i, layer in layers
+        ]
+        return adprotocol.grad(forward_jitted, where=None if label else "9.*")(given, x)[9].w
+
+    def hand(layers, x):
+        model = [Layer(*layer) for _, layer in layers]
+        return jax.grad(lambda free: forward_jitted([*model[:9], Layer(*free)], x))((model[9].w, model[9].b))[0]
+
+    given = [weights(i) for i in range(DEPTH)]
+    mine, theirs = (traced(lambda g, x, f=f: f(list(enumerate(g)), x), given, INPUT) for f in (ours, hand))
+    assert equations(mine) == equations(theirs)
+    assert residuals(mine) == residuals(theirs)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_scans_over_frozen_layers_save_nothing(remat):
+    stacked = tuple(map(jnp.stack, zip(*(weights(i) for i in range(4)), strict=True)))
+    model = {"front": stacked, "back": stacked, "head": {"scale": jnp.float32(2.0)}}
+
+    def loss(model, x):
+        def step(x, layer):
+            return jnp.tanh(x @ layer[0] + layer[1]), None
+
+        if remat:
+            step = jax.checkpoint(step)
+        x = lax.scan(step, x, model["front"])[0]
+        x = lax.scan(step, x, model["back"])[0]
+        return jnp.sum(x) * model["head"]["scale"]
+
+    def hand(free, rest, x):
+        return jax.grad(lambda free: loss({**rest, **free}, x))(free)
+
+    for names in (["back"], ["front"], ["head"], ["front", "head"]):
+        free = {name: model[name] for name in names}
+        rest = {name: model[name] for name in model if name not in names}
+        ours = functools.partial(adprotocol.grad(loss, where=[f"{name}.*" for name in names]), model)
+        assert equations(traced(ours, INPUT)) == equations(traced(lambda x, f=free, r=rest: hand(f, r, x), INPUT))
+
+
+def test_compiled_program_is_the_one_written_by_hand():
+    frozen = placed(9, "middle")
+    layers, _ = network("equinox", frozen, "label")
+
+    def compiled(function):
+        program = jax.jit(function).lower(INPUT).compile()
+        memory = program.memory_analysis()
+        return program.cost_analysis()["flops"], memory.temp_size_in_bytes
+
+    assert compiled(lambda x: pairs(adprotocol.grad(forward)(layers, x))) == compiled(by_hand(frozen, forward))
+
+
+def test_the_cheap_parameter_does_not_pay_for_the_expensive_route():
+    points = jnp.linspace(0.0, 1.0, 4)
+    targets = jnp.sin(points)
+
+    def loss(kernel):
+        gram = jnp.exp(-((points[:, None] - points[None]) ** 2) / kernel["lengthscale"] ** 2) + jnp.eye(4)
+        factor = jnp.linalg.cholesky(gram)
+        whitened = jax.scipy.linalg.solve_triangular(factor, targets, lower=True)
+        return jnp.sum(whitened**2) / kernel["variance"]
+
+    kernel = {"variance": jnp.float32(2.0), "lengthscale": jnp.float32(0.5)}
+    solves = {
+        where: sum(count for key, count in equations(jaxpr).items() if key[0] in ("cholesky", "triangular_solve"))
+        for where in ("variance", "lengthscale")
+        for jaxpr in [traced(adprotocol.grad(loss, where=where), kernel)]
+    }
+    assert solves["variance"] == 2 < solves["lengthscale"]
+    assert adprotocol.grad(loss, where="variance")(kernel)["variance"] == pytest.approx(-loss(kernel) / 2.0)
+
+
+def test_gradients_pass_through_a_frozen_part():
+    layers, _ = network("dict", (), "pattern")
+    everything = jax.grad(forward)(layers, INPUT)
+    some = adprotocol.grad(forward, where=["0.*", "9.b"])(layers, INPUT)
+    assert np.array_equal(some[0]["w"], everything[0]["w"])
+    assert np.array_equal(some[0]["b"], everything[0]["b"])
+    assert np.array_equal(some[9]["b"], everything[9]["b"])
+    assert some[9]["w"] is None
+    assert all(layer == {"w": None, "b": None} for layer in some[1:9])
+
+
+# Inside and around transformations. The model's gradient for w is 2 c x (w x + b), 140 at X; its
+# derivative with respect to x is 110, and with respect to b 20.
+
+X = jnp.float32(2.0)
+
+
+def quadratic(model, x):
+    return (model["w"] * x + model["b"]) ** 2 * model["c"]
+
+
+def model_of(w=2.0, b=3.0, c=5.0):
+    """w is trained in the tests; c is a label, and the rest takes no gradient."""
+    return {
+        "w": jnp.float32(w),
+        "b": jnp.asarray(b, "float32"),
+        "c": NonDifferentiable(jnp.asarray(c, "float32")),
+        "n": 3,
+        "s": "text",
+        "f": jnp.tanh,
+    }
+
+
+def custom_jvp(f):
+    wrapped = jax.custom_jvp(f)
+    wrapped.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    return wrapped
+
+
+def custom_vjp(f):
+    wrapped = jax.custom_vjp(f)
+    wrapped.defvjp(lambda x: jax.vjp(f, x), lambda pullback, cotangent: pullback(cotangent))
+    return wrapped
+
+
+def sharded(f):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("i",))
+    spec = PartitionSpec("i")
+    mapped = jax.shard_map(lambda xs: f(xs[0])[None], mesh=mesh, in_specs=spec, out_specs=spec)
+    return lambda x: mapped(jnp.stack([x, x]))[1]
+
+
+# Each gives a function of one number that is equal to the one given.
+WRAPPERS = {
+    "jit": jax.jit,
+    "checkpoint": jax.checkpoint,
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x]))[1],
+    "map": lambda f: lambda x: lax.map(f, jnp.stack([x, x]))[1],
+    "scan": lambda f: lambda x: lax.scan(lambda carry, _: (f(carry), None), x, None, length=1)[0],
+    "fori_loop": lambda f: lambda x: lax.fori_loop(0, 1, lambda _, carry: f(carry), x),
+    "cond": lambda f: lambda x: lax.cond(x > -100.0, f, lambda x: x, x),
+    "switch": lambda f: lambda x: lax.switch(0, [f, lambda x: x], x),
+    "custom_jvp": custom_jvp,
+    "custom_vjp": custom_vjp,
+    "shard_map": sharded,
+}
+# No reverse mode through while_loop, and a pmap of one number for each device.
+FORWARD_ONLY = {
+    "while_loop": lambda f: lambda x: lax.while_loop(lambda c: c[1] < 1, lambda c: (f(c[0]), c[1] + 1), (x, 0))[0],
+    "pmap": lambda f: lambda x: jax.pmap(f)(jnp.stack([x, x]))[1],
+}
+DERIVATIVES = {
+    "grad": jax.grad,
+    "value_and_grad": lambda f: lambda x: jax.value_and_grad(f)(x)[1],
+    "vjp": lambda f: lambda x: jax.vjp(f, x)[1](jnp.ones_like(x))[0],
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1],
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](jnp.ones_like(x)),
+    "jacfwd": jax.jacfwd,
+    "jacrev": jax.jacrev,
+    "ours": adprotocol.grad,
+}
+
+
+def gradient_for_w(x, model=None, where=None):
+    return adprotocol.grad(quadratic, where=where)(model or model_of(), x)["w"]
+
+
+@pytest.mark.parametrize("name", [*WRAPPERS, *FORWARD_ONLY])
+def test_inside_a_transformation(name):
+    wrap = {**WRAPPERS, **FORWARD_ONLY}[name]
+    # Batched models, not only batched data.
+    assert wrap(lambda w: gradient_for_w(X, model_of(w)))(jnp.float32(2.0)) == 140.0
+    # With respect to what is the same on both devices, shard_map adds their gradients up, here as natively.
+    factor = 2.0 if name == "shard_map" else 1.0
+    assert wrap(lambda x: jax.grad(lambda w: quadratic({"w": w, "b": 3.0, "c": 5.0}, x))(2.0))(X) == factor * 140.0
+    assert wrap(gradient_for_w)(X) == factor * 140.0
+    assert wrap(functools.partial(gradient_for_w, where="w"))(X) == factor * 140.0
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_around_a_transformation(name):
+    model = model_of()
+
+    def loss(w, m):
+        return WRAPPERS[name](lambda w: quadratic({**m, "w": w}, X))(w)
+
+    value, gradient = value_and_grad(lambda m: loss(m["w"], m), where="w")(model)
+    assert (value, gradient["w"], gradient["b"]) == (245.0, 140.0, None)
+    if not name.startswith("custom"):  # with rules of its own a function closes over nothing that is differentiated
+        gradient = adprotocol.grad(lambda m: loss(m["w"], m))(model)
+        assert (gradient["w"], gradient["b"], gradient["c"]) == (140.0, 70.0, None)
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_under_a_derivative(derivative):
+    differentiate = DERIVATIVES[derivative]
+    assert differentiate(gradient_for_w)(X) == 110.0
+    # What is frozen here is constant for this call alone.
+    assert differentiate(lambda b: gradient_for_w(X, model_of(b=b), where="w"))(jnp.float32(3.0)) == 20.0
+    assert differentiate(lambda x: value_and_grad(quadratic)(model_of(), x)[0])(X) == 140.0
+    # A label is constant for every call.
+    assert differentiate(lambda c: gradient_for_w(X, model_of(c=c)))(jnp.float32(5.0)) == 0.0
+    assert differentiate(jax.jit(lambda c: gradient_for_w(X, model_of(c=c))))(jnp.float32(5.0)) == 0.0
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_around_a_derivative(derivative):
+    # The slope in x is 2 w c (w x + b), 140; its derivative by w is 2 c (2 w x + b), 110.
+    def slope(model):
+        return DERIVATIVES[derivative](lambda x: quadratic(model, x))(X)
+
+    value, gradient = value_and_grad(slope)(model_of())
+    assert (value, gradient["w"], gradient["b"], gradient["c"]) == (140.0, 110.0, 20.0, None)
+
+
+def test_hessians():
+    assert jax.hessian(gradient_for_w)(X) == 40.0
+    model = {"p": jnp.array([1.0, 2.0]), "n": 2}
+
+    def loss(m):
+        return jnp.sum(m["p"] ** 3) * m["p"][0]
+
+    native = jax.hessian(lambda p: loss({"p": p, "n": 2}))(model["p"])
+    rows = jnp.stack([adprotocol.grad(lambda m, i=i: adprotocol.grad(loss)(m)["p"][i])(model)["p"] for i in range(2)])
+    assert np.array_equal(rows, native)
+    columns = jax.jacfwd(lambda p: adprotocol.grad(loss)({"p": p, "n": 2})["p"])(model["p"])
+    assert np.array_equal(columns, native)
+
+
+def test_perturbations_of_two_levels_are_told_apart():
+    inner = lambda x: adprotocol.grad(lambda y: x + y)(jnp.float32(1.0))
+    assert adprotocol.grad(lambda x: x * inner(x))(X) == 1.0
+    assert jax.grad(lambda x: x * inner(x))(X) == 1.0
+    assert jax.jvp(lambda x: x * inner(x), (X,), (1.0,)) == (2.0, 1.0)
+
+
+def ours(f):
+    """The derivative of f at x, by a structure whose other leaves are frozen."""
+    loss = lambda m: f(m["w"]) * m["c"] / 5.0 + 0.0 * m["b"]
+    return lambda x: adprotocol.grad(loss)(model_of(w=0.0) | {"w": x})["w"]
+
+
+def ours_frozen(f):
+    """x f'(x): x is in the structure twice, trained and frozen."""
+    loss = lambda m: f(m["w"]) * m["b"]
+    return lambda x: value_and_grad(loss, where="w")({"w": x, "b": x})[1]["w"]
+
+
+def test_random_nestings_agree_with_native_ones():
+    chance = random.Random(7)  # noqa: S311  (no secret)
+    steps = {"ours": (ours, jax.grad), "ours frozen": (ours_frozen, lambda f: lambda x: x * jax.grad(f)(x))}
+    for _ in range(10):
+        names = [chance.choice([*steps, *WRAPPERS, "jvp"]) for _ in range(3)]
+        names.insert(chance.randrange(4), chance.choice(list(steps)))
+        mine = native = lambda x: x**3 * jnp.sin(x) * 0.3
+        for name in names:
+            if name in steps:
+                mine, native = steps[name][0](mine), steps[name][1](native)
+            else:
+                wrap = DERIVATIVES["jvp"] if name == "jvp" else WRAPPERS[name]
+                mine, native = wrap(mine), wrap(native)
+        try:
+            expected = native(jnp.float32(0.7))
+        except TypeError:  # no forward mode through custom_vjp, here as there
+            with pytest.raises(TypeError):
+                mine(jnp.float32(0.7))
+        else:
+            assert mine(jnp.float32(0.7)) == pytest.approx(float(expected), rel=1e-3), names
+
+
+def test_inside_of_custom_rules():
+    cube = jax.custom_vjp(lambda x: x**3)
+    derivative = lambda x: adprotocol.grad(lambda m: m["x"] ** 3)({"x": x, "n": 3})["x"]
+    cube.defvjp(lambda x: (x**3, x), lambda x, cotangent: (cotangent * derivative(x),))
+    same = jax.custom_jvp(lambda x: x**3)
+    same.defjvp(lambda primals, tangents: (same(*primals), tangents[0] * derivative(*primals)))
+    for function in (cube, same):
+        assert jax.grad(function)(X) == adprotocol.grad(function)(X) == 12.0
+        assert jax.grad(jax.grad(function))(X) == adprotocol.grad(adprotocol.grad(function))(X) == 12.0
+
+
+def test_static_arguments_of_jit():
+    def power(m, x, *, exponent):
+        assert isinstance(exponent, int)
+        return (m["w"] * x) ** exponent
+
+    function = jax.jit(adprotocol.grad(power), static_argnames="exponent", donate_argnums=1)
+    assert function({"w": X}, jnp.float32(3.0), exponent=3)["w"] == 3 * 36.0 * 3.0
+    compiled = jax.jit(adprotocol.grad(quadratic)).lower({"w": X, "b": 3.0, "c": X}, X).compile()
+    assert compiled({"w": X, "b": 3.0, "c": X}, X)["c"] == 49.0
+
+
+def test_while_loops_have_no_reverse_mode_here_either():
+    loss = lambda m: FORWARD_ONLY["while_loop"](lambda w: w * X)(m["w"])
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        adprotocol.grad(loss)(model_of())
+
+
+def test_a_training_loop_inside_of_scan():
+    def step(params, _):
+        gradient = adprotocol.grad(lambda p: jnp.sum((p["w"] - 3.0) ** 2) + p["frozen"], where="w")(params)
+        return {**params, "w": params["w"] - 0.25 * gradient["w"]}, None
+
+    start = {"w": jnp.zeros(2), "frozen": jnp.float32(1.5)}
+    final, _ = jax.jit(lambda p: lax.scan(step, p, None, length=4))(start)
+    assert np.allclose(final["w"], 3.0 * (1.0 - 0.5**4))
+    assert final["frozen"] == 1.5
+
+
+def test_shapes_jaxprs_exports_and_lowerings():
+    function = jax.jit(lambda w, x: value_and_grad(quadratic)(model_of() | {"w": w}, x)[1])
+    w = jnp.float32(2.0)
+    shapes = jax.eval_shape(function, w, X)
+    assert (shapes["w"].shape, shapes["w"].dtype, shapes["n"]) == ((), np.float32, None)
+    assert [v.aval.str_short() for v in traced(function, w, X).outvars] == ["float32[]", "float32[]"]
+    for platform in ("cpu", "cuda", "tpu"):
+        assert function.trace(w, X).lower(lowering_platforms=(platform,)).as_text()
+        assert jax.export.export(function, platforms=[platform])(w, X).platforms == (platform,)
+    stored = jax.export.export(function)(w, X).serialize(vjp_order=1)
+    loaded = jax.export.deserialize(stored).call
+    assert loaded(w, X)["w"] == 140.0
+    assert jax.grad(lambda x: loaded(w, x)["w"])(X) == 110.0
+
+
+def test_gradients_of_an_exported_function():
+    exported = jax.export.export(jax.jit(lambda w, c, x: quadratic({"w": w, "b": 3.0, "c": c}, x)))
+    args = (jnp.float32(2.0), NonDifferentiable(jnp.float32(5.0)), X)
+    loaded = jax.export.deserialize(exported(*args).serialize(vjp_order=1)).call
+    gradient = adprotocol.grad(lambda m: loaded(m["w"], m["c"], X))({"w": args[0], "c": args[1]})
+    assert gradient == {"w": 140.0, "c": None}
+
+
+def test_debugging_switches():
+    with jax.disable_jit():
+        assert jax.jit(gradient_for_w)(X) == 140.0
+        assert WRAPPERS["scan"](gradient_for_w)(X) == 140.0
+    with jax.debug_nans(True):
+        assert gradient_for_w(X) == 140.0
+        with pytest.raises(FloatingPointError):
+            adprotocol.grad(lambda w: jnp.log(w - 3.0))(X)
+
+
+def test_no_tracer_leaks():
+    with jax.checking_leaks():
+        assert jax.jit(gradient_for_w)(X) == 140.0
+        assert jax.jit(lambda c: gradient_for_w(X, model_of(c=c)))(jnp.float32(5.0)) == 140.0
+        nested = adprotocol.grad(lambda m: jax.jit(adprotocol.grad(quadratic, where="w"))(m, X)["w"])
+        assert nested({"w": X, "b": 3.0, "c": NonDifferentiable(X)})["b"] == 8.0
+        modules = network("equinox", range(9), "declaration")[0]
+        assert eqx.filter_jit(adprotocol.grad(forward))(modules, INPUT)[0].w is None
+        assert eqx.filter_jit(adprotocol.grad(forward, where="9.w"))(modules, INPUT)[9].b is None
+
+
+def test_double_precision():
+    with jax.enable_x64(True):
+        model = {"w": jnp.float64(2.0), "b": np.float64(3.0), "h": jnp.float32(1.0), "c": NonDifferentiable(5.0)}
+        loss = lambda m: quadratic(m, jnp.float64(2.0)) * m["h"]
+        for function in (value_and_grad(loss), jax.jit(value_and_grad(loss))):
+            value, gradient = function(model)
+            assert (value, value.dtype) == (245.0, np.float64)
+            assert {name: g.dtype.name for name, g in gradient.items() if g is not None} == {
+                "w": "float64",
+                "b": "float64",
+                "h": "float32",
+            }
+
+
+def test_compiled_once_while_only_values_change():
+    count = 0
+
+    def loss(m, x):
+        nonlocal count
+        count += 1
+        return jnp.sum(m["kernel"].w * m["c"] * x) * m["n"]
+
+    def model(w, c, n):
+        return {"kernel": Module(jnp.float32(w), jnp.float32(0.0), "k"), "c": NonDifferentiable(c), "n": n}
+
+    for function in (jax.jit(adprotocol.grad(loss)), adprotocol.grad(jax.jit(loss))):
+        count = 0
+        for w, c, n in ((1.0, 2.0, 3), (2.0, 3.0, 4), (5.0, 6.0, 7)):
+            gradient = function(model(w, c, n), X)
+            assert gradient["kernel"].w == 2.0 * c * n
+            assert gradient["c"] is gradient["n"] is None
+        assert count == 1
+
+
+def test_parts_inside_of_jit():
+    model = model_of()
+    arrays = {name: model[name] for name in "wbcn"}
+
+    @jax.jit
+    def halves(m):
+        params, rest = partition(m, "w")
+        assert params["w"] is m["w"]
+        assert rest["w"] is params["b"] is params["n"] is None
+        assert trainable(m)["n"] is trainable(m)["c"] is None
+        back = combine(params, rest)
+        assert all(back[name] is m[name] for name in m)
+        return params, rest
+
+    params, rest = halves(arrays)
+    assert (params["w"], rest["b"], rest["n"], rest["w"]) == (2.0, 3.0, 3, None)
+    assert isinstance(rest["c"], NonDifferentiable)
+    updated = jax.jit(lambda p, r: combine(jax.tree.map(lambda v: v + 1.0, p), r))(params, rest)
+    assert (updated["w"], updated["b"]) == (3.0, 3.0)
+
+
+def test_what_is_trained_is_within_gradient_and_the_rest_is_not():
+    seen = {}
+
+    def loss(m):
+        seen.update({name: within_gradient(m[name]) for name in m})
+        return quadratic(m, X)
+
+    adprotocol.grad(loss, where="w")(model_of())
+    assert seen == {"w": True, "b": False, "c": False, "n": False, "s": False, "f": False}
+    # Staged, where jit hides which of its arguments are differentiated.
+    staged = jax.jit(lambda w, b: jnp.where(within_gradient(w), 10.0, 1.0) * w + jnp.where(within_gradient(b), 9.0, b))
+    assert adprotocol.grad(lambda m: staged(m["w"], m["b"]), where="w")(model_of())["w"] == 10.0
+    assert value_and_grad(lambda m: staged(m["w"], m["b"]), where="w")(model_of())[0] == 23.0
+
+
+def test_numpy_leaves_and_python_floats_beside_jax_arrays():
+    model = {"a": np.float32(2.0), "v": np.array([1.0, 2.0], np.float32), "p": 3.0, "i": np.int64(2), "t": True}
+    for function in (lambda f: f, jax.jit):
+        value, gradient = function(value_and_grad(lambda m, x: jnp.sum(m["v"]) * m["a"] * m["p"] * m["i"] * x))(
+            model, X
+        )
+        assert value == 72.0
+        assert all(isinstance(gradient[name], jax.Array) for name in ("a", "v", "p"))
+        assert (gradient["a"], gradient["p"], gradient["i"], gradient["t"]) == (36.0, 24.0, None, None)
+        assert np.array_equal(gradient["v"], [24.0, 24.0])
+        assert gradient["v"].dtype == np.float32
+
+
+def test_numbers_alone_by_name_of_the_backend():
+    gradient = adprotocol.grad(lambda m: jnp.sin(m["a"]) * m["b"], backend="jax")({"a": 0.0, "b": np.float64(3.0)})
+    assert isinstance(gradient["a"], jax.Array)
+    assert (gradient["a"], gradient["b"]) == (3.0, 0.0)
+
+
+DTYPES = [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float32, jnp.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_have_the_dtype_of_the_leaf(dtype):
+    model = {"x": jnp.ones(2, dtype), "i": jnp.arange(2), "unused": jnp.ones(3, dtype)}
+    loss = lambda m: jnp.sum(jnp.real(m["x"]).astype("float32") * 2.0)
+    for function in (adprotocol.grad(loss), jax.jit(adprotocol.grad(loss))):
+        gradient = function(model)
+        assert gradient["x"].dtype == gradient["unused"].dtype == dtype
+        assert np.array_equal(gradient["x"].astype("complex64"), [2.0, 2.0])
+        assert not gradient["unused"].astype("complex64").any()
+        assert gradient["i"] is None
+
+
+def test_leaves_without_a_derivative():
+    model = {
+        "x": X,
+        "key": jax.random.key(0),
+        "legacy": jax.random.PRNGKey(0),
+        "int4": jnp.ones(2, jnp.int4),
+        "bool": jnp.array([True]),
+        "float0": np.zeros(2, jax.dtypes.float0),
+        "numpy_int4": np.ones(2, ml_dtypes.int4),
+    }
+    expected = jax.random.normal(model["key"]) + jax.random.normal(model["legacy"])
+    loss = lambda m: m["x"] * (jax.random.normal(m["key"]) + jax.random.normal(m["legacy"]))
+    arrays = {name: leaf for name, leaf in model.items() if name != "float0"}  # which jit does not take
+    for function in (adprotocol.grad(loss), jax.jit(adprotocol.grad(loss))):
+        gradient = function(arrays)
+        assert gradient.pop("x") == pytest.approx(float(expected))
+        assert all(leaf is None for leaf in gradient.values())
+    for name in set(model) - {"x"}:
+        assert trainable(model)[name] is None
+        with pytest.raises(SelectionError, match=name):
+            trainable(model, where=["x", name])
+
+
+def test_a_python_complex_takes_a_gradient_if_selected():
+    loss = lambda m: jnp.abs(m["z"]) ** 2 * m["x"]
+    model = {"z": 3.0 + 4.0j, "x": X}
+    assert adprotocol.grad(loss)(model) == {"z": None, "x": pytest.approx(25.0)}
+    assert adprotocol.grad(loss, where="z")(model)["z"] == pytest.approx(4.0 * (3.0 - 4.0j), rel=1e-5)
+
+
+def test_complex_leaves_by_the_convention_of_jax():
+    z = jnp.array([1.0 + 2.0j, 3.0 - 1.0j])
+    loss = lambda m: jnp.sum(jnp.abs(m["z"]) ** 2 * m["r"])
+    gradient = adprotocol.grad(loss)({"z": z, "r": jnp.float32(2.0)})
+    assert np.allclose(gradient["z"], jax.grad(lambda z: loss({"z": z, "r": 2.0}))(z))
+    assert np.allclose(gradient["z"], 4.0 * z.conj(), rtol=1e-5)
+    assert (gradient["r"], gradient["r"].dtype) == (pytest.approx(15.0), np.float32)
+
+
+def test_references_are_read_and_written_but_not_differentiated():
+    reference = jax.new_ref(jnp.float32(3.0))
+
+    def loss(m):
+        m["count"][...] += 1.0
+        return m["count"][...] * m["x"] ** 2
+
+    model = {"x": X, "count": reference}
+    assert adprotocol.grad(loss)(model) == {"x": 16.0, "count": None}
+    assert jax.jit(adprotocol.grad(loss))(model) == {"x": 20.0, "count": None}
+    assert reference[...] == 5.0
+    assert trainable(model) == {"x": X, "count": None}
+    with pytest.raises(SelectionError, match="count"):
+        adprotocol.grad(loss, where="count")(model)
+
+
+def test_unused_leaves_get_zeros():
+    gradient = adprotocol.grad(lambda m: 1.0)({"w": jnp.ones(2), "h": jnp.bfloat16(1.0), "i": jnp.arange(2), "p": 1.0})
+    assert np.array_equal(gradient["w"], [0.0, 0.0])
+    assert (gradient["h"], gradient["h"].dtype, gradient["p"], gradient["i"]) == (0.0, jnp.bfloat16, 0.0, None)
+
+
+def test_one_array_at_two_places_has_two_partial_derivatives():
+    a = jnp.array([2.0, 3.0])
+    gradient = adprotocol.grad(lambda m: jnp.sum(m[0] ** 2 * m[1]["a"]))([a, {"a": a}])
+    assert np.array_equal(gradient[0], 2.0 * a * a)
+    assert np.array_equal(gradient[1]["a"], a * a)
+    only = adprotocol.grad(lambda m: jnp.sum(m[0] ** 2 * m[1]["a"]), where="1.a")([a, {"a": a}])
+    assert only[0] is None
+    assert np.array_equal(only[1]["a"], a * a)
+
+
+def test_several_arguments_methods_keywords_and_auxiliary_output():
+    @dataclasses.dataclass
+    class Model:
+        w: object
+        scale: object = dataclasses.field(metadata={"trainable": False})
+
+        def loss(self, x, *, power):
+            value = jnp.sum(self.w * x) ** power * self.scale
+            return value, {"x": x, "note": "text", "model": self}
+
+    model = Model(X, jnp.float32(5.0))
+    function = value_and_grad(Model.loss, argnums=(0, 1), has_aux=True)
+    (value, aux), (gradient, by_x) = function(model, jnp.float32(3.0), power=2)
+    assert (value, gradient, by_x) == (180.0, Model(180.0, None), 120.0)
+    assert (aux["x"], aux["note"], aux["model"].w) == (3.0, "text", 2.0)
+    assert not isinstance(aux["model"].w, jax.core.Tracer)
+    assert adprotocol.grad(model.loss, has_aux=True)(jnp.float32(3.0), power=2)[0] == 120.0
+    assert adprotocol.grad(functools.partial(Model.loss, power=2), argnums=-1, has_aux=True)(model, X)[0] == 80.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda w: w * jnp.ones(3), r"shape \(3,\) and dtype float32"),
+        (lambda w: w * jnp.ones(1), r"shape \(1,\) and dtype float32"),
+        (lambda w: w * 1j, "dtype complex64"),
+        (lambda w: w.astype(int), "dtype int"),
+        (lambda w: [w], "a list"),
+        (lambda w: None, "None"),
+    ],
+)
+def test_results_that_are_no_scalar_are_refused(loss, said):
+    for function in (adprotocol.grad(loss), jax.jit(adprotocol.grad(loss))):
+        with pytest.raises(OutputError, match=said):
+            function(X)
+
+
+def test_errors_leave_nothing_behind():
+    def failing(m):
+        raise ZeroDivisionError
+
+    for function in (adprotocol.grad(failing), jax.jit(adprotocol.grad(failing))):
+        with pytest.raises(ZeroDivisionError):
+            function({"w": X})
+        assert gradient_for_w(X) == 140.0
+    with pytest.raises(NothingTrainableError):
+        adprotocol.grad(quadratic)({"w": jnp.arange(3), "c": NonDifferentiable(X)}, X)
+
+
+def test_labels_inside_and_outside_of_jit():
+    count = 0
+
+    @jax.jit
+    def step(model, x):
+        nonlocal count
+        count += 1
+        made_here = {**model, "extra": NonDifferentiable(x * 3.0)}
+        return adprotocol.grad(lambda m: m["w"] * m["c"] * m["extra"])(made_here)
+
+    for c in (1.0, 2.0, 3.0):
+        gradient = step({"w": X, "c": NonDifferentiable(c)}, jnp.float32(c))
+        assert gradient == {"w": 3.0 * c * c, "c": None, "extra": None}
+    assert count == 1
+    # What a label holds stays constant for an outer derivative, wherever it was labelled.
+    outer = lambda x: step({"w": x, "c": NonDifferentiable(x)}, x)["w"]
+    assert outer(X) == 12.0
+    assert jax.grad(outer)(X) == 0.0
+    assert jax.vmap(outer)(jnp.array([1.0, 2.0])).tolist() == [3.0, 12.0]

@@ -1,0 +1,507 @@
+"""Kinds of node: how each class is taken apart and put together again, past its constructor, or refused by name."""
+
+import collections
+import dataclasses
+import enum
+import functools
+import typing
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import attrs
+import equinox as eqx
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optree
+import pytest
+import torch
+from torch.fx.immutable_collections import immutable_list
+from torch.utils import _pytree
+
+from adprotocol import NonDifferentiable, combine, grad, non_differentiable, partition, trainable, within_gradient
+from adprotocol.errors import OpaqueValueError, TreeError
+
+EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
+T = TypeVar("T")
+
+
+def paths(tree):
+    found = []
+    trainable(tree, where=lambda path, leaf: found.append(path) or False)
+    return found
+
+
+# Dataclasses and attrs classes, whatever their options.
+
+
+@dataclasses.dataclass
+class Mutable:
+    a: Any
+    n: Any = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: Any
+    n: Any = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True)
+class FrozenSlots:
+    a: Any
+    n: Any = 3
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class KeywordOnly:
+    n: Any = 3
+    a: Any
+
+
+@dataclasses.dataclass(eq=False, order=False, repr=False)
+class Bare(Generic[T]):
+    a: T
+    n: Any = 3
+
+
+@dataclasses.dataclass
+class NotInit:
+    a: Any
+    n: Any = dataclasses.field(init=False, default=3)
+
+
+@dataclasses.dataclass(slots=True)
+class NotInitSlots:
+    a: Any
+    n: Any = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.n = 3
+
+
+@dataclasses.dataclass
+class Checked:
+    a: Any
+    n: Any = 3
+
+    def __post_init__(self):
+        assert self.a is not None
+        assert isinstance(self.n, int)
+
+
+@dataclasses.dataclass
+class OwnNew:
+    a: Any
+    n: Any = 3
+
+    def __new__(cls, a, n=3):
+        return super().__new__(cls)
+
+
+@dataclasses.dataclass
+class Immutable:
+    a: Any
+    n: Any = 3
+
+    def __init__(self, a, n=3):
+        object.__setattr__(self, "a", a)
+        object.__setattr__(self, "n", n)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+@dataclasses.dataclass
+class Derived(Mutable):
+    """Without a decorator of its own it would have the same fields."""
+
+
+class Undecorated(Frozen):
+    pass
+
+
+@attrs.define
+class AttrsDefine:
+    a: Any
+    n: Any = 3
+
+
+@attrs.frozen(kw_only=True)
+class AttrsFrozen:
+    n: Any = 3
+    a: Any
+
+
+@attrs.define(slots=False)
+class AttrsChecked:
+    a: Any = attrs.field(validator=attrs.validators.not_(attrs.validators.instance_of(type(None))))
+    n: Any = attrs.field(default="3", converter=int, on_setattr=attrs.setters.validate)
+
+
+@attrs.define
+class AttrsDerived(AttrsDefine):
+    pass
+
+
+KINDS = [
+    Mutable, Frozen, FrozenSlots, KeywordOnly, Bare, NotInit, NotInitSlots, Checked, OwnNew, Immutable, Derived,
+    Undecorated, AttrsDefine, AttrsFrozen, AttrsChecked, AttrsDerived,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_a_dataclass_is_rebuilt_past_its_constructor(cls):
+    x = jnp.ones(2)
+    tree = cls(a=x)
+    params, rest = partition(tree)
+    joined = combine(params, rest)
+    assert type(params) is type(rest) is type(joined) is cls
+    assert params.a is x
+    assert rest.n == 3
+    assert params.n is rest.a is None
+    assert joined.a is x
+    assert joined.n == 3
+    assert tree.a is x
+    gradient = grad(lambda tree: (tree.a**2).sum() * tree.n)(tree)
+    assert type(gradient) is cls
+    assert gradient.a.tolist() == [6.0, 6.0]
+    assert gradient.n is None
+
+
+def test_post_init_is_not_run_again_and_what_it_added_is_kept():
+    @dataclasses.dataclass
+    class Counting:
+        a: Any
+        scale: dataclasses.InitVar[float] = 2.0
+        shared: typing.ClassVar[float] = 7.0
+        later: Any = dataclasses.field(init=False)
+        unset: Any = dataclasses.field(init=False)
+
+        def __post_init__(self, scale):
+            self.later, self.runs, self.more = self.a * scale, getattr(self, "runs", 0) + 1, [5.0]
+
+    tree = Counting(1.0)
+    assert paths(tree) == ["a", "later", "runs", "more.0"]
+    result = trainable(tree)
+    assert vars(result) == {"a": 1.0, "later": 2.0, "runs": None, "more": [5.0]}
+    assert combine(result, tree).runs == 1
+    assert trainable(tree, where="more.*").more == [5.0]
+
+
+def test_cached_properties_are_computed_anew():
+    @dataclasses.dataclass
+    class Cached:
+        a: Any
+
+        @functools.cached_property
+        def double(self):
+            return self.a * 2
+
+    @attrs.define
+    class CachedAttrs:
+        a: Any
+
+        @functools.cached_property
+        def double(self):
+            return self.a * 2
+
+    for cls in (Cached, CachedAttrs):
+        tree = cls(1.0)
+        assert tree.double == 2.0
+        assert paths(tree) == ["a"]
+        joined = combine(cls(3.0), tree)
+        assert joined.double == 6.0
+        assert grad(lambda tree: tree.double, backend="autograd")(tree).a == 2.0
+
+
+def test_fields_with_private_names():
+    @attrs.define
+    class Private:
+        _a: Any
+        __b: Any = 2.0
+
+    @dataclasses.dataclass
+    class PrivateData:
+        _a: Any
+        __b: Any = 2.0
+
+    for cls in (Private, PrivateData):
+        assert [path.rpartition("__")[2].lstrip("_") for path in paths(cls(1.0))] == ["a", "b"]
+        assert repr(combine(trainable(cls(1.0)), cls(5.0))) == repr(cls(1.0))
+
+
+class Slot:
+    __slots__ = ("extra", "hidden")
+
+
+class PrivateSlot:
+    __slots__ = ("__hidden", "extra")
+
+    @property
+    def hidden(self):
+        return self.__hidden
+
+    @hidden.setter
+    def hidden(self, value):
+        self.__hidden = value
+
+
+@pytest.mark.parametrize(
+    ("decorate", "base"),
+    [(dataclasses.dataclass(slots=True), Slot), (dataclasses.dataclass, PrivateSlot), (attrs.define, Slot)],
+)
+def test_slots_of_a_base_class_are_kept(decorate, base):
+    cls = decorate(type("Made", (base,), {"__annotations__": {"a": Any}}))
+    tree = cls(1.0)
+    assert paths(tree) == ["a"]
+    tree.hidden, tree.extra = torch.ones(1, requires_grad=True), 3
+    assert within_gradient(tree) is True
+    constant = non_differentiable(tree)
+    assert constant.hidden.requires_grad is False
+    assert (constant.a, constant.extra) == (1.0, 3)
+    assert trainable(tree).hidden is tree.hidden
+
+
+def test_a_generic_class_makes_no_difference():
+    assert trainable([Bare[float](1.0)])[0].a == 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Mass:
+    mass: float
+
+
+class Planet(Mass, enum.Enum):
+    EARTH = 5.97
+
+
+def test_a_member_of_an_enum_is_a_constant():
+    tree = {"p": Planet.EARTH, "x": 1.0}
+    assert paths(tree) == ["p", "x"]
+    assert trainable(tree) == {"p": None, "x": 1.0}
+    assert partition(tree)[1]["p"] is Planet.EARTH
+    assert non_differentiable(tree)["p"] is Planet.EARTH
+    assert grad(lambda tree: tree["x"] * (tree["p"] is Planet.EARTH), backend="autograd")(tree) == {"p": None, "x": 1.0}
+
+
+# Named tuples.
+
+
+class Pair(NamedTuple):
+    a: Any
+    n: Any = 3
+
+
+class SubPair(Pair):
+    def total(self):
+        return self.a + self.n
+
+
+class Validated(Pair):
+    def __new__(cls, a, n=3):
+        if a is None:
+            raise ValueError("no a")
+        return super().__new__(cls, a, n)
+
+
+class FromOne(Pair):
+    def __new__(cls, a):
+        return super().__new__(cls, a, 3)
+
+
+@pytest.mark.parametrize("cls", [Pair, SubPair, collections.namedtuple("Old", "a n", defaults=[3])])  # noqa: PYI024
+def test_named_tuples_keep_their_class(cls):
+    params, rest = partition([cls(1.0)])
+    assert (params, rest, combine(params, rest)) == ([cls(1.0, None)], [cls(None, 3)], [cls(1.0)])
+    assert {type(tree[0]) for tree in (params, rest, combine(params, rest))} == {cls}
+
+
+@pytest.mark.parametrize("cls", [Validated, FromOne])
+def test_a_named_tuple_with_a_constructor_of_its_own_is_rebuilt_or_refused(cls):
+    tree = {"k": [cls(jnp.ones(1))]}
+    try:
+        _, rest = partition(tree)
+    except TreeError as error:
+        assert f"at 'k.0' a {cls.__name__} that cannot be rebuilt" in str(error)  # noqa: PT017
+        return
+    assert rest["k"][0] == (None, 3)
+    assert type(rest["k"][0]) is cls
+
+
+# What is registered with a library of trees.
+
+
+class Node:
+    def __init__(self, a, n=3):
+        self.a, self.n = a, n
+
+    def tree_flatten(self):
+        return (self.a,), self.n
+
+    @classmethod
+    def tree_unflatten(cls, n, children):
+        return cls(*children, n)
+
+
+def in_jax(cls):
+    return jax.tree_util.register_pytree_node_class(cls)
+
+
+def in_optree(cls):
+    return optree.register_pytree_node_class(cls, namespace=EVERYWHERE)
+
+
+def in_torch(cls):
+    _pytree.register_pytree_node(
+        cls, lambda value: (list(value.tree_flatten()[0]), value.n), lambda children, n: cls(*children, n)
+    )
+    return cls
+
+
+REGISTRIES = pytest.mark.parametrize("register", [in_jax, in_optree, in_torch])
+
+
+@REGISTRIES
+def test_a_registered_class_is_a_node_and_its_metadata_stay(register):
+    cls = type("Made", (Node,), {})
+    x = jnp.ones(1)
+    assert trainable([cls(3)]) == [None]  # a leaf as yet
+    register(cls)
+    params, rest = partition([cls(x, n=5.0)])
+    assert type(params[0]) is type(rest[0]) is cls
+    assert params[0].a is x
+    assert rest[0].a is None
+    assert params[0].n == rest[0].n == combine(params, rest)[0].n == 5.0
+    assert paths([cls(x)]) == ["0.0"]
+
+
+@REGISTRIES
+@pytest.mark.parametrize("question", [within_gradient, non_differentiable, trainable, lambda tree: trainable([tree])])
+def test_the_registration_of_a_dataclass_holds_whatever_was_asked_first(register, question):
+    cls = dataclasses.make_dataclass("Made", [("a", Any), ("n", Any, 3.0)], bases=(Node,), init=True)
+    register(cls)
+    question(cls(1.0))
+    assert len(paths(cls(1.0))) == 1
+    result = trainable({"k": cls(1.0, n=5.0)}, where=lambda path, leaf: False)["k"]
+    assert (result.a, result.n) == (None, 5.0)
+
+
+class Refuses(Node):
+    """Takes arrays only, as many do."""
+
+    def __init__(self, a, n=3):
+        if not hasattr(a, "shape"):
+            raise TypeError(f"a is {a!r}, no array")
+        super().__init__(a, n)
+
+
+class Softly(Node):
+    """Puts a default in the place of None, which would pass for a gradient, or for a leaf that is trained."""
+
+    def __init__(self, a=None, n=3):
+        super().__init__(jnp.zeros(1) if a is None else a, n)
+
+
+CALLS = {
+    "trainable": lambda tree: trainable(tree, where="x"),
+    "partition": lambda tree: partition(tree, where="x"),
+    "grad": grad(lambda tree: tree["x"].sum(), where="x"),
+}
+
+
+@REGISTRIES
+@pytest.mark.parametrize("call", CALLS)
+def test_a_constructor_that_refuses_none_is_named_with_its_path(register, call):
+    cls = register(type("Made", (Refuses,), {}))
+    refusing = cls(jnp.ones(1))
+    for part, path in (([1, refusing], r"k\.1"), (Mutable({"y": refusing}), r"k\.a\.y"), (refusing, "k")):
+        with pytest.raises(TreeError, match=f"given to adprotocol holds at '{path}' a Made that cannot be rebuilt"):
+            CALLS[call]({"x": jnp.ones(1), "k": part})
+    with pytest.raises(
+        TreeError, match=r"the Made given to adprotocol holds a Made that .*TypeError: a is None, no array"
+    ):
+        partition(cls(jnp.ones(1)))
+
+
+@REGISTRIES
+@pytest.mark.parametrize("call", CALLS)
+def test_a_constructor_that_replaces_none_is_refused_with_the_path(register, call):
+    cls = register(type("Made", (Softly,), {}))
+    with pytest.raises(TreeError, match=r"at 'k\.1\.0'"):
+        CALLS[call]({"x": jnp.ones(1), "k": [1, cls(jnp.ones(1))]})
+    # Where nothing is left out, nothing is replaced.
+    assert grad(lambda tree: (tree.a**2).sum())(cls(jnp.ones(1))).a.tolist() == [2.0]
+
+
+@flax.struct.dataclass
+class StructRefuses:
+    a: Any
+
+    def __post_init__(self):
+        assert self.a is not None
+
+
+def test_a_flax_struct_that_refuses_none_is_named():
+    with pytest.raises(TreeError, match=r"holds at '0\.k' a StructRefuses that cannot be rebuilt"):
+        trainable([{"k": StructRefuses(3)}])
+
+
+def test_the_innermost_class_that_refuses_is_named():
+    outer, inner = in_jax(type("Outer", (Node,), {})), in_jax(type("Inner", (Refuses,), {}))
+    tree = {"m": outer([Mutable(outer(inner(jnp.ones(1))))])}
+    with pytest.raises(TreeError, match=r"holds at 'm\.0\.0\.a\.0' a Inner that"):
+        trainable(tree, where=lambda path, leaf: False)
+
+
+def test_a_class_registered_in_a_namespace_of_its_own_is_no_node():
+    cls = optree.register_pytree_node_class("theirs")(type("Made", (Node,), {}))
+    with pytest.raises(OpaqueValueError, match="Made, which holds a jax ArrayImpl"):
+        trainable([cls(jnp.ones(1))])
+
+
+def test_a_partial_of_jax_is_a_node_and_one_of_python_a_function():
+    x = jnp.ones(2)
+    tree = [jax.tree_util.Partial(jnp.dot, x), functools.partial(jnp.dot, x), 1.0]
+    params, rest = partition(tree)
+    assert params[0].args[0] is x
+    assert rest[0].args == (None,)
+    assert params[1] is None
+    assert grad(lambda tree: tree[0](x))(tree)[0].args[0].tolist() == [1.0, 1.0]
+
+    def asked(x):
+        assert within_gradient(jax.tree_util.Partial(jnp.dot, x)) is True
+        return non_differentiable(jax.tree_util.Partial(jnp.multiply, x))(x)  # as of any function
+
+    assert jax.grad(asked)(2.0) == 0.0
+
+
+def test_a_shape_is_a_constant_and_keeps_its_class():
+    tree = {"shape": torch.Size([2, 3]), "w": torch.ones(1)}
+    assert trainable(tree)["shape"] is None
+    assert partition(tree)[1]["shape"] is tree["shape"]
+    assert type(non_differentiable(tree)["shape"]) is torch.Size
+    gradient = grad(lambda tree: tree["w"].sum() * tree["shape"].numel())(tree)
+    assert gradient["w"].tolist() == [6.0]
+
+
+def test_lists_of_fx_are_nodes():
+    params, rest = partition(immutable_list([torch.ones(1), 3]))
+    assert type(params) is type(rest) is immutable_list
+    assert (rest[0], rest[1], params[1]) == (None, 3, None)
+
+
+def test_results_of_torch_functions_keep_their_class():
+    tree = torch.ones(2, 2).max(0)
+    params, rest = partition(tree)
+    assert type(params) is type(rest) is type(tree)
+    assert params.values is tree.values
+    assert params.indices is rest.values is None
+
+
+def test_labels_are_leaves_and_come_back_themselves():
+    label = NonDifferentiable([jnp.ones(1)])
+    made = in_jax(type("Made", (Node,), {}))
+    for tree in ([label], Mutable(label), Pair(label), eqx.nn.Lambda(label), made(label)):
+        seen = []
+        trainable(partition(tree)[1], where=lambda path, leaf, seen=seen: seen.append(leaf) or False)
+        assert any(leaf is label for leaf in seen)

@@ -1,0 +1,192 @@
+"""What a function to differentiate may return: a real floating-point scalar, and anything else beside it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from ad_backends import AUTOGRAD, BACKENDS, close, on_every_backend
+
+from adprotocol import ADProtocolError, NonDifferentiable, grad, value_and_grad
+from adprotocol.errors import MixedFrameworksError, OutputError
+from adprotocol.extend import check_output
+
+
+@dataclasses.dataclass
+class Line:
+    slope: Any
+
+
+SCALARS = [
+    1.5,
+    np.float64(1.5),
+    np.float16(1.5),
+    np.array(1.5, np.float32),
+    jnp.array(1.5, jnp.bfloat16),
+    jnp.array(1.5, jnp.float8_e4m3fn),
+    torch.tensor(1.5, dtype=torch.bfloat16),
+    torch.tensor(1.5, dtype=torch.float16),
+    math.nan,
+    np.float64("inf"),
+]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda s: f"{type(s).__name__} {getattr(s, 'dtype', s)}")
+def test_real_scalars_of_every_float_are_accepted(scalar):
+    check_output(scalar, scalar)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.array(1, np.int8),
+        np.array(True),
+        np.array(1.5, object),
+        np.array("text"),
+        np.datetime64("2020-01-01"),
+        np.array(1j),
+        np.complex64(1j),
+        np.array([1.5]),
+        jnp.array(1, jnp.int4),
+        jnp.array(1, jnp.uint8),
+        jnp.array(1j),
+        torch.tensor(True),
+        torch.tensor(1, dtype=torch.uint8),
+        torch.tensor(1j, dtype=torch.complex128),
+        torch.zeros(0),
+        torch.zeros(1, 1),
+    ],
+    ids=lambda wrong: f"{type(wrong).__name__} {wrong.dtype} {tuple(wrong.shape)}",
+)
+def test_what_is_no_real_scalar_is_refused_with_class_shape_and_dtype(wrong):
+    with pytest.raises(OutputError) as caught:
+        check_output(wrong, wrong)
+    for said in (type(wrong).__name__, f"shape {tuple(wrong.shape)}", str(wrong.dtype)):
+        assert said in str(caught.value)
+
+
+def test_the_remedy_is_for_what_is_wrong():
+    for wrong, remedy in ((np.array([1.5]), "sum"), (np.array(1j), "abs"), (np.array(1), "floating point")):
+        with pytest.raises(OutputError, match=remedy):
+            check_output(wrong, wrong)
+
+
+@on_every_backend
+@pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (0,)])
+def test_an_output_that_is_no_scalar_is_refused_with_shape_and_dtype(ad, shape):
+    x = ad.make(np.ones(shape))
+    with pytest.raises(OutputError) as caught:
+        grad(lambda x: x * 2.0)(x)
+    assert f"shape {shape}" in str(caught.value)
+    assert str(x.dtype) in str(caught.value)
+
+
+@on_every_backend
+def test_complex_integer_and_boolean_outputs_are_refused_with_shape_and_dtype(ad):
+    x = ad.make(2.0)
+    for fun, dtype in (
+        (lambda x: x * ad.make(1.0 + 2.0j), ad.make(1j).dtype),
+        (lambda x: ad.make(1.0 + 2.0j), ad.make(1j).dtype),
+        (lambda x: x > 1.0, "bool"),
+        (lambda x: ad.xp.asarray(3), ad.xp.asarray(3).dtype),
+    ):
+        with pytest.raises(OutputError) as caught:
+            grad(fun)(x)
+        assert "shape ()" in str(caught.value)
+        assert str(dtype) in str(caught.value)
+
+
+@on_every_backend
+@pytest.mark.parametrize("output", [None, "loss", 3, True, 1j, [1.0], {"loss": 1.0}, (1.0, 2.0), object(), abs])
+def test_an_output_that_is_no_array_is_refused(ad, output):
+    with pytest.raises(OutputError, match=f"an? {type(output).__name__}"):
+        grad(lambda x: output)(ad.make(2.0))
+
+
+@on_every_backend
+def test_a_scalar_in_a_container_is_refused(ad):
+    for wrap in (lambda x: [x], lambda x: {"loss": x}, Line):
+        with pytest.raises(OutputError):
+            grad(lambda x, wrap=wrap: wrap(x))(ad.make(2.0))
+
+
+@on_every_backend
+def test_a_constant_python_float_has_zeros(ad):
+    value, gradient = value_and_grad(lambda m: 1.5)({"w": ad.make([1.0, 2.0]), "r": 3.0, "n": 2})
+    assert value == 1.5
+    assert close(gradient["w"], [0.0, 0.0])
+    assert close(gradient["r"], 0.0)
+    assert gradient["n"] is None
+
+
+@on_every_backend
+def test_a_constant_array_has_zeros(ad):
+    constant = ad.make(1.5)
+    for fun in (lambda x: constant, lambda x: NonDifferentiable(x).value.sum(), lambda x: NonDifferentiable(x.sum())):
+        assert close(grad(fun)(ad.make([0.5, 1.0])), [0.0, 0.0])
+
+
+def converted_first(x):
+    return float(x) ** 2
+
+
+def taken_out(x):
+    return 2.0 * x.item()
+
+
+def computed_first(x):
+    return float(x * x)
+
+
+def squared_root_of_math(x):
+    return math.sqrt(x) ** 2
+
+
+# Neither framework leaves a trace of it: JAX's own gradient is zero there too, PyTorch's at best warns.
+CUT_WITHOUT_TRACE = {
+    ("jax", taken_out),
+    ("torch", converted_first),
+    ("torch", taken_out),
+    ("torch", squared_root_of_math),
+}
+
+
+@on_every_backend
+@pytest.mark.parametrize("cut", [converted_first, taken_out, computed_first, squared_root_of_math])
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar:UserWarning")
+def test_a_python_number_computed_from_what_is_tracked_is_an_error_not_zero(ad, cut, request):
+    if (ad.name, cut) in CUT_WITHOUT_TRACE:
+        request.applymarker(pytest.mark.xfail(reason="the framework converts a tracked scalar and leaves no trace"))
+    with pytest.raises((ADProtocolError, TypeError, AttributeError)):
+        grad(cut)(ad.make(3.0))
+
+
+@on_every_backend
+def test_a_result_of_another_framework_is_refused(ad):
+    for other in BACKENDS:
+        # NumPy arrays are constants of every framework.
+        if other is not ad and other is not AUTOGRAD:
+            with pytest.raises(MixedFrameworksError, match=f"{other.name}.*{ad.name}"):
+                grad(lambda x, other=other: other.make(1.0))(ad.make(2.0))
+
+
+@on_every_backend
+@pytest.mark.parametrize("result", [1.5, [1.5, None], (1.5,), (1.5, 1, 2), {"value": 1.5, "aux": 2}, None])
+def test_has_aux_without_a_pair_is_refused(ad, result):
+    with pytest.raises(OutputError, match="pair"):
+        grad(lambda x: result, has_aux=True)(ad.make(2.0))
+
+
+@on_every_backend
+def test_a_pair_without_has_aux_is_refused_and_says_what_to_do(ad):
+    with pytest.raises(OutputError, match="has_aux=True"):
+        grad(lambda x: (x, None))(ad.make(2.0))
+
+
+@on_every_backend
+def test_the_value_of_a_pair_is_checked_too(ad):
+    with pytest.raises(OutputError, match=r"shape \(2,\)"):
+        grad(lambda x: (x, None), has_aux=True)(ad.make([1.0, 2.0]))

@@ -1,0 +1,355 @@
+"""trainable, partition and combine: what takes a gradient by default, and the two parts of a structure."""
+
+import collections
+import dataclasses
+import enum
+import functools
+import math
+from typing import Any, NamedTuple
+
+import attrs
+import autograd
+import equinox as eqx
+import flax.struct
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from adprotocol import NonDifferentiable, combine, partition, trainable
+from adprotocol.errors import OpaqueValueError, TreeError
+
+
+class Half(float, enum.Enum):
+    HALF = 0.5
+
+
+class Real(float):
+    pass
+
+
+class Integer(enum.IntEnum):
+    ONE = 1
+
+
+def objects(*items):
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def by_dtype(make, *dtypes):
+    return [pytest.param(make(dtype), id=f"{make.__name__} {getattr(dtype, '__name__', dtype)}") for dtype in dtypes]
+
+
+def numpy_array(dtype):
+    return np.zeros(2, dtype)
+
+
+def numpy_scalar(dtype):
+    return np.zeros(1, dtype)[0]
+
+
+def jax_array(dtype):
+    return jnp.zeros(2, dtype)
+
+
+def jax_shape(dtype):
+    return jax.ShapeDtypeStruct((2,), dtype)
+
+
+def torch_tensor(dtype):
+    return torch.zeros(2, dtype=dtype)
+
+
+NUMPY_FLOATS = (
+    np.float16, np.float32, np.float64, np.longdouble, np.complex64, np.complex128,
+    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
+)  # fmt: skip
+NUMPY_OTHERS = (
+    np.int8, np.uint8, np.int64, np.bool_, np.str_, "M8[s]", "m8[s]", "V4", ml_dtypes.int4, ml_dtypes.uint4,
+    [("a", "f4")], [("torch.float", "i4")], jax.dtypes.float0,
+)  # fmt: skip
+JAX_FLOATS = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.complex64, jnp.float8_e4m3fn, jnp.float8_e5m2)
+JAX_OTHERS = (jnp.int8, jnp.uint8, jnp.int32, jnp.bool_, jnp.int4)
+TORCH_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn)
+TORCH_OTHERS = (torch.uint8, torch.int32, torch.int64, torch.bool)
+
+TAKES = [
+    1.0, -0.0, math.inf, math.nan, Real(2.0), np.float64(1.0), np.ma.array([1.0]), np.zeros(()),
+    np.zeros((0, 3)),
+    jnp.zeros(()), jnp.zeros((0,)),
+    torch.tensor(1.0), torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2, torch.zeros(0),
+    torch.ones(1, device="meta"), torch.eye(2).to_sparse(),
+    nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1, dtype=torch.complex64)),
+    *by_dtype(numpy_array, *NUMPY_FLOATS), *by_dtype(numpy_scalar, *NUMPY_FLOATS),
+    *by_dtype(jax_array, *JAX_FLOATS), *by_dtype(jax_shape, *JAX_FLOATS), *by_dtype(torch_tensor, *TORCH_FLOATS),
+]  # fmt: skip
+
+NEVER = [
+    0, True, 1j, None, ..., "s", b"s", range(3), slice(1.0), Half.HALF, Integer.ONE, {1.0}, objects(1.0, None),
+    abs, math.sin, lambda: 1.0, "s".upper, np.sin, jnp.sin, jax.nn.relu, torch.relu, jax.jit(jnp.sin), float, nn.Linear,
+    functools.partial(abs, 1.0), Half, torch.float32, torch.device("cpu"), torch.Size([1]),
+    NonDifferentiable(1.0), NonDifferentiable(torch.ones(1)), NonDifferentiable([1.0]),
+    jax.random.key(0), jax.random.PRNGKey(0), jax.new_ref(jnp.ones(2)),
+    nn.Parameter(torch.ones(1), requires_grad=False), nn.Buffer(torch.ones(1)),
+    nn.Buffer(torch.ones(1), persistent=False), nn.Parameter(torch.ones(1, dtype=torch.int64), requires_grad=False),
+    *by_dtype(numpy_array, *NUMPY_OTHERS), *by_dtype(numpy_scalar, *NUMPY_OTHERS),
+    *by_dtype(jax_array, *JAX_OTHERS), *by_dtype(jax_shape, *JAX_OTHERS), *by_dtype(torch_tensor, *TORCH_OTHERS),
+]  # fmt: skip
+
+
+def name_of(value):
+    return f"{type(value).__name__} {value!r:.30}"
+
+
+@pytest.mark.parametrize("leaf", TAKES, ids=name_of)
+def test_takes_a_gradient_by_default(leaf):
+    assert trainable({"n": 3, "x": [leaf]})["x"][0] is leaf
+    params, rest = partition((leaf, 3))
+    assert params[0] is leaf
+    assert params[1] is rest[0] is None
+    assert rest[1] == 3
+    assert trainable(leaf) is leaf
+
+
+@pytest.mark.parametrize("leaf", NEVER, ids=name_of)
+def test_takes_no_gradient_by_default(leaf):
+    assert trainable({"x": [leaf]}) == {"x": [None]}
+    params, rest = partition([leaf, 2.0])
+    assert params == [None, 2.0]
+    assert rest[0] is leaf
+    assert rest[1] is None
+    assert trainable(leaf) is None
+
+
+@pytest.mark.parametrize("array", [objects(torch.ones(1), 1.0), objects(None, jnp.ones(1)), objects([torch.ones(1)])])
+def test_an_object_array_that_hides_arrays_of_a_framework_is_refused(array):
+    with pytest.raises(OpaqueValueError, match=r"torch|jax"):
+        trainable([array, 1.0])
+
+
+def test_boxes_and_tracers_take_gradients_as_what_is_in_them():
+    seen = []
+
+    def f(x):
+        params, rest = partition({"x": x, "n": 3})
+        assert params["x"] is x
+        assert rest["n"] == 3
+        seen.append(type(x).__name__)
+        return x * 2.0
+
+    jax.jit(f)(1.0)
+    jax.grad(f)(1.0)
+    jax.vmap(f)(jnp.ones(2))
+    autograd.grad(f)(1.0)
+    torch.func.grad(f)(torch.tensor(1.0))
+    assert len(seen) == 5
+    assert jax.jit(lambda i: trainable([i]) == [None] and i)(1) == 1
+    # A box of a list is a container of boxes.
+    assert autograd.grad(lambda x: trainable({"l": x})["l"][1]["b"] * 3.0)([1.0, {"b": 2.0}]) == [0.0, {"b": 3.0}]
+
+
+class Kernel(NamedTuple):
+    variance: Any
+    scale: Any = 2
+
+
+@dataclasses.dataclass
+class Model:
+    kernel: Any
+    name: str = "gp"
+    steps: int = 3
+
+
+@attrs.define
+class Noise:
+    level: Any
+    kind: str = "white"
+
+
+class Layer(eqx.Module):
+    weight: Any
+    width: int = 2
+    size: int = eqx.field(static=True, default=7)
+
+
+@flax.struct.dataclass
+class State:
+    loc: Any
+    step: int = 0
+    rate: float = flax.struct.field(pytree_node=False, default=0.5)
+
+
+NODES = {
+    "dict": lambda x: {"z": x, "a": 3},
+    "dict, keys of several kinds": lambda x: {"a": x, 1: 3, None: x, (2, "b"): "s"},
+    "OrderedDict": lambda x: collections.OrderedDict(z=x, a=3),
+    "defaultdict": lambda x: collections.defaultdict(list, z=x, a=3),
+    "list": lambda x: [3, x, None],
+    "tuple": lambda x: (x, 3),
+    "deque": lambda x: collections.deque([3, x], maxlen=2),
+    "named tuple": Kernel,
+    "dataclass": lambda x: Model([x, 3]),
+    "attrs": Noise,
+    "equinox": Layer,
+    "flax.struct": State,
+    "label": lambda x: [NonDifferentiable(3.0), x],
+    "nested": lambda x: Model({"k": (Kernel(x), [Noise(x), Layer(x)])}),
+    "empty containers inside": lambda x: [x, {}, [], (), Model(None)],
+}
+
+
+def leaves(tree):
+    found = []
+    trainable(tree, where=lambda path, leaf: found.append((path, leaf)) or False)
+    return found
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_the_parts_are_like_the_whole_and_make_it_up_again(kind):
+    x = jnp.ones(2)
+    tree = NODES[kind](x)
+    params, rest = partition(tree)
+    again = combine(params, rest)
+    assert type(params) is type(rest) is type(again) is type(tree)
+    assert again is not tree
+    whole = leaves(tree)
+    assert any(leaf is x for _, leaf in whole)
+    for (path, leaf), (here, param), (there, other), (back, joined) in zip(
+        whole, leaves(params), leaves(rest), leaves(again), strict=True
+    ):
+        assert path == here == there == back
+        assert param is (leaf if leaf is x else None)
+        assert other is (None if leaf is x else leaf)
+        assert joined is leaf
+    assert [leaf is not None for _, leaf in leaves(trainable(tree))] == [leaf is x for _, leaf in whole]
+    if isinstance(tree, dict):
+        assert list(params) == list(rest) == list(again) == list(tree)
+    for attribute in ("default_factory", "maxlen", "size", "rate"):
+        assert getattr(params, attribute, 0) == getattr(again, attribute, 0) == getattr(tree, attribute, 0)
+
+
+def test_the_argument_is_not_changed():
+    inner = [1.0, 3]
+    tree = {"a": inner, "m": Model(inner)}
+    partition(tree)
+    assert tree["a"] is inner
+    assert tree["m"].kernel is inner
+    assert inner == [1.0, 3]
+
+
+def test_an_array_at_two_places_is_two_leaves():
+    x = jnp.ones(2)
+    params, _ = partition({"a": x, "b": [x]})
+    assert params["a"] is params["b"][0] is x
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Linear(2, 2)
+        self.norm = nn.BatchNorm1d(2)
+        self.decode = nn.Linear(2, 2, bias=False)
+        self.decode.weight = self.encode.weight
+        self.norm.bias.requires_grad_(False)
+
+
+def test_a_module_is_a_dict_in_the_order_of_its_parameters_where_tied_ones_are_one():
+    net = Tied()
+    params, rest = partition(net)
+    assert type(params) is dict
+    assert list(params) == [
+        "encode.weight", "encode.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
+        "norm.num_batches_tracked",
+    ]  # fmt: skip
+    assert [name for name, value in params.items() if value is not None] == [
+        "encode.weight",
+        "encode.bias",
+        "norm.weight",
+    ]
+    assert params["encode.weight"] is net.encode.weight
+    assert rest["norm.bias"] is net.norm.bias
+    assert rest["norm.running_mean"] is net.norm.running_mean
+    state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    assert {name: id(value) for name, value in combine(params, rest).items()} == {k: id(v) for k, v in state.items()}
+
+
+def test_a_parameter_at_two_places_is_trained_at_the_first():
+    weight, layer = nn.Parameter(torch.ones(1)), nn.Linear(1, 1)
+    assert trainable([weight, {"w": weight}, 1.0]) == [weight, {"w": None}, 1.0]
+    first, second = trainable([layer, layer])
+    assert first["weight"] is layer.weight
+    assert second == {"weight": None, "bias": None}
+
+
+def test_new_leaves_are_put_in_the_place_of_a_module_inside_a_structure():
+    model = Model({"net": nn.Linear(1, 1), "scale": 2.0})
+    params = trainable(model)
+    params.kernel["net"]["weight"] = "new"
+    joined = combine(params, model)
+    assert (joined.kernel["net"]["weight"], joined.kernel["scale"], joined.steps) == ("new", 2.0, 3)
+    assert joined.kernel["net"]["bias"] is model.kernel["net"].bias
+
+
+def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
+    assert combine({"a": None, "b": 2, "c": None}, {"a": 1, "b": 3, "c": None}) == {"a": 1, "b": 2, "c": None}
+    assert combine([None, None], [None, 2], [1, 3]) == [1, 2]
+    # What is false is there all the same.
+    assert combine([0, False, "", 0.0, None], [1, 1, 1, 1, 1]) == [0, False, "", 0.0, 1]
+    zeros = np.zeros(2)
+    assert combine(zeros, np.ones(2)) is zeros
+    assert combine(None, 2.0) == 2.0
+    assert combine(1.0) == 1.0
+    label = NonDifferentiable(1.0)
+    assert combine([None], [label])[0] is label
+    assert type(combine(Kernel(None), Kernel(1.0, 5))) is Kernel
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ({"a": 1.0, "b": {"c": 2.0}}, {"a": 1.0}, r"'b\.c' is only in the first"),
+        ({"a": 1.0}, {"a": 1.0, "b": [2.0]}, r"'b\.0' is only in number 1"),
+        ([1.0], [1.0, 2.0], "'1' is only in number 1"),
+        (1.0, {"a": 1.0}, "the value itself is only in the first"),
+        ({"a": {"b": 1.0}}, {"a": None}, r"'a\.b' is only in the first"),
+        ([1.0], (1.0,), "different classes"),
+        (Kernel(1.0, 2.0), Model(1.0, 2.0, 3), "'variance' is only in the first"),
+        (Model(1.0), {"kernel": 1.0, "name": "gp", "steps": 3}, "different classes"),
+        (State(1.0), State(1.0, rate=0.25), r"static fields.*0\.25"),
+        ({}, [], "different classes"),
+    ],
+)
+def test_combine_refuses_structures_that_differ_and_names_where(first, second, named):
+    with pytest.raises(TreeError, match=f"combine was given structures that differ: .*{named}.*Pass parts of one"):
+        combine(first, second)
+    with pytest.raises(TreeError, match="combine was given structures that differ"):
+        combine(first, first, second)
+
+
+def test_combine_of_nothing_says_what_to_pass():
+    with pytest.raises(TreeError, match=r"combine\(\) was given no structure"):
+        combine()
+
+
+def test_combine_of_ordered_dicts_never_exchanges_their_leaves():
+    """Keys in another order are matched by name or refused, never by position."""
+    first, second = collections.OrderedDict(b=1.0, a=None), collections.OrderedDict(a=2.0, b=None)
+    try:
+        joined = combine(first, second)
+    except TreeError:
+        return
+    assert joined == {"b": 1.0, "a": 2.0}
+
+
+def test_parts_of_parts():
+    tree = {"a": 1.0, "b": [2.0, 3]}
+    params, _ = partition(tree)
+    inner, outer = partition(params, where="b.*")
+    assert (inner, outer) == ({"a": None, "b": [2.0, None]}, {"a": 1.0, "b": [None, None]})
+    assert trainable(params) == params
+    assert combine(outer, inner, tree) == tree

@@ -1,0 +1,496 @@
+"""`where`: predicates, masks and patterns, what they replace, and errors that name the path."""
+
+import collections
+import dataclasses
+import fnmatch
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from adprotocol import NonDifferentiable, combine, partition, trainable
+from adprotocol.errors import ADProtocolError, SelectionError, TreeError
+
+
+@dataclasses.dataclass
+class Kernel:
+    variance: Any
+    scale: Any = 2.0
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@flax.struct.dataclass
+class Rate:
+    value: Any
+    kind: str = flax.struct.field(pytree_node=False, default="constant")
+
+
+def sum_of_products():
+    return {"left": Kernel(1.0, 2.0), "right": [Kernel(3.0, 4.0), Pair(5.0, Kernel(6.0, 7.0))], "bias": 8.0}
+
+
+def names(tree):
+    found = []
+    trainable(tree, where=lambda path, leaf: found.append(path) or False)
+    return found
+
+
+def selected(tree, where):
+    """Return the paths that `where` selects, in order, by what is left in the result."""
+    result = trainable(tree, where=where)
+    found = []
+    trainable(result, where=lambda path, leaf: (leaf is not None and found.append(path)) or False)
+    return found
+
+
+# Patterns.
+
+
+@pytest.mark.parametrize(
+    ("where", "paths"),
+    [
+        ("bias", ["bias"]),
+        ("left.*", ["left.variance", "left.scale"]),
+        ("*.variance", ["left.variance", "right.0.variance", "right.1.second.variance"]),
+        ("right.*.variance", ["right.0.variance", "right.1.second.variance"]),
+        ("right.?.variance", ["right.0.variance"]),
+        ("right.[!0].*", ["right.1.first", "right.1.second.variance", "right.1.second.scale"]),
+        ("[bl]*s*", ["bias", "left.scale"]),
+        (["bias", "*.first"], ["bias", "right.1.first"]),
+        (("bias", "bias", "b*"), ["bias"]),
+        ({"left.scale", "bias"}, ["bias", "left.scale"]),
+        (frozenset({"right.1.first"}), ["right.1.first"]),
+    ],
+)
+def test_patterns_over_dotted_paths(where, paths):
+    assert selected(sum_of_products(), where) == paths
+    params, rest = partition(sum_of_products(), where)
+    assert sorted([*selected(params, "*"), *selected(rest, "*")]) == sorted(names(sum_of_products()))
+
+
+def test_star_selects_all_that_is_there_and_the_value_itself():
+    assert selected(sum_of_products(), "*") == names(sum_of_products())
+    assert trainable({"a": 1.0, "b": None}, where="*") == {"a": 1.0, "b": None}
+    assert trainable(1.0, where="*") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("where", "missed"),
+    [
+        ("variance", "variance"),
+        ("left", "left"),
+        ("Left.*", r"Left\.\*"),
+        ("left.variance ", r"left\.variance "),
+        ("left.varianse", r"left\.varianse"),
+        (["bias", "lft.*"], r"lft\.\*"),
+        ("", ""),
+        ("right[0].scale", r"right\[0\]\.scale"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_named_with_the_nearest_paths(where, missed):
+    with pytest.raises(SelectionError, match=rf"where='{missed}' matches no leaf; the nearest paths are '.*whole path"):
+        trainable(sum_of_products(), where=where)
+
+
+def test_the_nearest_path_is_the_one_that_was_meant():
+    with pytest.raises(SelectionError, match=r"nearest paths are 'left\.variance'"):
+        trainable(sum_of_products(), where="left.varianse")
+    with pytest.raises(SelectionError, match="nearest paths are the value itself"):
+        trainable(1.0, where="weight")
+    with pytest.raises(SelectionError, match="nearest paths are none"):
+        trainable([], where="*")
+
+
+def test_static_fields_are_no_leaves():
+    assert names(Rate(1.0)) == ["value"]
+    with pytest.raises(SelectionError, match="where='kind' matches no leaf"):
+        trainable(Rate(1.0), where="kind")
+
+
+def test_a_key_that_looks_like_a_pattern_is_reached_by_a_bracket():
+    tree = {"a*": 1.0, "ab": 2.0, "c[0]": 3.0}
+    assert selected(tree, "a[*]") == ["a*"]
+    assert selected(tree, "a*") == ["a*", "ab"]
+    assert selected(tree, "c[[]0]") == ["c[0]"]
+
+
+def test_patterns_are_kept_for_a_structure_and_not_mixed_up_with_those_of_another():
+    for _ in range(2):
+        for keys in ("ab", "ba", "abc", "bcd"):
+            tree = dict.fromkeys(keys, 1.0)
+            for key in keys:
+                assert selected(tree, key) == [key]
+                assert list(trainable(tree, where=key)) == list(keys)
+
+
+# Predicates.
+
+
+def test_a_predicate_sees_each_path_with_its_leaf_once():
+    x = jnp.ones(2)
+    tree = {"a": [x, 3, None], "k": Kernel("s", NonDifferentiable(1.0))}
+    seen = []
+    trainable(tree, where=lambda path, leaf: seen.append((path, leaf)) or False)
+    assert [path for path, _ in seen] == ["a.0", "a.1", "a.2", "k.variance", "k.scale"]
+    assert [leaf is given for (_, leaf), given in zip(seen, [x, 3, None, "s", tree["k"].scale], strict=True)] == [
+        True
+    ] * 5
+
+
+@pytest.mark.parametrize("answer", [np.bool_, bool], ids=lambda answer: answer.__name__)
+def test_a_predicate_may_answer_with_a_bool_of_numpy(answer):
+    assert selected(sum_of_products(), lambda path, leaf: answer(leaf > 6.0)) == ["bias", "right.1.second.scale"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, 1, 0, "yes", 1.0, (), jnp.asarray(True), torch.tensor(True), np.array([True]), np.array(True)],
+    ids=repr,
+)
+def test_a_predicate_that_returns_something_else_than_a_bool_is_refused(answer):
+    with pytest.raises(
+        SelectionError, match=r"predicate given as where returned .*for 'right\.0\.scale'.*returns a bool"
+    ):
+        trainable(sum_of_products(), where=lambda path, leaf: answer if path == "right.0.scale" else True)
+    with pytest.raises(SelectionError, match="for the value itself"):
+        trainable(1.0, where=lambda path, leaf: answer)
+
+
+def test_what_a_predicate_raises_is_not_hidden():
+    with pytest.raises(ZeroDivisionError):
+        trainable([1.0], where=lambda path, leaf: 1 // 0)
+
+
+class OfPath:
+    def __init__(self, end):
+        self.end = end
+
+    def __call__(self, path, leaf):
+        return path.endswith(self.end)
+
+    def method(self, path, leaf):
+        return self(path, leaf)
+
+
+def test_a_predicate_may_be_a_callable_object_or_a_bound_method():
+    assert selected(sum_of_products(), OfPath("first")) == ["right.1.first"]
+    assert selected(sum_of_products(), OfPath("first").method) == ["right.1.first"]
+
+
+# Masks.
+
+
+@pytest.mark.parametrize(
+    ("mask", "paths"),
+    [
+        (True, None),
+        (False, []),
+        (np.True_, None),
+        ({"left": True, "right": False, "bias": False}, ["left.variance", "left.scale"]),
+        ({"left": Kernel(False, True), "right": False, "bias": True}, ["bias", "left.scale"]),
+        ({"bias": False, "left": False, "right": [Kernel(True, False), False]}, ["right.0.variance"]),
+        (
+            {
+                "left": Kernel(False, np.True_),
+                "right": [Kernel(False, False), Pair(True, Kernel(False, True))],
+                "bias": False,
+            },
+            ["left.scale", "right.1.first", "right.1.second.scale"],
+        ),
+        (
+            {"left": False, "right": [False, Pair(False, True)], "bias": False},
+            ["right.1.second.variance", "right.1.second.scale"],
+        ),
+    ],
+)
+def test_a_mask_or_the_upper_part_of_one(mask, paths):
+    assert selected(sum_of_products(), mask) == (names(sum_of_products()) if paths is None else paths)
+
+
+def ordered(**items):
+    return collections.OrderedDict(items)
+
+
+def default(**items):
+    return collections.defaultdict(bool, items)
+
+
+@pytest.mark.parametrize("make", [dict, ordered, default])
+@pytest.mark.parametrize("masked", [dict, ordered, default])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_mask_selects_by_key_whatever_the_order_of_the_keys(make, masked, nested):
+    tree, mask = make(b=1.0, a=2.0, c=3.0), masked(c=False, b=True, a=False)
+    if nested:  # as the upper part of a structure
+        tree, mask = [make(b=[1.0], a=[2.0, 2.5], c={}), 4.0], [mask, False]
+    try:
+        found = selected(tree, mask)
+    except SelectionError:
+        assert make is not masked  # a mask of another class may be refused, never misread
+        return
+    assert found == (["0.b.0"] if nested else ["b"])
+
+
+def test_keys_that_cannot_be_sorted_are_told_apart():
+    tree = {1j: 1.0, 2j: 2.0, None: 3.0, "a": 4.0}
+    assert selected(tree, {"a": False, None: False, 2j: True, 1j: False}) == ["2j"]
+
+
+def test_masks_that_frameworks_make():
+    tree = Kernel(jnp.ones(2), NonDifferentiable(jnp.ones(2)))
+    registered = {"rate": Rate(jnp.ones(2)), "k": NonDifferentiable(1.0), "none": None}
+    mask = jax.tree.map(lambda leaf: False, registered)
+    assert selected(registered, mask) == []
+    assert selected(registered, jax.tree.map(lambda leaf: True, {**registered, "k": 1.0}) | {"k": False}) == [
+        "rate.value"
+    ]
+    assert selected(tree, Kernel(True, False)) == ["variance"]
+
+
+class Callable(eqx.Module):
+    weight: Any
+    bias: Any
+
+    def __call__(self, path, leaf):
+        raise AssertionError
+
+
+def test_a_mask_of_a_callable_class_is_a_mask():
+    model = Callable(jnp.ones(2), jnp.ones(1))
+    assert selected(model, Callable(False, True)) == ["bias"]
+    assert selected(model, jax.tree.map(lambda leaf: leaf.shape == (2,), model)) == ["weight"]
+
+
+def test_none_in_a_mask_stands_for_none_in_the_structure_only():
+    assert trainable({"a": None, "b": 1.0}, where={"a": None, "b": True}) == {"a": None, "b": 1.0}
+    assert trainable({"a": None, "b": 1.0}, where={"a": True, "b": True}) == {"a": None, "b": 1.0}
+    for tree in ({"a": 1.0, "b": 1.0}, {"a": {"x": 1.0}, "b": 1.0}):
+        with pytest.raises(SelectionError, match="None, a NoneType, at 'a'; a mask holds bools"):
+            trainable(tree, where={"a": None, "b": True})
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [1, 0, 1.0, "left", jnp.asarray(True), torch.tensor(True), np.array([True]), object()],
+    ids=lambda v: repr(v)[:20],
+)
+def test_a_mask_of_something_else_than_bools_is_refused_by_its_path(flag):
+    # In the structure of the argument, and in that of its upper part.
+    whole = {"left": Kernel(True, True), "right": [Kernel(True, flag), Pair(True, Kernel(True, True))], "bias": True}
+    for mask, path in ((whole, "right.0.scale"), ({"left": flag, "right": True, "bias": True}, "left")):
+        with pytest.raises(SelectionError, match=f"mask given as where has .*at '{path}'; a mask holds bools"):
+            trainable(sum_of_products(), where=mask)
+
+
+@pytest.mark.parametrize("where", [1, 0, 1.5, b"bias", object(), np.array([True]), iter(["bias"]), range(2)], ids=repr)
+def test_what_is_no_selection_is_refused(where):
+    with pytest.raises(SelectionError, match="For patterns give strings, for a rule a function"):
+        trainable(sum_of_products(), where=where)
+
+
+@pytest.mark.parametrize(
+    ("mask", "named"),
+    [
+        ({"left": True, "right": True}, "it says nothing of 'bias'"),
+        ({"left": True, "right": True, "bias": True, "extra": True}, "it has 'extra', which the argument has not"),
+        ({"left": True, "right": [True], "bias": True}, r"it says nothing of 'right\.1\.first'"),
+        ({"left": True, "right": [True] * 3, "bias": True}, r"it has 'right\.2', which"),
+        ({"left": True, "right": (True, True), "bias": True}, "their nodes differ"),
+        ({"left": {"variance": True, "scale": True}, "right": True, "bias": True}, "their nodes differ"),
+        ({"left": Pair(True, True), "right": True, "bias": True}, r"it has 'left\.first', which the argument has not"),
+        ({"left": True, "right": True, "bias": [True]}, r"it has 'bias\.0', which"),
+        ([True, True, True], "it has '0', which the argument has not"),
+        ([], "it says nothing of 'bias'"),
+        ({}, "it says nothing of 'bias'"),
+        ({"left": True, "right": True, "bias": {}}, "it says nothing of 'bias'"),
+        (["left.*", True], "it has '0', which"),
+    ],
+    ids=str,
+)
+def test_a_mask_of_another_structure_is_refused_by_what_differs(mask, named):
+    with pytest.raises(
+        SelectionError, match=f"mask given as where has another structure.*{named}.*one bool for all below"
+    ):
+        trainable(sum_of_products(), where=mask)
+
+
+def test_a_mask_that_is_cyclic_or_has_a_path_twice_is_a_tree_error():
+    cycle = [True]
+    cycle.append(cycle)
+    for mask in (cycle, {"a": cycle}):
+        with pytest.raises(TreeError, match="contains itself"):
+            trainable({"a": 1.0}, where=mask)
+    with pytest.raises(ADProtocolError, match=r"two leaves at the path '1'|another structure"):
+        trainable({"1": 1.0}, where={1: True, "1": False})
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Table:
+    """A node with an array as metadata: no hash, and no equality that is a bool."""
+
+    def __init__(self, weight, rows):
+        self.weight, self.rows = weight, rows
+
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.GetAttrKey("weight"), self.weight)], self.rows
+
+    @classmethod
+    def tree_unflatten(cls, rows, children):
+        return cls(*children, rows)
+
+
+def test_static_fields_that_cannot_be_compared_are_no_obstacle():
+    for _ in range(2):  # each time with another array
+        model = Table(jnp.ones(1), np.arange(3))
+        params, rest = partition(model)
+        assert params.weight is model.weight
+        assert params.rows is rest.rows is model.rows
+        assert combine(params, rest).weight is model.weight
+        assert selected(model, Table(True, np.arange(3))) == ["weight"]
+        assert selected([model, 1.0], [Table(True, np.arange(3)), False]) == ["0.weight"]
+
+
+# What `where` replaces, and what it cannot.
+
+
+class Declared(nn.Module):
+    __trainable__ = ("weight",)
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.bias = nn.Parameter(torch.ones(1))
+        self.register_buffer("running", torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    "where", ["bias", ["b*"], lambda path, leaf: path == "bias", {"weight": False, "bias": True, "running": False}]
+)
+def test_where_replaces_declarations_and_flags(where):
+    assert selected(Declared(), None) == []
+    assert selected(Declared(), where) == ["bias"]
+    assert selected(Declared(), ["weight", "bias"]) == ["bias", "weight"]
+
+
+@dataclasses.dataclass
+class Frozen:
+    a: Any = dataclasses.field(default=1.0, metadata={"trainable": False})
+    b: Any = 2.0
+    __trainable__ = ()
+
+
+def test_where_replaces_metadata():
+    assert selected([Frozen()], None) == []
+    assert selected([Frozen()], "0.a") == ["0.a"]
+    assert selected([Frozen()], True) == ["0.a", "0.b"]
+
+
+INCAPABLE = {
+    "int": (3, "an int .3."),
+    "bool": (True, "a bool"),
+    "string": ("rbf", "a str .'rbf'."),
+    "function": (abs, "a builtin_function"),
+    "integers of NumPy": (np.ones(2, int), "dtype int64"),
+    "objects of NumPy": (np.array([1.0, None], dtype=object), "dtype object"),
+    "integers of JAX": (jnp.ones(2, int), "dtype int32"),
+    "key": (jax.random.key(0), "dtype key"),
+    "integers of PyTorch": (torch.ones(2, dtype=torch.int64), r"dtype torch\.int64"),
+    "buffer": (nn.Buffer(torch.ones(1)), r"never trained \(a buffer\)"),
+    "label": (NonDifferentiable(1.0), "labelled NonDifferentiable"),
+    "label of a tensor": (NonDifferentiable(torch.ones(1)), "labelled NonDifferentiable"),
+}
+
+
+@pytest.mark.parametrize("kind", INCAPABLE)
+def test_a_selected_leaf_that_can_take_no_gradient_is_refused_by_its_path(kind):
+    leaf, named = INCAPABLE[kind]
+    tree = {"k": [1.0, Kernel(leaf)]}
+    masks = {"k": [True, Kernel(True, True)]}, {"k": True}, True
+    for where in ("k.1.variance", "*", ["k.0", "*.variance"], lambda path, leaf: True, *masks):
+        with pytest.raises(
+            SelectionError, match=rf"where selects 'k\.1\.variance', which is .*{named}.*can take no gradient"
+        ):
+            trainable(tree, where=where)
+    with pytest.raises(SelectionError, match=f"where selects the value itself, which is .*{named}"):
+        trainable(leaf, where=True)
+    assert selected(tree, "k.1.scale") == ["k.1.scale"]
+
+
+def test_a_buffer_of_a_module_can_take_no_gradient():
+    with pytest.raises(SelectionError, match=r"where selects 'm\.running'.*a buffer"):
+        trainable({"m": Declared()}, where="m.*")
+
+
+def test_a_complex_number_takes_a_gradient_if_selected():
+    assert trainable([1j, 1.0]) == [None, 1.0]
+    assert trainable([1j, 1.0], where="0") == [1j, None]
+
+
+def test_a_tied_parameter_is_found_under_each_of_its_names():
+    net = nn.ModuleDict({"encode": nn.Linear(2, 2, bias=False), "decode": nn.Linear(2, 2, bias=False)})
+    net["decode"].weight = net["encode"].weight
+    assert names({"n": net}) == ["n.encode.weight"]
+    for where in ("n.decode.weight", "*.decode.*", ["n.decode.weight"], ["n.encode.weight", "*decode*"]):
+        assert selected({"n": net}, where) == ["n.encode.weight"]
+    with pytest.raises(SelectionError, match=r"nearest paths are 'n\.encode\.weight'"):
+        trainable({"n": net}, where="n.decode.wieght")
+
+
+LETTERS = st.text("ab", min_size=1, max_size=2)
+TREES = st.recursive(
+    st.just(1.0),
+    lambda children: st.one_of(
+        st.dictionaries(LETTERS, children, max_size=3),
+        st.dictionaries(LETTERS, children, max_size=3).map(collections.OrderedDict),
+        st.lists(children, max_size=3),
+        st.builds(Kernel, children, children),
+        st.builds(Pair, children, children),
+    ),
+    max_leaves=12,
+)
+
+
+def mask_of(tree, wanted, path=""):
+    """Return a mask with True at the wanted paths, the keys of its dicts in the opposite order."""
+
+    def below(key, child):
+        return mask_of(child, wanted, f"{path}.{key}" if path else str(key))
+
+    if isinstance(tree, dict):
+        return type(tree)((key, below(key, tree[key])) for key in reversed(tree))
+    if isinstance(tree, list):
+        return [below(i, child) for i, child in enumerate(tree)]
+    if isinstance(tree, Pair):
+        return Pair(below("first", tree.first), below("second", tree.second))
+    if isinstance(tree, Kernel):
+        return Kernel(below("variance", tree.variance), below("scale", tree.scale))
+    return path in wanted
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=TREES, data=st.data())
+def test_predicate_mask_and_patterns_agree(tree, data):
+    paths = names(tree)
+    wanted = [path for path in paths if data.draw(st.booleans())]
+    assert selected(tree, lambda path, leaf: path in wanted) == wanted
+    assert selected(tree, mask_of(tree, wanted)) == wanted
+    if wanted:
+        assert selected(tree, wanted) == wanted
+    pattern = data.draw(st.text("ab*?.0", min_size=1, max_size=4))
+    expected = [path for path in paths if fnmatch.fnmatchcase(path, pattern)]
+    if expected:
+        assert selected(tree, pattern) == expected
+    else:
+        with pytest.raises(SelectionError, match="matches no leaf"):
+            trainable(tree, where=pattern)

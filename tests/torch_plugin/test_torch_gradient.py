@@ -1,0 +1,1106 @@
+"""value_and_grad of tensors in ordinary structures: inside and around PyTorch's own transformations."""
+
+import contextlib
+import copy
+import dataclasses
+import gc
+import itertools
+import signal
+import threading
+import typing
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import NonDifferentiable, combine, partition, register_trainable, value_and_grad
+from adprotocol.errors import ADProtocolError, OutputError
+
+X = torch.tensor([1.0, 2.0, -1.0])
+V = torch.tensor([1.0, 0.5, 2.0])
+TWO, THREE = torch.tensor(2.0), torch.tensor(3.0)
+
+# The gradient of the sum of fourth powers, and the next derivatives.
+G1, G2, G3 = 4 * X**3, 12 * X**2, 24 * X
+
+
+def fourth(x):
+    return (x**4).sum()
+
+
+def same(found, wanted):
+    torch.testing.assert_close(found, wanted)
+
+
+def untracked(*tensors):
+    return not any(tensor.requires_grad or tensor.is_inference() for tensor in tensors)
+
+
+# What comes out.
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_real_dtypes(dtype):
+    x = torch.tensor([1.0, 2.0], dtype=dtype)
+    value, gradient = value_and_grad(lambda d: (d["x"] ** 3).sum())({"x": x, "n": torch.tensor([1, 2])})
+    assert value.dtype == gradient["x"].dtype == dtype
+    assert gradient["n"] is None
+    assert value == 9.0
+    assert gradient["x"].tolist() == [3.0, 12.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_leaves_follow_the_convention_of_torch(dtype):
+    z = torch.tensor([1.0 + 2.0j, 3.0 - 1.0j], dtype=dtype)
+    same(adprotocol.grad(lambda z: (z * z.conj()).real.sum())(z), 2 * z)
+    tracked = z.clone().requires_grad_()
+    f = lambda z: (z**3 + 1j * z).imag.sum()
+    same(adprotocol.grad(f)(z), torch.autograd.grad(f(tracked), tracked)[0])
+    same(adprotocol.grad(lambda d: (d["z"] * d["x"]).abs().sum())({"z": z, "x": 2.0})["z"], 2 * z / z.abs())
+
+
+def test_mixed_dtypes_keep_their_own():
+    model = {"a": torch.ones(2), "b": torch.full((2,), 2.0, dtype=torch.float64), "c": torch.ones(2, dtype=torch.int32)}
+    gradient = adprotocol.grad(lambda d: (d["a"] * d["b"] * d["c"]).sum())(model)
+    assert (gradient["a"].dtype, gradient["b"].dtype, gradient["c"]) == (torch.float32, torch.float64, None)
+    assert gradient["a"].tolist() == [2.0, 2.0]
+
+
+def test_python_floats_beside_tensors():
+    x = torch.tensor([1.0, 2.0])
+    value, gradient = value_and_grad(lambda d: (d["a"] ** 2 * d["x"]).sum())({"a": 3.0, "x": x, "n": 2, "s": "s"})
+    assert value.dtype == torch.float32
+    assert gradient["a"] == 18.0
+    assert gradient["a"].dtype == torch.float64
+    same(gradient["x"], torch.tensor([9.0, 9.0]))
+    assert (gradient["n"], gradient["s"]) == (None, None)
+    assert adprotocol.grad(lambda a: a**3, backend="torch")(0.1) == 3 * 0.1**2
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([1.0, 2.0, -1.0]),
+        read_only(np.array([1.0, 2.0, -1.0])),
+        np.array([-1.0, 2.0, 1.0])[::-1],
+        np.array([[1.0, 2.0, -1.0]] * 2, dtype=np.float32).T[:, 0],
+        np.broadcast_to(np.float64(2.0), (3,)),
+    ],
+    ids=["plain", "read-only", "reversed", "strided", "broadcast"],
+)
+def test_numpy_arrays_with_a_backend(array):
+    before = array.copy()
+    gradient = adprotocol.grad(fourth, backend="torch")(array)
+    assert gradient.numpy().dtype == array.dtype
+    np.testing.assert_allclose(gradient.numpy(), 4 * array**3)
+    np.testing.assert_array_equal(array, before)
+    beside = adprotocol.grad(lambda d: (d["x"] * d["a"]).sum())({"a": array, "x": X.to(gradient.dtype)})
+    np.testing.assert_allclose(beside["x"].numpy(), array)
+    np.testing.assert_allclose(beside["a"].numpy(), X.numpy())
+
+
+def test_numpy_scalars_and_complex_arrays_with_a_backend():
+    z = np.array([3.0j, -2.0])
+    same(
+        adprotocol.grad(lambda z: z.abs().sum(), backend="torch")(z), torch.tensor([1.0j, -1.0], dtype=torch.complex128)
+    )
+    gradient = adprotocol.grad(lambda d: d["x"] ** 2 * d["y"], backend="torch")(
+        {"x": np.float32(3.0), "y": np.float64(2)}
+    )
+    assert gradient == {"x": 12.0, "y": 9.0}
+    assert (gradient["x"].dtype, gradient["y"].dtype) == (torch.float32, torch.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    slope: object
+    offset: object
+    name: str = "line"
+
+    def __call__(self, x):
+        return self.slope * x + self.offset
+
+
+class Pair(typing.NamedTuple):
+    a: object
+    b: object
+
+
+def test_what_the_function_ignores_has_zeros_of_its_own_dtype():
+    model = {"used": X, "unused": torch.ones(2, 2, dtype=torch.float64), "number": 1.0}
+    gradient = adprotocol.grad(lambda d: d["used"].sum())(model)
+    same(gradient["unused"], torch.zeros(2, 2, dtype=torch.float64))
+    assert gradient["number"] == 0.0
+    for constant in (lambda d: 3.0, lambda d: torch.tensor(3.0), lambda d: fourth(d["used"].detach())):
+        value, gradient = value_and_grad(constant)(model)
+        assert untracked(gradient["used"])
+        assert [float(g.abs().sum()) for g in gradient.values()] == [0.0, 0.0, 0.0]
+        assert value == constant(model)
+
+
+def test_a_tensor_at_two_places_has_a_partial_derivative_at_each():
+    for x in (TWO, TWO.clone().requires_grad_(), TWO.clone().requires_grad_() * 1):
+        gradient = adprotocol.grad(lambda p: p.a**2 * p.b)(Pair(x, x))
+        assert gradient == (8.0, 4.0)
+        assert adprotocol.grad(lambda p: p.a**2 * p.b, where="a")(Pair(x, x)) == (8.0, None)
+        assert adprotocol.grad(lambda a, b: a**2 * b, argnums=(0, 1))(x, x) == (8.0, 4.0)
+        assert adprotocol.grad(lambda a, b: a**2 * b, argnums=1)(x, x) == 4.0
+
+
+def test_gradients_may_be_changed_in_place_one_by_one():
+    models = [{"a": X.clone(), "b": X.clone()}, {"a": X.clone().requires_grad_(), "b": X.clone().requires_grad_()}]
+    for model in models:
+        for f in (lambda d: fourth(d["a"] + d["b"]), lambda d: fourth(d["a"] - d["b"] + 2 * d["b"])):
+            gradient = adprotocol.grad(f)(model)
+            with torch.no_grad():
+                for g in gradient.values():
+                    g.mul_(0.5)
+            same(gradient["a"].detach(), 16 * X**3)
+            same(gradient["b"].detach(), 16 * X**3)
+
+
+def test_arguments_are_as_before():
+    model = {"a": X.clone().requires_grad_(), "b": X.clone(), "c": X.clone().requires_grad_() * 2}
+    before = {name: (id(t), t.requires_grad, t.grad_fn, t._version) for name, t in model.items()}
+    adprotocol.grad(lambda d: (d["a"] * d["b"] * d["c"]).sum())(model)
+    adprotocol.grad(lambda d: (d["a"] * d["b"] * d["c"]).sum(), where="b")(model)
+    assert {name: (id(t), t.requires_grad, t.grad_fn, t._version) for name, t in model.items()} == before
+    assert model["a"].grad is None
+
+
+def test_a_result_that_nobody_else_tracks_has_no_history():
+    f = lambda d: (fourth(d["x"]), {"square": d["x"] ** 2, "same": d["x"], "n": 3, "line": Line(d["x"] * 2, 1.0)})
+    (value, aux), gradient = value_and_grad(f, has_aux=True)({"x": X})
+    assert untracked(value, gradient["x"], aux["square"], aux["same"], aux["line"].slope)
+    same(aux["square"], X**2)
+    assert aux["n"] == 3
+    (value, aux), gradient = value_and_grad(lambda x: (TWO, x**2), has_aux=True)(X)
+    assert untracked(value, aux, gradient)
+
+
+def test_auxiliary_output_keeps_objects_that_are_no_part_of_the_graph():
+    x, module, other = X.clone(), torch.nn.Linear(1, 1), object()
+    f = lambda x: (fourth(x), [module, other, module.weight, "text", None])
+    _, aux = adprotocol.grad(f, has_aux=True)(x)
+    assert aux[0] is module
+    assert aux[1] is other
+    assert aux[2] is module.weight
+    assert aux[3:] == ["text", None]
+
+
+@pytest.mark.parametrize("where", [None, "a", "b"])
+def test_nothing_that_was_computed_outlives_the_call(where):
+    model = {"a": X.clone(), "b": X.clone()}
+    kept = []
+
+    def f(d):
+        hidden = (d["a"] * d["b"]).tanh()
+        kept.append(weakref.ref(hidden))
+        return fourth(hidden), hidden * 2
+
+    def fails(d):
+        f(d)
+        msg = "broken"
+        raise ZeroDivisionError(msg)
+
+    gc.collect()
+    gc.disable()
+    try:
+        result = value_and_grad(f, where=where, has_aux=True)(model)
+        assert kept.pop()() is None
+        with contextlib.suppress(ZeroDivisionError):
+            value_and_grad(fails, where=where)(model)
+        assert kept.pop()() is None
+        # Where the result is to be differentiated it lives as long as the result, and no longer.
+        model["a"].requires_grad_()
+        result = value_and_grad(f, where=where, has_aux=True)(model)
+        assert kept[0]() is not None
+        del result
+        assert kept.pop()() is None
+    finally:
+        gc.enable()
+
+
+# A derivative that is lost is not zero.
+
+
+def inside_grad(f):
+    return grad(lambda x: f(x).sum())
+
+
+def inside_another_grad(f):
+    return lambda x: grad(lambda y: (y * f(x)).sum())(X)
+
+
+def inside_jvp(f):
+    return lambda x: jvp(f, (x,), (V,))[1]
+
+
+def inside_dual_level(f):
+    def g(x):
+        with forward_ad.dual_level():
+            return f(x)
+
+    return g
+
+
+def inside_itself(f):
+    return adprotocol.grad(lambda x: f(x).sum())
+
+
+def inside_no_grad(f):
+    def g(x):
+        with torch.no_grad():
+            return f(x)
+
+    return g
+
+
+AROUND = [lambda f: f, inside_grad, inside_another_grad, inside_jvp, inside_dual_level, inside_itself, inside_no_grad]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize(
+    "number", [lambda y: y.item(), float, lambda y: y.detach().numpy()[()], lambda y: float(y.detach()) * 2]
+)
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar")
+def test_a_number_taken_out_of_a_tensor_is_refused(around, number):
+    # Some of the ways out are closed by PyTorch itself, inside of its transformations.
+    with pytest.raises((OutputError, RuntimeError), match=r"item\(\)|numpy\(\)|storage"):
+        around(adprotocol.grad(lambda x: number(fourth(x))))(X)
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_number_that_is_a_constant_has_zeros(around):
+    zeros = around(adprotocol.grad(lambda x: 3.0))(X)
+    assert torch.equal(zeros, torch.zeros(3))
+
+
+# An outer backward.
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_the_gradient_of_a_tracked_tensor_is_differentiable(leaf):
+    x = X.clone().requires_grad_()
+    value, gradient = value_and_grad(fourth)(x if leaf else 1 * x)
+    same(torch.autograd.grad(gradient, x, V, retain_graph=True)[0], V * G2)
+    same(torch.autograd.grad(value, x, retain_graph=True)[0], G1)
+    (second,) = torch.autograd.grad(gradient.sum(), x, create_graph=True)
+    same(torch.autograd.grad(second.sum(), x, retain_graph=True)[0], G3)
+    gradient.sum().backward()
+    same(x.grad, G2)
+
+
+def scaled(w):
+    return lambda x: w * fourth(x)
+
+
+W = torch.tensor(5.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w: value_and_grad(scaled(w))(X),
+        lambda w: value_and_grad(lambda x, w: scaled(w)(x))(X, w),
+        lambda w: value_and_grad(lambda x, d: scaled(d["w"])(x))(X, {"w": w}),
+        lambda w: value_and_grad(lambda x, *, w: scaled(w)(x))(X, w=w),
+        lambda w: [
+            r if i == 0 else r["x"]
+            for i, r in enumerate(value_and_grad(lambda d: scaled(d["w"])(d["x"]), where="x")({"x": X, "w": w}))
+        ],
+        lambda w: [
+            r if i == 0 else r.slope
+            for i, r in enumerate(value_and_grad(lambda d: scaled(d.offset)(d.slope), where="slope")(Line(X, w)))
+        ],
+        lambda w: value_and_grad(lambda x: checkpoint(scaled(w), x, use_reentrant=False))(X),
+    ],
+    ids=["closed over", "argument", "in an argument", "keyword", "frozen in a dict", "frozen in a class", "checkpoint"],
+)
+def test_what_the_call_does_not_differentiate_stays_differentiable(call, request):
+    for w in (W.clone().requires_grad_(), torch.nn.Parameter(W.clone())):
+        value, gradient = call(w)
+        if isinstance(w, torch.nn.Parameter) and not gradient.requires_grad:
+            continue  # frozen against its flag: a constant, as if it had none
+        assert torch.autograd.grad(value, w, retain_graph=True)[0] == 18.0
+        same(torch.autograd.grad(gradient, w, V, retain_graph=True)[0], (V * G1).sum())
+        gradient.square().sum().backward()
+        same(w.grad, 2 * W * (G1**2).sum())
+    for w in (W, torch.nn.Parameter(W.clone())):
+        same(adprotocol.grad(lambda w: (call(w)[1] * V).sum())(w), (V * G1).sum())
+    if request.node.callspec.id != "checkpoint":  # torch.func has no hooks of saved tensors, and says so
+        same(grad(lambda w: (call(w)[1] * V).sum())(W), (V * G1).sum())
+        same(jvp(lambda w: call(w)[1], (W,), (THREE,))[1], 3.0 * G1)
+
+
+def test_a_labelled_field_is_constant_to_outer_derivatives_too():
+    w = W.clone().requires_grad_()
+    gradient = adprotocol.grad(lambda d: d["w"] * fourth(d["x"]))({"x": X, "w": NonDifferentiable(w)})
+    same(gradient["x"], W * G1)
+    assert not gradient["x"].requires_grad
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_auxiliary_output_is_differentiable_for_others(constant):
+    w = W.clone().requires_grad_()
+    f = lambda x: ((TWO if constant else fourth(x)), {"w": w * x, "x": 2 * x, "leaf": w})
+    (_, aux), _ = value_and_grad(f, has_aux=True)(X)
+    same(torch.autograd.grad(aux["w"].sum(), w)[0], X.sum())
+    assert aux["leaf"] is w
+    same(grad(lambda w: value_and_grad(lambda x: (fourth(x), w * x), has_aux=True)(X)[0][1].sum())(W), X.sum())
+
+
+def test_a_value_that_does_not_depend_on_what_is_differentiated_is_differentiable_for_others():
+    w = W.clone().requires_grad_()
+    for f, wanted in ((lambda x: w, 1.0), (lambda x: w**2, 10.0)):
+        value, gradient = value_and_grad(f)(X)
+        assert torch.autograd.grad(value, w)[0] == wanted
+        assert torch.equal(gradient, torch.zeros(3))
+
+
+def test_a_step_of_learning_inside_of_a_loss():
+    # w' = w - r a w for the inner loss a w² / 2, and the outer loss is w'² / 2.
+    w, a, r = (torch.tensor(v, requires_grad=True) for v in (3.0, 0.5, 0.1))
+    model = {"w": w, "n": 2}
+    inner = adprotocol.grad(lambda model: a * model["w"] ** 2 / model["n"])(model)
+    updated = model["w"] - r * inner["w"]
+    (updated**2 / 2).backward()
+    factor = 1 - 0.1 * 0.5
+    same(w.grad, torch.tensor(3.0 * factor**2))
+    same(a.grad, torch.tensor(-(3.0 * factor) * 0.1 * 3.0))
+    same(r.grad, torch.tensor(-(3.0 * factor) * 0.5 * 3.0))
+
+
+def test_many_steps_of_learning_inside_of_a_loss():
+    def adapt(step):
+        def f(rate, w):
+            model = {"w": w}
+            for _ in range(3):
+                model = {"w": model["w"] - rate * step(model)["w"]}
+            return fourth(model["w"])
+
+        return f
+
+    ours = adapt(adprotocol.grad(lambda d: fourth(d["w"]) / 10))
+    theirs = adapt(grad(lambda d: fourth(d["w"]) / 10))
+    rate, w = torch.tensor(0.1, requires_grad=True), X.clone().requires_grad_()
+    wanted = grad(theirs, argnums=(0, 1))(rate.detach(), X)
+    same(torch.autograd.grad(ours(rate, w), (rate, w)), wanted)
+    same(grad(ours, argnums=(0, 1))(rate.detach(), X), wanted)
+    same(adprotocol.grad(ours, argnums=(0, 1))(rate.detach(), X), wanted)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes_without_gradients_around(mode):
+    w = W.clone().requires_grad_()
+    x = X.clone().requires_grad_()
+    for tensor in (X, x, 1 * x):
+        with mode():
+            (value, aux), gradient = value_and_grad(lambda x: (w * fourth(x), w * x), has_aux=True)(tensor)
+            second = adprotocol.grad(lambda x: (V * adprotocol.grad(fourth)(x)).sum())(tensor)
+            constant = value_and_grad(lambda x: (TWO, w * x), has_aux=True)(tensor)[0][1]
+        same(gradient, W * G1)
+        same(second, V * G2)
+        assert untracked(value, aux, gradient, second, constant)
+
+
+def test_tensors_made_in_inference_mode():
+    with torch.inference_mode():
+        x = X.clone()
+        inside = adprotocol.grad(fourth)(x)
+        twice = adprotocol.grad(lambda x: adprotocol.grad(fourth)(x).sum())(x)
+    for gradient in (inside, adprotocol.grad(fourth)(x)):
+        same(gradient, G1)
+        assert untracked(gradient)
+    same(twice, G2)
+    # As a constant they are refused by PyTorch where backward would need them.
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved"):
+        adprotocol.grad(lambda d: (d["a"] * d["x"]).sum(), where="a")({"a": X, "x": x})
+    same(
+        adprotocol.grad(lambda d: (d["a"] * 2 + d["x"]).sum(), where="a")({"a": X, "x": x})["a"], torch.full((3,), 2.0)
+    )
+
+
+def test_no_grad_inside_cuts_and_enable_grad_inside_does_not():
+    def f(x):
+        with torch.no_grad():
+            constant = fourth(x)
+            with torch.enable_grad():
+                return constant * fourth(x)
+
+    same(adprotocol.grad(f)(X), fourth(X) * G1)
+
+    def inner_result_is_constant(x):
+        with torch.no_grad():
+            return (x * adprotocol.grad(fourth)(x)).sum()
+
+    assert torch.equal(adprotocol.grad(lambda x: inner_result_is_constant(x) + x.sum())(X), torch.ones(3))
+
+
+# Inside and around PyTorch's transformations, at every order.
+
+
+def ours(x):
+    return adprotocol.grad(fourth)(x)
+
+
+def dual(f):
+    def g(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, V))).tangent
+
+    return g
+
+
+def create_graph(f):
+    def g(x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(f(x).sum(), x, create_graph=True)[0]
+
+    return g
+
+
+def sum_of(f):
+    return lambda x: f(x).sum()
+
+
+AF = torch.autograd.functional
+
+TRANSFORMS = {
+    "grad around": (grad(sum_of(ours)), G2),
+    "vjp around": (lambda x: vjp(ours, x)[1](V)[0], V * G2),
+    "jvp around": (lambda x: jvp(ours, (x,), (V,))[1], V * G2),
+    "jacrev around": (jacrev(ours), torch.diag(G2)),
+    "jacfwd around": (jacfwd(ours), torch.diag(G2)),
+    "hessian around": (hessian(sum_of(ours)), torch.diag(G3)),
+    "vmap around": (vmap(ours), G1),
+    "vmap over two levels around": (lambda x: vmap(vmap(ours))(torch.stack([x, 2 * x])), torch.stack([G1, 8 * G1])),
+    "vmap of grad around": (vmap(grad(ours)), G2),
+    "grad of vmap around": (grad(sum_of(vmap(ours))), G2),
+    "vmap of jvp around": (lambda x: vmap(lambda x, v: jvp(ours, (x,), (v,))[1])(x, V), V * G2),
+    "jvp of vmap of grad around": (lambda x: jvp(vmap(grad(ours)), (x,), (V,))[1], V * G3),
+    "dual level around": (dual(ours), V * G2),
+    "autograd.grad around": (create_graph(ours), G2),
+    "autograd.grad around grad around": (create_graph(grad(sum_of(ours))), G3),
+    "functional jacobian around": (lambda x: AF.jacobian(ours, x), torch.diag(G2)),
+    "functional jacobian by vmap around": (lambda x: AF.jacobian(ours, x, vectorize=True), torch.diag(G2)),
+    "functional jacobian forward around": (
+        lambda x: AF.jacobian(ours, x, vectorize=True, strategy="forward-mode"),
+        torch.diag(G2),
+    ),
+    "functional hessian around": (lambda x: AF.hessian(sum_of(ours), x), torch.diag(G3)),
+    "functional jvp around": (lambda x: AF.jvp(ours, x, V)[1], V * G2),
+    "around grad": (adprotocol.grad(sum_of(grad(fourth))), G2),
+    "around vjp": (adprotocol.grad(lambda x: (vjp(fourth, x)[1](TWO)[0]).sum()), 2 * G2),
+    "around jvp": (adprotocol.grad(lambda x: jvp(fourth, (x,), (V,))[1]), V * G2),
+    "around jacrev": (adprotocol.grad(lambda x: (V * jacrev(fourth)(x)).sum()), V * G2),
+    "around jacfwd": (adprotocol.grad(lambda x: (V * jacfwd(fourth)(x)).sum()), V * G2),
+    "around hessian": (adprotocol.grad(lambda x: (torch.diag(hessian(fourth)(x)) * V).sum()), V * G3),
+    "around vmap": (adprotocol.grad(lambda x: vmap(lambda x: x**4)(x).sum()), G1),
+    "around a dual level": (adprotocol.grad(sum_of(dual(fourth))), V * G2),
+    "around autograd.grad": (
+        adprotocol.grad(lambda x: torch.autograd.grad(fourth(x), x, create_graph=True)[0].sum()),
+        G2,
+    ),
+    "around functional jacobian": (
+        adprotocol.grad(lambda x: (V * AF.jacobian(fourth, x, create_graph=True)).sum()),
+        V * G2,
+    ),
+    "twice": (adprotocol.grad(sum_of(ours)), G2),
+    "three times": (adprotocol.grad(sum_of(adprotocol.grad(sum_of(ours)))), G3),
+    "four times": (
+        adprotocol.grad(sum_of(adprotocol.grad(sum_of(adprotocol.grad(sum_of(ours)))))),
+        torch.full((3,), 24.0),
+    ),
+    "grad of ours of grad": (grad(sum_of(adprotocol.grad(sum_of(grad(fourth))))), G3),
+    "ours of grad of ours": (adprotocol.grad(sum_of(grad(sum_of(ours)))), G3),
+    "ours of vmap of ours": (adprotocol.grad(sum_of(vmap(ours))), G2),
+    "vmap of ours of vmap of ours": (
+        lambda x: vmap(adprotocol.grad(sum_of(vmap(ours))))(torch.stack([x, x])),
+        torch.stack([G2, G2]),
+    ),
+    "ours of jvp of ours": (adprotocol.grad(lambda x: jvp(ours, (x,), (V,))[1].sum()), V * G3),
+    "jvp of ours of ours": (lambda x: jvp(adprotocol.grad(sum_of(ours)), (x,), (V,))[1], V * G3),
+    "ours of a dual level of ours": (adprotocol.grad(sum_of(dual(ours))), V * G3),
+    "dual level of ours of ours": (dual(adprotocol.grad(sum_of(ours))), V * G3),
+    "autograd.grad of ours of ours": (create_graph(adprotocol.grad(sum_of(ours))), G3),
+    "ours of checkpoint of ours": (
+        adprotocol.grad(lambda x: checkpoint(ours, x, use_reentrant=False).sum()),
+        G2,
+    ),
+    "jacfwd of ours of jacrev": (
+        jacfwd(adprotocol.grad(lambda x: (V * jacrev(fourth)(x)).sum())),
+        torch.diag(V * G3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name):
+    f, wanted = TRANSFORMS[name]
+    x = X.clone()
+    same(f(x).detach(), wanted)
+    # The same with tensors that an outer backward tracks.
+    x.requires_grad_()
+    same(f(x).detach(), wanted)
+    assert x.grad is None
+
+
+def order(f, x):
+    """The degree of a homogeneous function of x."""
+    return round(torch.log2(f(2 * x).abs().sum() / f(x).abs().sum()).item())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TRANSFORMS if not name.startswith(("autograd.grad", "functional", "four"))]
+)
+def test_transforms_stay_differentiable_for_an_outer_backward(name):
+    f, wanted = TRANSFORMS[name]
+    w = torch.tensor(1.0, requires_grad=True)
+    # f(w x) = w^k f(x), for everything here is a derivative of a fourth power.
+    k = order(lambda x: f(x).detach(), X)
+    assert k in (1, 2, 3)
+    same(torch.autograd.grad((f(w * X) * wanted).sum(), w)[0], k * (wanted**2).sum())
+
+
+def test_forward_mode_sees_what_is_closed_over():
+    f = lambda w: adprotocol.grad(lambda x: w**2 * fourth(x))(X)
+    same(dual(lambda w: f(w.sum()))(torch.ones(3)), 2 * 3.0 * V.sum() * G1)
+    same(jvp(f, (W,), (TWO,))[1], 2 * W * TWO * G1)
+    same(jacfwd(f)(W), 2 * W * G1)
+    same(vmap(f)(X), torch.stack([w**2 * G1 for w in X]))
+    same(vmap(grad(lambda w: f(w).sum()))(X), 2 * X * G1.sum())
+
+
+def test_structures_go_through_transforms():
+    model = Line(X, TWO)
+    f = lambda model: (model(model.slope) ** 2).sum()
+    wanted = torch.func.grad(lambda a, b: ((a * a + b) ** 2).sum(), argnums=(0, 1))(X, TWO)
+    gradient = adprotocol.grad(f)(model)
+    same((gradient.slope, gradient.offset, gradient.name), (*wanted, None))
+    batch = {"a": torch.stack([X, 2 * X]), "b": TWO}
+    each = vmap(adprotocol.grad(lambda d: f(Line(d["a"], d["b"]))), in_dims=({"a": 0, "b": None},))(batch)
+    same(each["a"][0], wanted[0])
+    same(each["b"][0], wanted[1])
+    only = vmap(
+        adprotocol.grad(lambda d: f(Line(d["a"], d["b"])), where="a"),
+        in_dims=({"a": 0, "b": None},),
+        out_dims={"a": 0, "b": None},
+    )(batch)
+    same(only["a"][0], wanted[0])
+    assert only["b"] is None
+    tangents = jvp(adprotocol.grad(lambda d: f(Line(d["a"], d["b"]))), ({"a": X, "b": TWO},), ({"a": V, "b": TWO},))[1]
+    _, second = jvp(torch.func.grad(lambda a, b: ((a * a + b) ** 2).sum(), argnums=(0, 1)), (X, TWO), (V, TWO))
+    same((tangents["a"], tangents["b"]), second)
+
+
+def test_auxiliary_output_goes_through_transforms():
+    def f(x):
+        (value, aux), gradient = value_and_grad(lambda x: (fourth(x), {"square": x**2, "n": 3}), has_aux=True)(x)
+        assert aux["n"] == 3
+        return value, aux["square"], gradient
+
+    for found in (
+        [part[0] for part in vmap(f)(torch.stack([X, X]))],
+        grad(lambda x: (f(x)[0], f(x)), has_aux=True)(X)[1],
+        vjp(f, X)[0],
+    ):
+        same(tuple(found), (fourth(X), X**2, G1))
+    same(jvp(f, (X,), (V,))[1], ((V * G1).sum(), 2 * X * V, V * G2))
+
+
+def test_the_hessian_of_a_structure_by_applying_it_twice():
+    f = lambda d: (d["a"] ** 2 * d["b"]).sum()
+    model = {"a": X.clone(), "b": V.clone(), "n": 3}
+    row = lambda name: adprotocol.grad(lambda d: adprotocol.grad(f)(d)[name].sum())(model)
+    same((row("a")["a"], row("a")["b"], row("b")["a"], row("b")["b"]), (2 * V, 2 * X, 2 * X, torch.zeros(3)))
+    # An inner call that freezes a part is constant in it for itself alone.
+    mixed = adprotocol.grad(lambda d: adprotocol.grad(f, where="a")(d)["a"].sum())(model)
+    same((mixed["a"], mixed["b"]), (2 * V, 2 * X))
+    only = adprotocol.grad(lambda d: adprotocol.grad(f)(d)["a"].sum(), where="b")(model)
+    assert only["a"] is None
+    same(only["b"], 2 * X)
+
+
+# Checkpoints.
+
+
+@pytest.mark.parametrize("where", [None, "a", "b"])
+def test_a_checkpoint_inside(where):
+    model = {"a": X, "b": V}
+    runs = []
+
+    def body(d, x):
+        runs.append(1)
+        return (d["a"] * x).tanh() * d["b"]
+
+    plain = lambda d: fourth(body(d, X))
+    kept = lambda d: fourth(checkpoint(body, d, X, use_reentrant=False))
+    found, wanted = adprotocol.grad(kept, where=where)(model), adprotocol.grad(plain, where=where)(model)
+    same({k: g for k, g in found.items() if g is not None}, {k: g for k, g in wanted.items() if g is not None})
+    assert len(runs) == 3
+
+
+def test_a_reentrant_checkpoint_is_refused_by_torch():
+    with pytest.raises(RuntimeError, match="use_reentrant=True"):
+        adprotocol.grad(lambda x: checkpoint(fourth, x, use_reentrant=True))(X)
+
+
+# torch.compile.
+
+
+@pytest.fixture
+def compiler():
+    """A fresh compiler, and a limit to the time that it may take."""
+
+    def late(*args):
+        msg = "the compiler takes too long"
+        raise TimeoutError(msg)
+
+    torch._dynamo.reset()
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    torch._dynamo.reset()
+
+
+class Counting:
+    """A backend that keeps the graphs it is given."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __call__(self, module, inputs):
+        self.graphs.append([(node.op, str(node.target)) for node in module.graph.nodes])
+        return module
+
+
+def compiled(f, backend="aot_eager"):
+    return torch.compile(f, fullgraph=True, backend=backend)
+
+
+def product(model):
+    a, b = (model["a"], model["b"]) if isinstance(model, dict) else (model.a, model.b)
+    return (a**2 * b).sum()
+
+
+@dataclasses.dataclass
+class Known:
+    a: object
+    b: object
+    n: int = 3
+
+
+MODEL = {"a": X, "b": V, "n": 3}
+COMPILED = {
+    "dict": (value_and_grad(product), (MODEL,)),
+    "dataclass": (value_and_grad(product), (Known(X, V),)),
+    "glob": (value_and_grad(product, where="a*"), (MODEL,)),
+    "globs": (value_and_grad(product, where=["b", "a"]), (MODEL,)),
+    "mask": (value_and_grad(product, where={"a": True, "b": False, "n": False}), (MODEL,)),
+    "predicate": (value_and_grad(product, where=lambda path, leaf: path == "b"), (MODEL,)),
+    "argnums": (value_and_grad(lambda a, s, b: product({"a": a["x"], "b": b}) * s, argnums=(0, 2)), ({"x": X}, TWO, V)),
+    "auxiliary": (
+        value_and_grad(lambda d: (product(d), {"t": d["a"] * 2, "n": d["n"], "s": "s"}), has_aux=True),
+        (MODEL,),
+    ),
+    "float": (value_and_grad(lambda d: product(d) * d["s"]), ({**MODEL, "s": 2.0},)),
+    "twice": (adprotocol.grad(lambda d: adprotocol.grad(product)(d)["a"].sum()), (MODEL,)),
+    "twice, selected": (
+        adprotocol.grad(lambda d: adprotocol.grad(product, where="a")(d)["a"].sum(), where="b"),
+        (MODEL,),
+    ),
+    "vmap around": (vmap(ours), (X,)),
+    "vmap inside": (adprotocol.grad(lambda x: vmap(lambda x: x**4)(x).sum()), (X,)),
+    "grad around": (grad(sum_of(ours)), (X,)),
+    "jvp around": (lambda x: jvp(ours, (x,), (V,))[1], (X,)),
+}
+
+
+def close(found, wanted):
+    """Structures alike, with None at the same places."""
+    assert type(found) is type(wanted)
+    if isinstance(wanted, torch.Tensor):
+        same(found.detach(), wanted.detach())
+    elif isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted)
+        for a, b in zip(found, wanted, strict=True):
+            close(a, b)
+    elif isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for name in wanted:
+            close(found[name], wanted[name])
+    elif dataclasses.is_dataclass(wanted):
+        close(vars(found), vars(wanted))
+    else:
+        assert found == wanted
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled(name):
+    f, args = COMPILED[name]
+    wanted = f(*args)
+    backend = Counting()
+    close(compiled(f, backend)(*args), wanted)
+    assert len(backend.graphs) == 1
+    if name in ("dict", "dataclass", "auxiliary", "twice"):
+        torch._dynamo.reset()
+        close(compiled(f)(*args), wanted)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_once_for_numbers_that_change():
+    backend = Counting()
+    f = compiled(adprotocol.grad(lambda d: d["n"] * d["s"] * fourth(d["x"])), backend)
+    for n in range(2, 7):
+        gradient = f({"x": X, "n": n, "s": 0.5})
+        same(gradient["x"], 0.5 * n * G1)
+        assert gradient["n"] is None
+        assert gradient["s"] == 18.0 * n
+    assert len(backend.graphs) <= 3
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_with_a_class_that_is_met_in_the_graph():
+    @dataclasses.dataclass
+    class Met:
+        a: object
+        b: object
+        inner: object = None
+
+    @dataclasses.dataclass
+    class MetInside:
+        c: object
+
+    f = lambda m: product(m) * m.inner["x"].c
+    gradient = compiled(adprotocol.grad(f), "eager")(Met(X, V, {"x": MetInside(TWO)}))
+    same((gradient.a, gradient.b), (4 * X * V, 2 * X**2))
+    same(gradient.inner["x"].c, (X**2 * V).sum())
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_follows_what_is_declared_meanwhile():
+    @dataclasses.dataclass
+    class Late:
+        a: object
+        b: object
+
+    model = Late(X, V)
+    f = compiled(adprotocol.grad(product), "eager")
+    names = lambda: [name for name, g in vars(f(model)).items() if g is not None]
+    adprotocol.trainable(model)
+    assert names() == ["a", "b"]
+    register_trainable(Late, ["a"])
+    assert names() == ["a"]
+    register_trainable(Late, ["b"])
+    assert names() == ["b"]
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_follows_a_declaration_of_the_instance():
+    @dataclasses.dataclass
+    class Staged:
+        a: object
+        b: object
+        stage: int
+
+        @property
+        def __trainable__(self):
+            return ("a", "b")[self.stage : self.stage + 1]
+
+    f = compiled(adprotocol.grad(product), "eager")
+    adprotocol.trainable(Staged(X, V, 0))
+    for stage in (0, 1, 0, 1):
+        assert (f(Staged(X, V, stage)).a is None) == bool(stage)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compiled_gradient_stays_differentiable():
+    w, x = W.clone().requires_grad_(), X.clone().requires_grad_()
+    f = compiled(lambda x, w: (adprotocol.grad(lambda x: w * fourth(x))(x) * V).sum())
+    found = torch.autograd.grad(f(x, w), (x, w))
+    same(found, (W * V * G2, (V * G1).sum()))
+    same(adprotocol.grad(f, argnums=(0, 1))(X, W), found)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # looked at by Dynamo
+def test_a_compiled_function_is_differentiated():
+    backend = Counting()
+    f = torch.compile(product, backend=backend)
+    for model in (MODEL, {**MODEL, "a": X.clone().requires_grad_()}):
+        for where in (None, "a"):
+            close(adprotocol.grad(f, where=where)(model), adprotocol.grad(product, where=where)(model))
+    assert backend.graphs
+    fast = torch.compile(lambda x: x**4, backend=backend)
+    close(adprotocol.grad(lambda x: adprotocol.grad(lambda x: fast(x).sum())(x).sum())(X), G2)
+    close(vmap(adprotocol.grad(torch.compile(fourth, backend="eager", fullgraph=True)))(X[:, None])[:, 0], G1)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar")
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_number_taken_out_of_a_tensor_is_refused_in_a_graph(fullgraph):
+    f = adprotocol.grad(lambda x: fourth(x).item())
+    with pytest.raises((OutputError, torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchRuntimeError)):
+        torch.compile(f, fullgraph=fullgraph, backend="eager")(X)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_graph_that_breaks_is_right():
+    def broken(model):
+        hidden = model["a"] ** 2
+        torch._dynamo.graph_break()
+        return (hidden * model["b"]).sum()
+
+    for where in (None, "a"):
+        close(
+            torch.compile(adprotocol.grad(broken, where=where), backend="aot_eager")(MODEL),
+            adprotocol.grad(product, where=where)(MODEL),
+        )
+
+
+# T6: as many nodes and saved tensors as by hand.
+
+
+def nodes(value):
+    waiting, seen = [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(parent for parent, _ in node.next_functions)
+    return sorted(type(node).__name__ for node in seen)
+
+
+def cost(call):
+    """What `call` made: nodes of the graph, saved tensors, and those that backward read."""
+    graph, packed, used = [], [], []
+
+    def seen(value):
+        graph.append(nodes(value))
+        return value
+
+    def pack(tensor):
+        packed.append(tuple(tensor.shape))
+        return tensor
+
+    def unpack(tensor):
+        used.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        call(seen)
+    return graph, packed, used
+
+
+DEPTH = 10
+INPUT = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+    names: tuple = ("w", "b")
+
+    @property
+    def __trainable__(self):
+        return self.names
+
+
+@dataclasses.dataclass
+class FrozenBias:
+    w: object
+    b: object = dataclasses.field(metadata={"trainable": False})
+
+
+def run(layers):
+    x = INPUT
+    for layer in layers:
+        w, b = (layer["w"], layer["b"]) if isinstance(layer, dict) else (layer.w, layer.b)
+        x = torch.tanh(x @ w + b)
+    return x.square().mean()
+
+
+def weights(i):
+    return {"w": torch.full((3, 3), 0.1 * (i + 1)), "b": torch.full((3,), 0.01 * i)}
+
+
+def trained_layers(share, place):
+    count = DEPTH - DEPTH * share // 100
+    start = {"front": DEPTH - count, "middle": (DEPTH - count) // 2, "end": 0}[place]
+    return range(start, start + count)
+
+
+TRAINED = {
+    f"{share} % frozen, at the {place}": [(i, name) for i in trained_layers(share, place) for name in "wb"]
+    for share, place in itertools.product((0, 50, 90), ("front", "middle", "end"))
+} | {f"all but {i}.{name}": [(i, name)] for i, name in ((0, "b"), (5, "w"), (9, "w"))}
+
+
+def by_hand(trained):
+    def call(seen):
+        layers = [weights(i) for i in range(DEPTH)]
+        tracked = [layers[i][name].requires_grad_() for i, name in trained]
+        return torch.autograd.grad(seen(run(layers)), tracked)
+
+    return call
+
+
+@pytest.mark.parametrize("how", ["where", "mask", "predicate", "declared", "label", "flags", "where against flags"])
+@pytest.mark.parametrize("trained", TRAINED)
+def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
+    chosen = TRAINED[trained]
+    flat = [(i, name) for i in range(DEPTH) for name in "wb"]
+    layers = [weights(i) for i in range(DEPTH)]
+    where = {
+        "where": [f"{i}.{name}" for i, name in chosen],
+        "where against flags": [f"{i}.{name}" for i, name in chosen],
+        "mask": [{name: (i, name) in chosen for name in "wb"} for i in range(DEPTH)],
+        "predicate": lambda path, leaf: (int(path[:-2]), path[-1]) in chosen,
+    }.get(how)
+    if how == "declared":
+        layers = [Layer(**layer, names=[n for n in "wb" if (i, n) in chosen]) for i, layer in enumerate(layers)]
+    for i, name in flat:
+        if how == "label" and (i, name) not in chosen:
+            layers[i][name] = NonDifferentiable(layers[i][name])
+        elif how == "flags":
+            layers[i][name] = torch.nn.Parameter(layers[i][name], requires_grad=(i, name) in chosen)
+        elif how == "where against flags":
+            layers[i][name] = torch.nn.Parameter(layers[i][name], requires_grad=(i, name) not in chosen)
+    results = []
+
+    def call(seen):
+        results.append(adprotocol.grad(lambda layers: seen(run(layers)), where=where)(layers))
+
+    assert cost(call) == cost(by_hand(chosen))
+    wanted = dict(zip(chosen, by_hand(chosen)(lambda value: value), strict=True))
+    for i, name in flat:
+        found = results[0][i][name] if isinstance(results[0][i], dict) else getattr(results[0][i], name)
+        if (i, name) in chosen:
+            same(found, wanted[i, name])
+            assert untracked(found)
+        else:
+            assert found is None
+
+
+def test_metadata_of_a_field_saves_as_much():
+    layers = [FrozenBias(**weights(i)) for i in range(DEPTH)]
+    chosen = [(i, "w") for i in range(DEPTH)]
+    ours = lambda seen: adprotocol.grad(lambda layers: seen(run(layers)))(layers)
+    assert cost(ours) == cost(by_hand(chosen))
+
+
+def test_a_combined_model_saves_as_much():
+    layers = [weights(i) for i in range(DEPTH)]
+    params, rest = partition(layers, where=["4.*", "5.*"])
+    ours = lambda seen: adprotocol.grad(lambda params: seen(run(combine(params, rest))))(params)
+    assert cost(ours) == cost(by_hand([(i, name) for i in (4, 5) for name in "wb"]))
+
+
+# Training.
+
+OPTIMISERS = {
+    "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "Adam with weight decay": lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_training_loop_over_a_dict_of_tensors_is_the_native_one(name, flag):
+    start = {"a": {"w": weights(1)["w"], "b": weights(2)["b"]}, "out": torch.tensor([0.3, -0.2, 0.1])}
+    model = copy.deepcopy(start)
+    leaves = [model["a"]["w"], model["a"]["b"], model["out"]]
+    for leaf in leaves:
+        leaf.requires_grad_(flag)
+    plain = [leaf.detach().clone() for leaf in leaves]
+    for i in (0, 2):
+        plain[i].requires_grad_()
+    f = lambda w, b, out, x: ((torch.tanh(x @ w + b) @ out - 1.0) ** 2).mean()
+    step = value_and_grad(lambda m, x: f(m["a"]["w"], m["a"]["b"], m["out"], x), where=["a.w", "out"])
+    mine, theirs = OPTIMISERS[name](leaves), OPTIMISERS[name]([plain[0], plain[2]])
+    for i in range(4):
+        x = INPUT + 0.1 * i
+        value, gradient = step(model, x)
+        model["a"]["w"].grad, model["out"].grad = gradient["a"]["w"], gradient["out"]
+        assert gradient["a"]["b"] is None
+        theirs.zero_grad()
+        wanted = f(*plain, x)
+        wanted.backward()
+        mine.step()
+        theirs.step()
+        same(value.detach(), wanted.detach())
+        same([leaf.detach() for leaf in leaves], [leaf.detach() for leaf in plain])
+    assert torch.equal(model["a"]["b"].detach(), start["a"]["b"])
+    assert not torch.equal(model["out"].detach(), start["out"])
+
+
+def test_updates_map_over_the_gradient():
+    model = {"a": X.clone(), "line": Line(2.0, X.clone()), "n": 3}
+    f = lambda m: (m["line"](m["a"]) ** 2).sum()
+    values = []
+    for _ in range(50):
+        value, gradient = value_and_grad(f, where=["a", "line.offset"])(model)
+        values.append(value.item())
+        update = torch.utils._pytree.tree_map(lambda g: None if g is None else -0.01 * g, gradient["a"])
+        model = {**model, "a": model["a"] + update}
+        assert gradient["line"].slope is None
+        model["line"] = dataclasses.replace(model["line"], offset=model["line"].offset - 0.01 * gradient["line"].offset)
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < 1e-2 * values[0]
+    assert untracked(model["a"], model["line"].offset)
+
+
+# Threads.
+
+
+def test_threads_share_nothing():
+    x = X.clone()
+    parameter = torch.nn.Parameter(X.clone())
+    both = threading.Barrier(3, timeout=10)
+    results = {}
+
+    def f(d):
+        both.wait()
+        value = fourth(d["x"]) * d.get("s", 1.0)
+        both.wait()
+        return value
+
+    def run_in(name, call):
+        try:
+            results[name] = call()
+        except Exception as error:  # noqa: BLE001
+            results[name] = error
+
+    calls = {
+        "plain": lambda: adprotocol.grad(f)({"x": x}),
+        "parameter": lambda: adprotocol.grad(f)({"x": parameter}),
+        "where": lambda: adprotocol.grad(f, where="s")({"x": parameter, "s": TWO}),
+    }
+    threads = [threading.Thread(target=run_in, args=item) for item in calls.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    same(results["plain"]["x"], G1)
+    same(results["parameter"]["x"], G1)
+    assert results["where"]["x"] is None
+    assert results["where"]["s"] == 18.0
+    assert parameter.grad is None
+    with pytest.raises(ADProtocolError, match="scalar"):
+        adprotocol.grad(lambda d: d["x"])({"x": x})

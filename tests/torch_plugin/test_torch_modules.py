@@ -1,0 +1,1333 @@
+"""value_and_grad of torch modules: nothing of them is changed, and nothing is computed for the frozen."""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import gc
+import itertools
+import pickle
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, jvp, vmap
+from torch.func import grad as native_grad
+from torch.nn.utils import parametrizations, parametrize
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import combine, partition, register_trainable, trainable, value_and_grad
+from adprotocol.errors import ConcurrencyError, DeclarationError, NothingTrainableError, SelectionError
+
+X = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
+IDS = torch.tensor([[0, 2], [1, 2], [2, 2]])
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def small():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def square(output):
+    return (output[0] if isinstance(output, tuple) else output).square().mean()
+
+
+def loss(module, *args):
+    return square(module(*args))
+
+
+def native(module, *args, loss=loss, against_flags=False):
+    """What `backward` leaves in a copy of the module: value, the gradient by name, and the copy."""
+    plain = copy.deepcopy(module)
+    if against_flags:
+        plain.requires_grad_()
+    plain.zero_grad()
+    value = loss(plain, *args)
+    value.backward()
+    return value.detach(), {name: p.grad for name, p in plain.named_parameters()}, plain
+
+
+def dense(tensor):
+    return tensor.to_dense() if tensor.is_sparse else tensor
+
+
+def agree(gradient, wanted, names=None):
+    """The gradient has those of `names`, None for the others, and they are right."""
+    names = set(wanted if names is None else names)
+    assert {name for name, g in gradient.items() if g is not None} == names
+    for name in names:
+        torch.testing.assert_close(dense(gradient[name]), dense(wanted[name]), msg=lambda m, name=name: f"{name}: {m}")
+
+
+@contextlib.contextmanager
+def untouched(module, *, buffers=True):
+    """Nothing of the module is another thing after the block than before it."""
+    for i, parameter in enumerate(module.parameters()):
+        if i % 2:
+            parameter.grad = torch.full_like(parameter, 7.0)
+
+    def seen():
+        return {
+            name: (id(p), type(p), p.requires_grad, p.is_leaf, p._version, id(p.grad), p.data_ptr())
+            for name, p in module.named_parameters(remove_duplicate=False)
+        }
+
+    before, modes = seen(), [(id(m), m.training) for m in module.modules()]
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    yield
+    assert seen() == before
+    assert [(id(m), m.training) for m in module.modules()] == modes
+    for i, parameter in enumerate(module.parameters()):
+        assert torch.all(parameter.grad == 7.0) if i % 2 else parameter.grad is None
+    names = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    for name, value in module.state_dict().items():
+        if buffers or name in names:
+            assert torch.equal(value, state[name]), name
+
+
+# Modules of every kind that keeps its parameters in a way of its own.
+
+
+class Lists(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factors = nn.ParameterList([torch.randn(3) for _ in range(2)])
+        self.named = nn.ParameterDict({"shift": torch.randn(3)})
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 1)])
+
+    def forward(self, x):
+        for factor in self.factors:
+            x = x * factor
+        x = x + self.named["shift"]
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(3, 4)
+        self.decoder = nn.Linear(4, 3, bias=False)
+        self.decoder.weight = self.embedding.weight
+
+    def forward(self, ids):
+        return self.decoder(self.embedding(ids).tanh())
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_checkpoint=True):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 4), nn.Linear(4, 1)
+        self.use_checkpoint = use_checkpoint
+
+    def hidden(self, x):
+        return self.inner(x).tanh() ** 2
+
+    def forward(self, x):
+        return self.outer(checkpoint(self.hidden, x, use_reentrant=False) if self.use_checkpoint else self.hidden(x))
+
+
+class Counting(nn.Module):
+    """Forward reassigns one buffer and updates another in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 1)
+        self.register_buffer("calls", torch.tensor(0.0))
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        y = self.linear(x)
+        self.mean.mul_(0.9).add_(0.1 * y.detach().mean())
+        return y * self.calls + self.mean
+
+
+KINDS = {
+    "linear layers": (small, (X,)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), (X,)),
+    "batch norm in evaluation": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval(), (X,)),
+    "dropout": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(), nn.Linear(8, 1)), (X,)),
+    "convolution": (lambda: nn.Sequential(nn.Conv1d(1, 2, 2), nn.GroupNorm(1, 2), nn.PReLU()), (X.reshape(5, 1, 3),)),
+    "LSTM": (lambda: nn.LSTM(3, 4, bidirectional=True), (X.reshape(5, 1, 3),)),
+    "GRU": (lambda: nn.GRU(3, 4, num_layers=2), (X.reshape(5, 1, 3),)),
+    "attention": (lambda: nn.MultiheadAttention(3, 1), (X, X, X)),
+    "transformer in evaluation": (lambda: nn.TransformerEncoderLayer(3, 1, 4).eval(), (X,)),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 1)), (IDS,)),
+    "sparse embedding": (lambda: nn.Sequential(nn.Embedding(3, 4, sparse=True), nn.Linear(4, 1)), (IDS,)),
+    "tied": (Tied, (IDS,)),
+    "lists and dicts": (Lists, (X,)),
+    "buffers": (Counting, (X,)),
+    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(3, 2)), (X,)),
+    "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(3, 2)), (X,)),
+    "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(3, 3)), (X,)),
+    "checkpoint": (Checkpointed, (X,)),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    build, args = KINDS[request.param]
+    return build(), args
+
+
+def test_gradients_are_those_of_backward(kind):
+    module, args = kind
+    start = torch.get_rng_state()
+    value, wanted, plain = native(module, *args)
+    after = torch.get_rng_state()
+    torch.set_rng_state(start)
+    with untouched(module, buffers=False):
+        ours, gradient = value_and_grad(loss)(module, *args)
+    assert torch.equal(torch.get_rng_state(), after)
+    torch.testing.assert_close(ours, value)
+    assert not ours.requires_grad
+    agree(gradient, wanted)
+    assert not any(g.requires_grad for g in gradient.values() if g is not None)
+    for name, state in plain.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], state)
+
+
+def test_a_parameter_is_selected_against_all_other_flags(kind):
+    module, args = kind
+    start = torch.get_rng_state()
+    _, wanted, plain = native(module, *args)
+    for name in wanted:
+        for flag in (True, False):
+            fresh = copy.deepcopy(module).requires_grad_(flag)
+            torch.set_rng_state(start)
+            with untouched(fresh, buffers=False):
+                gradient = adprotocol.grad(loss, where=name)(fresh, *args)
+            agree(gradient, wanted, [name])
+            for other, state in plain.state_dict().items():
+                torch.testing.assert_close(fresh.state_dict()[other], state)
+
+
+def test_all_but_one_are_frozen_by_flags(kind):
+    module, args = kind
+    start = torch.get_rng_state()
+    _, wanted, _ = native(module, *args)
+    for name in wanted:
+        fresh = copy.deepcopy(module).requires_grad_(False)
+        dict(fresh.named_parameters())[name].requires_grad_()
+        torch.set_rng_state(start)
+        with untouched(fresh, buffers=False):
+            agree(adprotocol.grad(loss)(fresh, *args), wanted, [name])
+
+
+def test_the_module_runs_as_before_afterwards(kind):
+    module, args = kind
+    for where in (None, lambda path, leaf: isinstance(leaf, nn.Parameter)):
+        adprotocol.grad(loss, where=where)(module.requires_grad_(where is None), *args)
+        module.requires_grad_()
+        start = torch.get_rng_state()
+        value, wanted, plain = native(module, *args)
+        torch.set_rng_state(start)
+        mine = loss(module, *args)
+        torch.testing.assert_close(mine.detach(), value)
+        module.zero_grad()
+        mine.backward()
+        agree({name: p.grad for name, p in module.named_parameters()}, wanted)
+        module.zero_grad()
+        module.load_state_dict(plain.state_dict())
+
+
+def test_the_result_is_a_dict_in_the_order_of_the_module():
+    module = KINDS["batch norm"][0]()
+    gradient = adprotocol.grad(loss)(module, X)
+    assert type(gradient) is dict
+    assert [name for name, g in gradient.items() if g is not None] == [name for name, _ in module.named_parameters()]
+    assert set(gradient) == set(module.state_dict())
+    assert gradient["1.running_mean"] is None
+
+
+def test_parts_of_a_module_go_back_into_it_by_functional_call():
+    module = KINDS["batch norm in evaluation"][0]()
+    _, wanted, _ = native(module, X)
+    params, rest = partition(module)
+    assert params["0.weight"] is module[0].weight
+    assert rest["1.running_mean"] is module[1].running_mean
+    gradient = adprotocol.grad(lambda params: square(functional_call(module, combine(params, rest), (X,))))(params)
+    agree(gradient, wanted)
+    assert trainable(module, where="0.*").keys() == gradient.keys()
+
+
+# Identity: what forward sees.
+
+
+class Looking(nn.Linear):
+    """A layer that keeps what it saw while it ran."""
+
+    def forward(self, x):
+        self.seen = (self.weight, self.bias, dict(self.named_parameters()), self.training)
+        return super().forward(x)
+
+
+def test_forward_sees_the_parameters_themselves():
+    module = Looking(3, 1)
+    module.bias.requires_grad_(False)
+    for where in (None, "weight"):
+        adprotocol.grad(loss, where=where)(module, X)
+        weight, bias, named, training = module.seen
+        assert weight is module.weight
+        assert bias is module.bias
+        assert named == dict(module.named_parameters())
+        assert training
+
+
+def test_what_is_frozen_against_its_flag_is_constant_inside_of_forward():
+    module = Looking(3, 1)
+    adprotocol.grad(loss, where="bias")(module, X)
+    weight, bias, _, _ = module.seen
+    assert bias is module.bias
+    assert not weight.requires_grad
+    assert weight.data_ptr() == module.weight.data_ptr()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_mode_and_dropout_are_those_of_a_plain_call(training):
+    module = nn.Sequential(nn.Linear(3, 64), nn.Dropout()).train(training)
+    module[0].bias.requires_grad_(False)
+    start = torch.get_rng_state()
+    wanted = module(X).sum()
+    for where in (None, "*.weight", "*.bias"):
+        torch.set_rng_state(start)
+        value, _ = value_and_grad(lambda module: module(X).sum(), where=where)(module)
+        assert torch.equal(value, wanted)
+        assert module.training is training
+
+
+# Hooks.
+
+
+def hooked():
+    module, calls = small(), []
+    for i in (0, 2):
+        module[i].register_forward_pre_hook(lambda *args, i=i: calls.append(f"pre {i}"))
+        module[i].register_forward_hook(lambda *args, i=i: calls.append(f"forward {i}"))
+        module[i].register_full_backward_pre_hook(lambda *args, i=i: calls.append(f"backward pre {i}"))
+        module[i].register_full_backward_hook(lambda *args, i=i: calls.append(f"backward {i}"))
+    for name, parameter in module.named_parameters():
+        parameter.register_hook(lambda g, name=name: calls.append(name) or 2 * g)
+        parameter.register_post_accumulate_grad_hook(lambda p, name=name: calls.append(f"accumulated {name}"))
+    return module, calls
+
+
+MODULE_HOOKS = [f"{when} {i}" for when in ("pre", "forward", "backward pre", "backward") for i in (0, 2)]
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("where", [None, "0.*", "*.bias", "2.weight"])
+def test_hooks_run_once_and_those_of_frozen_parameters_do_not(where):
+    module, calls = hooked()
+    bare = small()
+    bare.load_state_dict(module.state_dict())
+    _, wanted, _ = native(bare, X)
+    with untouched(module):
+        gradient = adprotocol.grad(loss, where=where)(module, X)
+    chosen = [name for name, g in gradient.items() if g is not None]
+    backward = [call for call in MODULE_HOOKS if where != "2.weight" or call not in ("backward pre 0", "backward 0")]
+    assert sorted(calls) == sorted(backward + chosen)
+    agree(gradient, {name: 2 * g for name, g in wanted.items()}, chosen)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_hooks_run_once_in_each_of_two_derivatives_around_each_other():
+    module, calls = hooked()
+    adprotocol.grad(lambda module: adprotocol.grad(loss)(module, X)["0.weight"].square().sum())(module)
+    assert [calls.count(f"forward {i}") for i in (0, 2)] == [1, 1]
+    assert calls.count("0.weight") == 1
+
+
+@pytest.mark.parametrize("around", ["vmap", "dual level", "grad", "jvp"])
+def test_hooks_of_parameters_run_inside_of_transformations(around):
+    module, calls = small(), []
+    module[0].weight.register_hook(lambda g: calls.append("0.weight") or 2 * g)
+    ours = lambda x: adprotocol.grad(loss)(module, x)["0.weight"]
+    wanted = 2 * native(module, X)[1]["0.weight"]
+    calls.clear()
+    if around == "vmap":
+        result = vmap(ours)(torch.stack([X, X]))[0]
+    elif around == "dual level":
+        with forward_ad.dual_level():
+            result = ours(X)
+    elif around == "grad":
+        result = native_grad(lambda x: (ours(x) * wanted).sum(), has_aux=False)(X) * 0 + 1
+        wanted = torch.ones_like(X)
+    else:
+        result = jvp(ours, (X,), (X,))[0]
+    assert calls == ["0.weight"]
+    torch.testing.assert_close(result.detach(), wanted)
+
+
+# Errors.
+
+
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        msg = "broken backward"
+        raise ZeroDivisionError(msg)
+
+
+def fails_in_forward(module, x):
+    module(x)
+    msg = "broken forward"
+    raise ZeroDivisionError(msg)
+
+
+def fails_in_backward(module, x):
+    return Broken.apply(module(x)).sum()
+
+
+@pytest.mark.parametrize("fails", [fails_in_forward, fails_in_backward])
+@pytest.mark.parametrize("where", [None, "0.*", "2.bias"])
+@pytest.mark.parametrize("transformed", [False, True])
+def test_an_exception_leaves_the_module_as_it_was(fails, where, transformed):
+    module = small()
+    module[2].requires_grad_(False)
+    ours = adprotocol.grad(fails, where=where)
+    if transformed and fails is fails_in_forward:
+        ours = lambda module, x, ours=ours: vmap(lambda x: ours(module, x)["0.weight"])(x)
+    with untouched(module), pytest.raises(ZeroDivisionError, match="broken"):
+        ours(module, X)
+    module.requires_grad_()
+    agree(adprotocol.grad(loss)(module, X), native(module, X)[1])
+    # Another thread may use it as well: nothing says that this one still does.
+    found = []
+    thread = threading.Thread(target=lambda: found.append(adprotocol.grad(loss, where="0.*")(module, X)))
+    thread.start()
+    thread.join()
+    agree(found[0], native(module, X)[1], ["0.weight", "0.bias"])
+
+
+def test_an_exception_leaves_both_of_two_modules_as_they_were():
+    module, other = small(), small()
+    fails = lambda a, b: fails_in_forward(a, X) + fails_in_forward(b, X)
+    with untouched(module), untouched(other), pytest.raises(ZeroDivisionError):
+        adprotocol.grad(fails, argnums=(0, 1), where=["0.*"])(module, other)
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "text"),
+    [
+        ("1.running_mean", SelectionError, "1.running_mean"),
+        ("1.num_batches_tracked", SelectionError, "1.num_batches_tracked"),
+        ("*", SelectionError, "1.num_batches_tracked"),
+        ("0.wieght", SelectionError, "0.weight"),
+        (lambda path, leaf: False, NothingTrainableError, "Sequential|dict"),
+        ({"0.weight": True}, SelectionError, "0.bias"),
+    ],
+)
+def test_what_cannot_be_selected_is_named(where, error, text):
+    module = KINDS["batch norm"][0]()
+    with untouched(module), pytest.raises(error, match=text):
+        adprotocol.grad(loss, where=where)(module, X)
+
+
+def test_a_frozen_module_has_nothing_to_train():
+    with pytest.raises(NothingTrainableError, match="where="):
+        adprotocol.grad(loss)(small().requires_grad_(False), X)
+
+
+# Declarations, structures, shared parameters.
+
+
+class Declared(nn.Module):
+    __trainable__ = ("head",)
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+
+HEAD = ["head.weight", "head.bias"]
+
+
+def test_a_class_declares_its_submodules():
+    module = Declared()
+    _, wanted, _ = native(module, X)
+    agree(adprotocol.grad(loss)(module, X), wanted, HEAD)
+    agree(adprotocol.grad(loss, where="*")(module, X), wanted)
+    module.head.bias.requires_grad_(False)
+    agree(adprotocol.grad(loss)(module, X), wanted, ["head.weight"])
+
+
+def test_a_declaration_may_depend_on_the_instance_and_change():
+    class Staged(Declared):
+        stage = 0
+
+        @property
+        def __trainable__(self):
+            return ("head",) if self.stage == 0 else ("body",)
+
+    module = Staged()
+    _, wanted, _ = native(module, X)
+    agree(adprotocol.grad(loss)(module, X), wanted, HEAD)
+    module.stage = 1
+    agree(adprotocol.grad(loss)(module, X), wanted, ["body.weight", "body.bias"])
+
+
+def test_a_class_of_torch_is_registered_for_all_places():
+    class Norm(nn.BatchNorm1d):
+        pass
+
+    register_trainable(Norm, [])
+    module = nn.Sequential(nn.Linear(3, 4), Norm(4), nn.Linear(4, 1))
+    _, wanted, _ = native(module, X)
+    agree(adprotocol.grad(loss)(module, X), wanted, ["0.weight", "0.bias", "2.weight", "2.bias"])
+    register_trainable(Norm, ["bias"])
+    assert {name for name, g in adprotocol.grad(loss)(module, X).items() if g is not None} - set(wanted) == set()
+    assert adprotocol.grad(loss)(module, X)["1.weight"] is None
+    register_trainable(Norm, ["scale"])
+    with pytest.raises(DeclarationError, match="scale"):
+        adprotocol.grad(loss)(module, X)
+
+
+@dataclasses.dataclass
+class Pair:
+    first: object
+    second: object
+    scale: object = 2.0
+
+
+def test_modules_in_structures():
+    a, b = small(), small()
+    by_hand = lambda a, b: (a(X) * b(X)).sum() * 2.0
+    wanted = torch.autograd.grad(by_hand(a, b), [*a.parameters(), *b.parameters()])
+    for build, names in (
+        (lambda: Pair(a, b), ("first", "second")),
+        (lambda: {"x": a, "y": b, "scale": 2.0}, ("x", "y")),
+    ):
+        model = build()
+        get = lambda model, name: model[name] if isinstance(model, dict) else getattr(model, name)
+
+        def f(model, get=get, names=names):
+            assert get(model, names[0]) is a
+            return (a(X) * get(model, names[1])(X)).sum() * get(model, "scale")
+
+        with untouched(a), untouched(b):
+            gradient = adprotocol.grad(f)(model)
+            found = [*get(gradient, names[0]).values(), *get(gradient, names[1]).values()]
+            torch.testing.assert_close(found, list(wanted))
+            torch.testing.assert_close(get(gradient, "scale").item(), by_hand(a, b).item() / 2.0, rtol=1e-5, atol=1e-6)
+            gradient = adprotocol.grad(f, where=f"{names[1]}.2.*")(model)
+            assert set(get(gradient, names[0]).values()) == {None}
+            torch.testing.assert_close(get(gradient, names[1])["2.bias"], wanted[-1])
+
+
+def test_tied_parameters_are_one_leaf_under_either_name():
+    module = Tied()
+    _, wanted, _ = native(module, IDS)
+    assert list(wanted) == ["embedding.weight"]
+    for where in (None, "embedding.weight", "decoder.weight", "decoder.*", "*", ["embedding.*", "decoder.*"]):
+        for flag in (True, False) if where else (True,):
+            module.requires_grad_(flag)
+            with untouched(module):
+                agree(adprotocol.grad(loss, where=where)(module, IDS), wanted)
+            assert module.decoder.weight is module.embedding.weight
+
+
+def test_tied_parameters_are_frozen_at_both_places():
+    module = Tied()
+    module.scale = nn.Parameter(torch.ones(()))
+    seen = []
+
+    def f(module):
+        seen.extend([module.embedding.weight, module.decoder.weight])
+        return (module(IDS) * module.scale).square().sum()
+
+    adprotocol.grad(f, where="scale")(module)
+    assert seen[0] is seen[1]
+    assert not seen[0].requires_grad
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_one_module_at_two_places_of_a_structure(flag):
+    module = small().requires_grad_(flag)
+    f = lambda pair: (pair.first(X) * pair.second(X).exp()).sum() * pair.scale
+    plain = copy.deepcopy(module).requires_grad_()
+    f(Pair(plain, plain)).backward()
+    wanted = {name: p.grad for name, p in plain.named_parameters()}
+    for where in (None, "first.*", "*.weight", "second.*") if flag else ("first.*", "second.*", "*.weight"):
+        with untouched(module):
+            gradient = adprotocol.grad(f, where=where)(Pair(module, module))
+        found = {name: g if g is not None else gradient.second[name] for name, g in gradient.first.items()}
+        agree(found, wanted, [name for name in wanted if where != "*.weight" or name.endswith("weight")])
+        assert not any(gradient.first[name] is not None and gradient.second[name] is not None for name in wanted)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_parameter_shared_by_two_modules_of_a_structure(flag):
+    a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+    b.weight = a.weight
+    f = lambda model: (model["b"](model["a"](X).tanh())).square().sum()
+    plain = copy.deepcopy({"a": a, "b": b})
+    f(plain).backward()
+    wanted = plain["a"].weight.grad
+    a.requires_grad_(flag)
+    b.requires_grad_(flag)
+    for where in ("a.weight", "b.weight", "*.weight"):
+        with untouched(a), untouched(b):
+            gradient = adprotocol.grad(f, where=where)({"a": a, "b": b})
+        found = [g for part in gradient.values() for g in part.values() if g is not None]
+        assert len(found) == 1
+        torch.testing.assert_close(found[0], wanted)
+        assert b.weight is a.weight
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_parameter_at_two_fields_is_one_leaf(flag):
+    w = nn.Parameter(torch.tensor(3.0), requires_grad=flag)
+    f = lambda pair: pair.first**2 * pair.second * pair.scale
+    for where in (None, "first", "second", ["first", "second"]) if flag else ("first", "second", ["first", "second"]):
+        gradient = adprotocol.grad(f, where=where)(Pair(w, w))
+        assert (gradient.first is None) != (gradient.second is None)
+        assert (gradient.second if gradient.first is None else gradient.first) == 54.0
+    assert adprotocol.grad(f, where="scale")(Pair(w, w)) == Pair(None, None, torch.tensor(27.0))
+
+
+def test_parameters_in_ordinary_structures_follow_their_flags():
+    a, b = nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.tensor(3.0), requires_grad=False)
+    f = lambda d: d["a"] ** 2 * d["b"] ** 3
+    assert adprotocol.grad(f)({"a": a, "b": b}) == {"a": 108.0, "b": None}
+    assert adprotocol.grad(f, where="b")({"a": a, "b": b}) == {"a": None, "b": 108.0}
+    assert (a.requires_grad, b.requires_grad, a.grad, b.grad) == (True, False, None, None)
+
+
+# Modules in the place of the function.
+
+
+def test_a_module_a_method_and_a_partial_as_the_function():
+    module = small()
+    x = X[0]
+    wanted = native_grad(lambda x: module(x).sum())(x)
+
+    class Total(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x):
+            return self.inner(x).sum()
+
+        def scaled(self, x, *, by):
+            return self(x) * by
+
+    total = Total()
+    with untouched(total):
+        for f, scale in (
+            (total, 1.0),
+            (total.forward, 1.0),
+            (functools.partial(total), 1.0),
+            (functools.partial(total.scaled, by=2.0), 2.0),
+            (functools.partial(lambda inner, x: inner(x).sum(), module), 1.0),
+        ):
+            torch.testing.assert_close(adprotocol.grad(f)(x).detach(), scale * wanted)
+        torch.testing.assert_close(adprotocol.grad(total.scaled)(x, by=3.0).detach(), 3.0 * wanted)
+        agree(
+            adprotocol.grad(Total.forward, where="inner.0.*")(total, x),
+            {f"inner.{name}": g for name, g in native(module, x, loss=lambda module, x: module(x).sum())[1].items()},
+            ["inner.0.weight", "inner.0.bias"],
+        )
+
+
+def test_lazy_modules_take_their_shape_from_the_call():
+    module = nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(1))
+    parameters = list(module.parameters())
+    gradient = adprotocol.grad(loss)(module, X)
+    assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
+    assert type(module[0]) is nn.Linear
+    agree(gradient, native(module, X)[1])
+
+
+@pytest.mark.parametrize("build", [small, KINDS["LSTM"][0]])
+def test_a_copy_of_a_module_is_another_module(build):
+    module = build()
+    _, wanted, _ = native(module, X)
+    first = next(iter(wanted))
+    adprotocol.grad(lambda module: penalty(adprotocol.grad(loss)(module, X)), where=first)(module)
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301
+        agree(adprotocol.grad(loss)(twin, X), wanted)
+        agree(adprotocol.grad(loss, where=first)(twin, X), wanted, [first])
+        assert not any(p is q for p in twin.parameters() for q in module.parameters())
+
+
+def test_a_shallow_copy_of_a_module_shares_its_parameters():
+    module = small()
+    _, wanted, _ = native(module, X)
+    shallow = copy.copy(module)
+    agree(adprotocol.grad(loss, where="0.*")(shallow, X), wanted, ["0.weight", "0.bias"])
+    assert shallow[0].weight is module[0].weight
+
+
+def test_cached_parametrizations_hold_nothing_of_another_selection():
+    module = parametrizations.weight_norm(nn.Linear(3, 2))
+    _, wanted, _ = native(module, X)
+    name = "parametrizations.weight.original0"
+    for flag in (True, False):
+        module.requires_grad_(flag)
+        with parametrize.cached():
+            module(X)
+            agree(adprotocol.grad(loss, where=name)(module, X), wanted, [name])
+        with parametrize.cached():
+            agree(adprotocol.grad(loss, where="bias")(module, X), wanted, ["bias"])
+            agree(adprotocol.grad(loss, where=name)(module, X), wanted, [name])
+            assert module(X).requires_grad is flag
+
+
+def test_sparse_gradients_stay_sparse():
+    module, args = KINDS["sparse embedding"][0](), KINDS["sparse embedding"][1]
+    assert adprotocol.grad(loss)(module, *args)["0.weight"].is_sparse
+    assert adprotocol.grad(loss, where="0.*")(module.requires_grad_(False), *args)["0.weight"].is_sparse
+
+
+def test_a_buffer_that_grows_from_a_detached_value_is_that_of_plain_calls():
+    module, plain = Counting(), Counting()
+    plain.load_state_dict(module.state_dict())
+    for where in (None, "linear.weight", "linear.bias"):
+        adprotocol.grad(loss, where=where)(module, X)
+        plain(X)
+        assert module.calls == plain.calls
+        assert torch.equal(module.mean, plain.mean)
+    assert module.calls == 3.0
+
+
+# T6: as many nodes and saved tensors as by hand.
+
+
+def nodes(value):
+    waiting, seen = [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(parent for parent, _ in node.next_functions)
+    return sorted(type(node).__name__ for node in seen)
+
+
+@contextlib.contextmanager
+def saved():
+    """Collect the shapes of saved tensors, and how often one was used."""
+    packed, used = [], []
+
+    def pack(tensor):
+        packed.append(tuple(tensor.shape))
+        return tensor
+
+    def unpack(tensor):
+        used.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield packed, used
+
+
+def cost(call):
+    """What `call` made: nodes of the graph, saved tensors, and those that backward read."""
+    graph = []
+
+    def seen(value):
+        graph.append(nodes(value))
+        return value
+
+    with saved() as (packed, used):
+        call(seen)
+    return graph, packed, used
+
+
+DEPTH = 10
+
+
+class Deep(nn.Module):
+    def __init__(self, layer=nn.Linear):
+        super().__init__()
+        self.layers = nn.ModuleList([layer(3, 3) for _ in range(DEPTH)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+def trained_layers(share, place):
+    count = DEPTH - DEPTH * share // 100
+    start = {"front": DEPTH - count, "middle": DEPTH // 2 - count // 2, "end": 0}[place]
+    return range(start, start + count)
+
+
+TRAINED = {
+    f"{share} % frozen, at the {place}": [
+        f"layers.{i}.{name}" for i in trained_layers(share, place) for name in ("weight", "bias")
+    ]
+    for share, place in itertools.product((0, 50, 90), ("front", "middle", "end"))
+} | {f"all but {name}": [name] for name in ("layers.0.bias", "layers.5.weight", "layers.9.weight")}
+
+
+def by_hand(module, names):
+    module = copy.deepcopy(module)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in names)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    return lambda seen: torch.autograd.grad(seen(loss(module, X)), parameters)
+
+
+@pytest.mark.parametrize("how", ["flags", "where", "where against flags", "mask", "predicate", "declared"])
+@pytest.mark.parametrize("trained", TRAINED)
+def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
+    names = TRAINED[trained]
+
+    class Chosen(nn.Linear):
+        @property
+        def __trainable__(self):
+            return [name for name in ("weight", "bias") if f"{self.path}.{name}" in names]
+
+    module = Deep(Chosen)
+    for i, layer in enumerate(module.layers):
+        layer.path = f"layers.{i}" if how == "declared" else "none"
+    where = {
+        "where": names,
+        "where against flags": names,
+        "mask": {name: name in names for name, _ in module.named_parameters()},
+        "predicate": lambda path, leaf: path in names,
+        "flags": lambda path, leaf: leaf.requires_grad,
+    }.get(how)
+    if how == "flags":
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name in names)
+    elif how == "where against flags":
+        module.requires_grad_(False)
+    gradients = []
+
+    def ours(seen):
+        gradients.append(adprotocol.grad(lambda module: seen(loss(module, X)), where=where)(module))
+
+    assert cost(ours) == cost(by_hand(module, names))
+    agree(gradients[0], native(module, X, against_flags=True)[1], names)
+    assert not any(g.requires_grad for g in gradients[0].values() if g is not None)
+
+
+def test_flags_alone_freeze_without_a_selection():
+    module = Deep()
+    module.layers[:5].requires_grad_(False)
+    names = [name for name, p in module.named_parameters() if p.requires_grad]
+    ours = lambda seen: adprotocol.grad(lambda module: seen(loss(module, X)))(module)
+    assert cost(ours) == cost(by_hand(module, names))
+
+
+def test_no_activation_outlives_the_call():
+    module = small()
+    kept = []
+
+    def f(module, x):
+        hidden = module[1](module[0](x))
+        kept.append(weakref.ref(hidden))
+        return module[2](hidden).square().mean(), hidden.mean()
+
+    gc.collect()
+    gc.disable()
+    try:
+        for where in (None, "0.*", "2.weight"):
+            result = value_and_grad(f, where=where, has_aux=True)(module, X)
+            assert kept[-1]() is None, where
+            del result
+    finally:
+        gc.enable()
+
+
+# Nested in each other, and in the transformations of PyTorch: what an inner call freezes is constant to it alone.
+
+
+def selection(where):
+    return lambda name: where is None or any(name.startswith(pattern.rstrip("*")) for pattern in (where,))
+
+
+def penalty(gradient):
+    return sum(g.square().sum() for g in gradient.values() if g is not None)
+
+
+def oracle(build, inner, outer, args=(X,)):
+    """The gradient of the squared norm of the gradient, by torch.func over all parameters."""
+    module = build()
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+
+    def norm(parameters):
+        gradient = native_grad(lambda p: square(functional_call(module, p, args)))(parameters)
+        return sum(g.square().sum() for name, g in gradient.items() if selection(inner)(name))
+
+    return {name: g for name, g in native_grad(norm)(parameters).items() if selection(outer)(name)}
+
+
+def directly(norm, module):
+    return norm(module, X)
+
+
+def under_vmap(norm, module):
+    return vmap(lambda x: norm(module, x))(torch.stack([X, X])).mean()
+
+
+def under_jvp(norm, module):
+    return jvp(lambda x: norm(module, x), (X,), (X,))[0]
+
+
+def under_grad(norm, module):
+    return native_grad(lambda scale: scale * norm(module, X))(torch.ones(()))
+
+
+def under_dual(norm, module):
+    with forward_ad.dual_level():
+        return norm(module, X)
+
+
+def under_checkpoint(norm, module):
+    return checkpoint(lambda x: norm(module, x), X, use_reentrant=False)
+
+
+INSIDE = [directly, under_vmap, under_jvp, under_grad, under_dual, under_checkpoint]
+WHERE = [None, "0.*", "2.bias"]
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("outer", WHERE)
+@pytest.mark.parametrize("inner", WHERE)
+def test_a_penalty_on_gradients(inner, outer, inside):
+    module = small()
+    wanted = oracle(lambda: module, inner, outer)
+
+    def norm(module, x):
+        gradient = adprotocol.grad(loss, where=inner)(module, x)
+        assert {name for name, g in gradient.items() if g is not None} == {
+            name for name, _ in module.named_parameters() if selection(inner)(name)
+        }
+        return penalty(gradient)
+
+    with untouched(module):
+        agree(adprotocol.grad(lambda module: inside(norm, module), where=outer)(module), wanted)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "tied", "weight norm", "orthogonal", "attention", "lists and dicts"])
+def test_a_penalty_on_gradients_of_modules_of_all_kinds(kind):
+    build, args = KINDS[kind]
+    module = build()
+    wanted = oracle(lambda: module, None, None, args)
+    norm = lambda module: penalty(adprotocol.grad(loss)(module, *args))
+    with untouched(module):
+        agree(adprotocol.grad(norm)(module), wanted)
+        first = next(iter(wanted))
+        agree(adprotocol.grad(norm, where=first)(module), wanted, [first])
+
+
+@pytest.mark.parametrize("outer", [None, "inner.*", "outer.weight"])
+@pytest.mark.parametrize("inner", [None, "inner.*", "inner.bias", "outer.*"])
+def test_a_penalty_on_gradients_through_a_checkpoint(inner, outer):
+    module, plain = Checkpointed(), Checkpointed(use_checkpoint=False)
+    plain.load_state_dict(module.state_dict())
+    wanted = oracle(lambda: plain, inner, outer)
+    norm = lambda module: penalty(adprotocol.grad(loss, where=inner)(module, X))
+    agree(adprotocol.grad(norm, where=outer)(module), wanted)
+
+
+def test_flags_hold_inside_of_a_call_that_selects_otherwise():
+    module = small()
+    module[0].requires_grad_(False)
+    inside = []
+
+    def f(module):
+        gradient = adprotocol.grad(loss)(module, X)
+        inside.append([name for name, g in gradient.items() if g is not None])
+        return penalty(gradient)
+
+    for where in (None, "0.weight", "2.bias", "*"):
+        adprotocol.grad(f, where=where)(module)
+        assert inside.pop() == ["2.weight", "2.bias"]
+
+
+def test_three_derivatives_around_each_other():
+    module = nn.Linear(1, 1, bias=False).double()
+    with torch.no_grad():
+        module.weight.fill_(2.0)
+    first = lambda module: module.weight.sum() ** 4
+    second = lambda module: adprotocol.grad(first)(module)["weight"].sum()
+    third = lambda module: adprotocol.grad(second)(module)["weight"].sum()
+    assert adprotocol.grad(third)(module)["weight"] == 48.0
+    assert adprotocol.grad(third, where="weight")(module)["weight"] == 48.0
+
+
+class Inner(nn.Module):
+    """A module whose forward differentiates another one, as a learned optimiser does."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small()
+
+    def forward(self, x):
+        return penalty(adprotocol.grad(loss)(self.net, x))
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp", "vmap", "vmap of grad"])
+def test_functional_call_of_a_module_that_differentiates(transform):
+    module = Inner()
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    ours = lambda parameters: functional_call(module, parameters, (X,))
+
+    def theirs(parameters):
+        mine = {name.removeprefix("net."): p for name, p in parameters.items()}
+        return penalty(native_grad(lambda p: square(functional_call(module.net, p, (X,))))(mine))
+
+    twice = {name: torch.stack([p, 2 * p]) for name, p in parameters.items()}
+    apply = {
+        "grad": lambda f: native_grad(f)(parameters),
+        "jvp": lambda f: jvp(f, (parameters,), (parameters,))[1],
+        "vmap": lambda f: vmap(f)(twice),
+        "vmap of grad": lambda f: vmap(native_grad(f))(twice),
+    }[transform]
+    with untouched(module):
+        torch.testing.assert_close(apply(ours), apply(theirs))
+
+
+def test_the_gradient_of_each_sample():
+    module = small()
+    one = lambda x: adprotocol.grad(loss)(module, x)
+    with untouched(module):
+        gradient = vmap(one)(X)
+    assert not any(g.requires_grad for g in gradient.values())
+    for i, x in enumerate(X):
+        agree({name: g[i] for name, g in gradient.items()}, native(module, x)[1])
+    # vmap takes no None from a function, unless told that it is no tensor.
+    names = ["0.weight", "0.bias"]
+    dims = {name: 0 if name in names else None for name, _ in module.named_parameters()}
+    some = vmap(lambda x: adprotocol.grad(loss, where=names)(module, x), out_dims=dims)(X)
+    agree({name: None if g is None else g[0] for name, g in some.items()}, native(module, X[0])[1], names)
+
+
+def test_an_ensemble_of_modules():
+    modules = [small() for _ in range(3)]
+    stacked, _ = torch.func.stack_module_state(modules)
+    stacked = {name: p.detach() for name, p in stacked.items()}
+    gradient = vmap(adprotocol.grad(lambda p: square(functional_call(modules[0], p, (X,)))))(stacked)
+    for i, module in enumerate(modules):
+        agree({name: g[i] for name, g in gradient.items()}, native(module, X)[1])
+
+
+def test_a_penalty_on_the_gradient_of_the_input():
+    module = small()
+    ours = adprotocol.grad(lambda x, module: module(x).sum())(X, module).square().sum()
+    ours.backward()
+    found = {name: p.grad for name, p in module.named_parameters()}
+    x = X.clone().requires_grad_()
+    plain = copy.deepcopy(module)
+    plain.zero_grad()
+    (gradient,) = torch.autograd.grad(plain(x).sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    torch.testing.assert_close(found, {name: p.grad for name, p in plain.named_parameters()})
+
+
+def test_an_inner_step_of_the_head_and_an_outer_derivative_of_all():
+    module = Declared()
+
+    def adapted(module):
+        gradient = adprotocol.grad(loss, where="head.*")(module, X)
+        updated = {name: getattr(module.head, name[5:]) - 0.1 * gradient[name] for name in HEAD}
+        hidden = module.body(X).tanh()
+        return square(hidden @ updated["head.weight"].T + updated["head.bias"])
+
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+
+    def theirs(p):
+        gradient = native_grad(lambda p: square(functional_call(module, p, (X,))))(p)
+        return square(functional_call(module, p | {name: p[name] - 0.1 * gradient[name] for name in HEAD}, (X,)))
+
+    agree(adprotocol.grad(adapted, where="*")(module), native_grad(theirs)(parameters))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("where", [None, "0.*"])
+def test_modes_without_gradients_around(mode, where):
+    module = small()
+    _, wanted, _ = native(module, X)
+    with mode():
+        (value, hidden), gradient = value_and_grad(
+            lambda module: (loss(module, X), module[0](X)), where=where, has_aux=True
+        )(module)
+    agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
+    for tensor in (value, hidden, *(g for g in gradient.values() if g is not None)):
+        assert not tensor.requires_grad
+        assert not tensor.is_inference()
+
+
+def test_parameters_made_in_inference_mode_have_gradients_or_an_error():
+    _, wanted, plain = native(small(), X)
+    with torch.inference_mode():
+        module = small()
+        module.load_state_dict(plain.state_dict())
+        for where in (None, "0.*"):
+            try:
+                gradient = adprotocol.grad(loss, where=where)(module, X)
+            except RuntimeError as error:
+                assert "Inference tensors" in str(error)  # noqa: PT017
+            else:
+                agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
+
+
+# torch.compile.
+
+
+def compiled(f, backend="aot_eager"):
+    return torch.compile(f, fullgraph=True, backend=backend)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("where", [None, "0.*"])
+def test_compiled(where, backend):
+    module = KINDS["batch norm in evaluation"][0]()
+    _, wanted, _ = native(module, X)
+    with untouched(module):
+        value, gradient = compiled(value_and_grad(loss, where=where), backend)(module, X)
+    agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
+    assert not value.requires_grad
+
+
+@pytest.mark.usefixtures("compiler")
+def test_torch_refuses_a_buffer_that_a_graph_updates_while_it_differentiates():
+    module = KINDS["batch norm"][0]()
+    with untouched(module), pytest.raises(Exception, match="in-place"):
+        compiled(adprotocol.grad(loss), "eager")(module, X)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_follows_flags_and_declarations_of_the_moment():
+    module = Declared()
+    _, wanted, _ = native(module, X)
+    f = compiled(adprotocol.grad(loss), "eager")
+    agree(f(module, X), wanted, HEAD)
+    module.head.bias.requires_grad_(False)
+    agree(f(module, X), wanted, ["head.weight"])
+    module.head.bias.requires_grad_()
+    register_trainable(Declared, ["body"])
+    try:
+        agree(f(module, X), wanted, ["body.weight", "body.bias"])
+    finally:
+        register_trainable(Declared, Declared.__trainable__)
+    agree(f(module, X), wanted, HEAD)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(("inner", "outer"), [(None, None), ("2.*", None), (None, "0.*")])
+def test_a_compiled_penalty_on_gradients(inner, outer):
+    module = small()
+    wanted = oracle(lambda: module, inner, outer)
+    norm = lambda module: penalty(adprotocol.grad(loss, where=inner)(module, X))
+    agree(compiled(adprotocol.grad(norm, where=outer))(module), wanted)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_penalty_on_gradients_that_are_compiled():
+    module = small()
+    wanted = oracle(lambda: module, None, None)
+    norm = compiled(lambda module: penalty(adprotocol.grad(loss)(module, X)), "eager")
+    for _ in range(2):
+        assert not norm(module).requires_grad
+        agree(adprotocol.grad(norm)(module), wanted)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compiled_module_is_a_module():
+    module = small()
+    _, wanted, _ = native(module, X)
+    wanted = {f"_orig_mod.{name}": g for name, g in wanted.items()}
+    fast = torch.compile(module, backend="eager")
+    with untouched(fast):
+        agree(adprotocol.grad(loss)(fast, X), wanted)
+        agree(adprotocol.grad(loss, where="*.0.*")(fast, X), wanted, list(wanted)[:2])
+    module.requires_grad_(False)
+    with untouched(fast):
+        agree(adprotocol.grad(loss, where="*.2.*")(fast, X), wanted, list(wanted)[2:])
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_graph_that_breaks_leaves_the_module_as_it_was():
+    module = small()
+    _, wanted, _ = native(module, X)
+
+    def broken(module, x):
+        hidden = module[0](x)
+        torch._dynamo.graph_break()
+        return square(module[2](module[1](hidden)))
+
+    with untouched(module):
+        found = torch.compile(adprotocol.grad(broken, where="0.*"), backend="aot_eager")(module, X)
+        agree(found, wanted, ["0.weight", "0.bias"])
+        with pytest.raises(Exception, match="broken forward"):
+            torch.compile(adprotocol.grad(fails_in_forward, where="0.*"), backend="eager")(module, X)
+
+
+# Threads.
+
+
+def in_threads(*bodies):
+    results = [None] * len(bodies)
+
+    def run(i):
+        try:
+            results[i] = bodies[i]()
+        except Exception as error:  # noqa: BLE001
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_two_threads_differentiate_one_module_by_its_flags():
+    module = small()
+    _, wanted, _ = native(module, X)
+    both = threading.Barrier(2, timeout=10)
+
+    def f(module, x):
+        both.wait()
+        value = loss(module, x)
+        both.wait()
+        return value
+
+    for gradient in in_threads(*[lambda: adprotocol.grad(f)(module, X)] * 2):
+        agree(gradient, wanted)
+
+
+@pytest.mark.parametrize("flags_first", [True, False])
+def test_two_threads_with_two_selections_are_right_or_refused(flags_first):
+    module = small()
+    _, wanted, _ = native(module, X)
+    inside, other_done = threading.Event(), threading.Event()
+
+    def first(module, x):
+        inside.set()
+        other_done.wait(10)
+        return loss(module, x)
+
+    def other():
+        inside.wait(10)
+        try:
+            return adprotocol.grad(slow, where=where[1])(module, X)
+        finally:
+            other_done.set()
+
+    def slow(module, x):
+        # The first one goes on while this one has its tensors in the module.
+        other_done.set()
+        done.wait(2)
+        return loss(module, x)
+
+    done = threading.Event()
+    where = (None, "2.bias") if flags_first else ("2.bias", None)
+
+    def one():
+        try:
+            return adprotocol.grad(first, where=where[0])(module, X)
+        finally:
+            done.set()
+
+    with untouched(module):
+        results = in_threads(one, other)
+    for result, selected in zip(results, where, strict=True):
+        if isinstance(result, Exception):
+            assert isinstance(result, ConcurrencyError), result
+            assert "deepcopy" in str(result)
+        else:
+            agree(result, wanted, [name for name in wanted if selection(selected)(name)])
+    assert sum(isinstance(result, Exception) for result in results) <= 1
+
+
+def test_two_threads_differentiate_copies_with_two_selections():
+    module = small()
+    _, wanted, _ = native(module, X)
+    both = threading.Barrier(2, timeout=10)
+
+    def f(module, x):
+        both.wait()
+        value = loss(module, x)
+        both.wait()
+        return value
+
+    names = list(wanted)
+    results = in_threads(
+        *(lambda name=name: adprotocol.grad(f, where=name)(copy.deepcopy(module), X) for name in names[:2])
+    )
+    for name, gradient in zip(names, results, strict=False):
+        agree(gradient, wanted, [name])
+
+
+# Training.
+
+OPTIMISERS = {
+    "SGD with momentum": (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), False),
+    "Adam with weight decay": (lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1), False),
+    "AdamW with clipping": (lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1, amsgrad=True), True),
+}
+
+
+@pytest.mark.parametrize("frozen_by", ["flags", "where"])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_training_loop_is_the_native_one_step_by_step(name, frozen_by):
+    optimiser, clip = OPTIMISERS[name]
+    build = lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 1))
+    module = build()
+    plain = copy.deepcopy(module)
+    frozen = {"0.weight", "0.bias", "3.bias"}
+    for path, parameter in plain.named_parameters():
+        parameter.requires_grad_(path not in frozen)
+    where = None
+    if frozen_by == "flags":
+        for path, parameter in module.named_parameters():
+            parameter.requires_grad_(path not in frozen)
+    else:
+        where = lambda path, leaf: isinstance(leaf, nn.Parameter) and path not in frozen
+    initial = copy.deepcopy(module.state_dict())
+    mine, theirs = optimiser(module.parameters()), optimiser(plain.parameters())
+    step = value_and_grad(loss, where=where)
+    parameters = dict(module.named_parameters())
+    for i in range(4):
+        x = X + 0.1 * i
+        value, gradient = step(module, x)
+        for path, g in gradient.items():
+            if path in parameters:
+                parameters[path].grad = g
+        theirs.zero_grad()
+        wanted = loss(plain, x)
+        wanted.backward()
+        if clip:
+            total = [nn.utils.clip_grad_norm_(m.parameters(), 0.01) for m in (module, plain)]
+            torch.testing.assert_close(*total)
+        mine.step()
+        theirs.step()
+        torch.testing.assert_close(value, wanted.detach())
+        torch.testing.assert_close(module.state_dict(), plain.state_dict())
+    for path in frozen:
+        assert torch.equal(module.state_dict()[path], initial[path])
+    assert not torch.equal(module[3].weight, initial["3.weight"])
