@@ -94,6 +94,33 @@ def declaring() -> Callable[[Any], bool]:
     return lambda value: known[type(value)]
 
 
+class Watch(dict[type, bool]):
+    """Whether a class of those that a traversal meets declares anything; takes no node for a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __missing__(self, cls: type) -> bool:
+        self.found = self.found or _class_declares(cls)
+        self[cls] = False
+        return False
+
+    def sees(self, value: Any) -> bool:
+        """Look at one node or leaf, on the way: a second traversal for those that declare is rarely needed."""
+        return self[type(value)]
+
+
+def _watching_traced() -> Watch | None:
+    return None  # a compiler cannot follow a dictionary that is filled on the way
+
+
+@trace_instead(_watching_traced)
+def watching() -> Watch | None:
+    """Return what watches a traversal, or None where nothing can."""
+    return Watch()
+
+
 def refuse_opaque(value: Any) -> None:
     """Refuse an object that declares its fields, but is no structure: all of it would be frozen, whatever it says."""
     cls = type(value)

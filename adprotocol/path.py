@@ -105,11 +105,11 @@ def check_rebuilt(shown: Any, treespec: Any, result: Any, leaves: Sequence[Any])
 def _has_named_tuples(shown: Any) -> bool:
     types: set[type] = set()
 
-    def is_leaf(node: Any) -> bool:
+    def sees(node: Any) -> bool:
         types.add(type(node))
         return False
 
-    tree.take_apart(shown, is_leaf)
+    tree.take_apart(shown, sees=sees)
     return any(issubclass(cls, tuple) and cls is not tuple for cls in types)
 
 

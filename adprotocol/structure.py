@@ -34,11 +34,14 @@ class Structure:
     show; ``leaves`` and ``treespec`` are those of ``shown``.
     """
 
-    __slots__ = ("_argument", "_outer", "_outer_spec", "_views", "leaves", "shown", "treespec")
+    __slots__ = ("_argument", "_outer", "_outer_spec", "_views", "_watch", "leaves", "shown", "treespec")
 
     def __init__(self, argument: Any) -> None:
         self._argument = argument
-        self._outer, self._outer_spec = tree.take_apart(argument)
+        self._watch = declaration.watching()
+        self._outer, self._outer_spec = tree.take_apart(
+            argument, sees=None if self._watch is None else self._watch.sees
+        )
         # By position among the outer leaves, with what is shown taken apart in
         # turn: a box of a list may hold boxes of lists.
         self._views: dict[int, tuple[View, Structure]] = {}
@@ -104,6 +107,8 @@ class Structure:
         As its type, its flag, the declarations of the classes above it and
         labels say, in the order of `leaves`.
         """
+        if self._watch is not None and not self._watch.found:
+            return self.capable([True] * len(self.leaves))
         found: list[bool | None] = []
         views = iter(self._views.values())
         declares = declaration.declaring()

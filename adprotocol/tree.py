@@ -54,13 +54,18 @@ def leaves(tree: Any) -> list[Any]:
             return found
 
 
-def take_apart(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """Return the leaves in order, and optree's treespec; what `is_leaf` says stays whole."""
+def take_apart(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None, *, sees: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Any]:
+    """Return the leaves in order, and optree's treespec; what `is_leaf` says stays whole.
+
+    `sees` is shown every node and leaf, and returns False.
+    """
     import optree  # noqa: PLC0415
 
     while True:
         try:
-            found, treespec = optree.tree_flatten(tree, is_leaf, none_is_leaf=True, namespace=NAMESPACE)
+            found, treespec = optree.tree_flatten(tree, sees or is_leaf, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
             raise too_deep(tree) from error
         if not _admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):

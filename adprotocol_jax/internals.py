@@ -20,7 +20,7 @@ from jax.interpreters import ad
 # which tracers are instances too. Both classes are imported, not taken from a
 # value: this module is loaded at the first question, which may be asked inside
 # a trace, where jnp.zeros() is a tracer.
-ArrayImpl: type = _ArrayImpl
+ArrayImpl: Any = _ArrayImpl
 
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
