@@ -1,9 +1,11 @@
-"""Which parameters the calls under way in this thread differentiate with respect to.
+"""What the calls under way in this thread made of parameters.
 
 A parameter's own flag says that it is trained, not that anybody differentiates
 with respect to it now. Calls of `adprotocol.value_and_grad` around the current
 one do: to those a parameter is a variable, also where the current call freezes
-it or differentiates with respect to it again.
+it or differentiates with respect to it again. What a call puts in the place of a
+parameter, tracked or frozen, stands for it in the calls inside: it has the
+parameter's flag, and is one leaf at all its places.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.tracing import trace_instead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _LOCK = threading.Lock()
 
 
 class _Calls(threading.local):
     def __init__(self) -> None:
-        self.parameters: frozenset[int] = frozenset()
+        # By id: what is differentiated with respect to, and the parameter that something stands for.
+        self.variables: frozenset[int] = frozenset()
+        self.originals: dict[int, Any] = {}
 
 
 _CALLS = _Calls()
@@ -38,26 +42,46 @@ def _nothing() -> None:
     pass
 
 
-def _enter_traced(leaves: Sequence[Any], types: tuple[type, ...]) -> Callable[[], None]:  # noqa: ARG001
+def _enter_traced(leaves: Sequence[Any], tracked: Sequence[Any], frozen: Mapping[int, Any], types: Any) -> Any:  # noqa: ARG001
     # What is differentiated in a graph is not the parameter itself.
     return _nothing
 
 
 @trace_instead(_enter_traced)
-def enter(leaves: Sequence[Any], types: tuple[type, ...]) -> Callable[[], None]:
-    """Count the parameters among `leaves` until the function that is returned is called."""
-    found = [id(leaf) for leaf in leaves if isinstance(leaf, types)] if types else []
-    if not found:
+def enter(
+    leaves: Sequence[Any], tracked: Sequence[Any], frozen: Mapping[int, tuple[Any, Any]], types: tuple[type, ...]
+) -> Callable[[], None]:
+    """Note the parameters among `leaves` and what is put in their place until the returned function is called.
+
+    `frozen` holds pairs of a parameter and the constant in its place.
+    """
+    pairs = (
+        [pair for pair in zip(leaves, tracked, strict=True) if isinstance(original(pair[0]), types)] if types else []
+    )
+    if not pairs and not frozen:
         return _nothing
-    before = _CALLS.parameters
-    _CALLS.parameters = before.union(found)
+    before = _CALLS.variables, _CALLS.originals
+    _CALLS.variables = before[0].union(id(item) for pair in pairs for item in pair)
+    placed = {id(new): original(old) for old, new in (*pairs, *frozen.values()) if new is not old}
+    if placed:
+        _CALLS.originals = before[1] | placed
     _count(1)
 
     def leave() -> None:
-        _CALLS.parameters = before
+        _CALLS.variables, _CALLS.originals = before
         _count(-1)
 
     return leave
+
+
+def _original_traced(leaf: Any) -> Any:
+    return leaf
+
+
+@trace_instead(_original_traced)
+def original(leaf: Any) -> Any:
+    """Return the parameter that `leaf` stands for in a call around the current one, or `leaf` itself."""
+    return _CALLS.originals.get(id(leaf), leaf)
 
 
 def _count(change: int) -> None:
@@ -73,4 +97,4 @@ def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
 @trace_instead(_is_variable_traced)
 def is_variable(parameter: Any) -> bool:
     """Tell whether a call around the current one differentiates with respect to `parameter`; in a graph, if one may."""
-    return id(parameter) in _CALLS.parameters
+    return id(parameter) in _CALLS.variables

@@ -18,7 +18,7 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.constant import constant_tree
 from adprotocol.declaration import declaring, trainable_names
-from adprotocol.enclosing import is_variable
+from adprotocol.enclosing import is_variable, original
 from adprotocol.output import check_output, map_aux, put_back, take_out
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
@@ -32,6 +32,7 @@ __all__ = [
     "flatten",
     "is_variable",
     "map_aux",
+    "original",
     "predicate_error",
     "predicate_shape_error",
     "put_back",

@@ -163,14 +163,16 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     chosen = select(structures, where, several=len(argnums) > 1)
     _check_trainable(structures, chosen, given, where)
 
-    slots = [_Slots(structure, mine) for structure, mine in zip(structures, chosen, strict=True)]
+    # A parameter that is frozen though its own flag says that it is trained, and the constant in its place, by id.
+    frozen: dict[int, tuple[Any, Any]] = {}
+    slots = [_Slots(structure, mine, frozen) for structure, mine in zip(structures, chosen, strict=True)]
     leaves = [leaf for slot in slots for leaf in slot.selected]
 
     # Filled in by the call and undone after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        undo.append(enclosing.enter(leaves, binding.parameter_types))
+        undo.append(enclosing.enter(leaves, tracked, frozen, binding.parameter_types))
         replaced = {id(old): new for old, new in zip(leaves, tracked, strict=True)}
         arguments = list(args)
         start = 0
@@ -199,30 +201,35 @@ class _Slots:
 
     __slots__ = ("_chosen", "_frozen", "_shared", "_structure", "selected")
 
-    def __init__(self, structure: Structure, chosen: list[bool]) -> None:
+    def __init__(self, structure: Structure, chosen: list[bool], frozen: dict[int, tuple[Any, Any]]) -> None:
         self._structure = structure
         self._chosen = chosen
         self.selected = [leaf for leaf, mine in zip(structure.leaves, chosen, strict=True) if mine]
         # Parameters with an identity that are not chosen here: chosen at another
-        # place, or frozen though their own flag says that they are trained.
+        # place, or frozen.
         self._shared: list[int] = []
-        self._frozen: dict[int, Any] = {}
+        self._frozen = frozen
         if any(binding_of(cls).parameter_types for cls in set(map(type, structure.leaves))):
             self._find_parameters()
 
     def _find_parameters(self) -> None:
         for i, leaf in enumerate(self._structure.leaves):
             binding = binding_of(type(leaf))
-            if not self._chosen[i] and isinstance(leaf, binding.parameter_types):
+            parameter = enclosing.original(leaf)
+            if not self._chosen[i] and isinstance(parameter, binding.parameter_types):
                 self._shared.append(i)
-                if binding.trainable(leaf) and not enclosing.is_variable(leaf):
-                    self._frozen[i] = binding.non_differentiable(leaf)
+                if binding.trainable(parameter) and not enclosing.is_variable(leaf) and id(leaf) not in self._frozen:
+                    self._frozen[id(leaf)] = (leaf, binding.non_differentiable(leaf))
 
     def filled(self, tracked: list[Any], replaced: dict[int, Any], undo: Undo) -> Any:
         """Return the argument with the tracked leaves in place of the chosen ones."""
         leaves = self._with(tracked, self._structure.leaves)
         for i in self._shared:
-            leaves[i] = replaced.get(id(leaves[i]), self._frozen.get(i, leaves[i]))
+            leaf = leaves[i]
+            if id(leaf) in replaced:
+                leaves[i] = replaced[id(leaf)]
+            elif id(leaf) in self._frozen:
+                leaves[i] = self._frozen[id(leaf)][1]
         return self._structure.filled(leaves, undo)
 
     def gradient(self, gradients: list[Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol import path, tree
+from adprotocol import enclosing, path, tree
 from adprotocol.errors import SelectionError, kind_of
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import binding_of
@@ -295,7 +295,7 @@ def _count_once(structures: list[Structure], chosen: list[list[bool]]) -> None:
         for i, leaf in enumerate(structure.leaves):
             if mine[i]:
                 kinds = binding_of(type(leaf)).parameter_types
-                if kinds and isinstance(leaf, kinds):
+                if kinds and isinstance(enclosing.original(leaf), kinds):
                     if id(leaf) in seen:
                         mine[i] = False
                     seen.add(id(leaf))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol import declaration, path, tree
+from adprotocol import declaration, enclosing, path, tree
 from adprotocol.label import NonDifferentiable
 from adprotocol.table import binding_of, sole_framework
 
@@ -194,4 +194,4 @@ def _view_flags(view: View, inner: Structure) -> list[bool | None]:
 
 
 def _flag(leaf: Any) -> bool | None:
-    return binding_of(type(leaf)).trainable(leaf)
+    return binding_of(type(leaf)).trainable(enclosing.original(leaf))

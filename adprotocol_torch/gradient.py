@@ -40,25 +40,26 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]) -> tuple[Any, Any, list[Any]]:
     differentiable = torch.is_grad_enabled()
     call = _Call()
-    with torch.inference_mode(mode=False), torch.enable_grad():
-        tracked = [_tracked(tensor, call, differentiable=differentiable) for tensor in tensors]
-        start = next_sequence_number()
-        try:
+    try:
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            tracked = [_tracked(tensor, call, differentiable=differentiable) for tensor in tensors]
+            start = next_sequence_number()
             value, aux = fun(tracked)
-        finally:
-            call.is_over = True
-        check_output(value, value)
-        if not isinstance(value, torch.Tensor):
-            _refuse_number(value, start)
-        # The results are to be differentiable themselves if anything outside of
-        # this call may ask for it: a leaf with a history, or something closed over.
-        again = differentiable and _reaches_others(_tracked_results(value, aux), tracked)
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            gradients = _separate(
-                torch.autograd.grad(value, tracked, create_graph=again, allow_unused=True, materialize_grads=True)
-            )
-        else:
-            gradients = [torch.zeros_like(tensor) for tensor in tensors]
+            check_output(value, value)
+            if not isinstance(value, torch.Tensor):
+                _refuse_number(value, start)
+            # The results are to be differentiable themselves if anything outside of
+            # this call may ask for it: a leaf with a history, or something closed over.
+            again = differentiable and _reaches_others(_tracked_results(value, aux), tracked)
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                gradients = _separate(
+                    torch.autograd.grad(value, tracked, create_graph=again, allow_unused=True, materialize_grads=True)
+                )
+            else:
+                gradients = [torch.zeros_like(tensor) for tensor in tensors]
+    finally:
+        # Not before: a checkpoint runs parts of the function again for the derivative.
+        call.is_over = True
     if not again:
         mine = {id(tensor) for tensor in tracked}
         value = _detached(value, mine)

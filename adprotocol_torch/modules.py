@@ -10,29 +10,22 @@ submodules are the module's own throughout.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import parametrize
 
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
-from adprotocol.extend import View, declaring, trainable_names
+from adprotocol.extend import View, declaring, original, trainable_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Filled(NamedTuple):
-    """Which thread has put other tensors into a submodule, and the parameters that they stand for."""
-
-    thread: int
-    parameters: dict[str, Any]
-
-
 _LOCK = threading.Lock()
 
-# By the id of the submodule.
-_FILLED: dict[int, _Filled] = {}
+# Which thread has put other tensors into a submodule, by the id of the submodule.
+_FILLED: dict[int, int] = {}
 
 # The calls under way: each thread, and the module that it uses.
 _USED: list[tuple[int, torch.nn.Module]] = []
@@ -51,7 +44,6 @@ def view(module: torch.nn.Module) -> View:
     while waiting:
         prefix, owner, frozen, above = waiting.pop()
         _refuse_other_thread(module, owner)
-        stood_for = _stood_for(owner)
         if _is_above(owner, above):
             raise _contains_itself(module, owner)
         above = (owner, above)
@@ -74,7 +66,7 @@ def view(module: torch.nn.Module) -> View:
                 places[path] = [(owner, name)]
                 # What stands for a parameter has the parameter's flag; another tensor, as
                 # torch.func.functional_call puts it there, is no parameter and has none.
-                said = stood_for.get(name, parameter)
+                said = original(parameter)
                 flag = said.requires_grad if isinstance(said, torch.nn.Parameter) else True
                 flags[path] = flag and not frozen and (allowed is None or name in allowed)
                 if not (parameter.is_floating_point() or parameter.is_complex()):
@@ -112,38 +104,24 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _stood_for(owner: torch.nn.Module) -> dict[str, Any]:
-    if torch.compiler.is_dynamo_compiling() or not _FILLED:
-        return {}
-    filled = _FILLED.get(id(owner))
-    return {} if filled is None else filled.parameters
-
-
 def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
         put(changed)
         return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
-    mine: list[tuple[torch.nn.Module, str]] = []
     use = (threading.get_ident(), module)
     with _LOCK:
         _refuse_other_threads(module, changed)
         _USED.append(use)
-        for owner, name, old, _ in changed:
-            filled = _FILLED.setdefault(id(owner), _Filled(use[0], {}))
-            if name not in filled.parameters:
-                filled.parameters[name] = old
-                mine.append((owner, name))
+        mine = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
+        _FILLED.update(dict.fromkeys(mine, use[0]))
         put(changed)
     cache = _set_cached(changed, {})
 
     def restore() -> None:
         with _LOCK:
             put([(owner, name, new, old) for owner, name, old, new in changed])
-            for owner, name in mine:
-                filled = _FILLED[id(owner)]
-                del filled.parameters[name]
-                if not filled.parameters:
-                    del _FILLED[id(owner)]
+            for owner_id in mine:
+                del _FILLED[owner_id]
             del _USED[next(i for i, other in enumerate(_USED) if other is use)]
         _set_cached(changed, cache)
 
@@ -185,8 +163,7 @@ def _refuse_other_threads(module: torch.nn.Module, changed: list[Any]) -> None:
 def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> None:
     if torch.compiler.is_dynamo_compiling() or not _FILLED:
         return
-    filled = _FILLED.get(id(owner))
-    if filled is not None and filled.thread != threading.get_ident():
+    if _FILLED.get(id(owner), threading.get_ident()) != threading.get_ident():
         raise _used_by_two(module)
 
 

@@ -965,6 +965,44 @@ def test_flags_hold_inside_of_a_call_that_selects_otherwise():
         assert inside.pop() == ["2.weight", "2.bias"]
 
 
+@pytest.mark.parametrize("where", [None, "*.bias", "a.weight", "b.weight", "*.weight"])
+def test_a_shared_parameter_stays_one_leaf_inside_of_a_call_that_freezes_it(where):
+    a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+    b.weight = a.weight
+
+    def by_hand(weight, bias_a, bias_b):
+        hidden = nn.functional.linear(X, weight, bias_a).tanh()
+        return nn.functional.linear(hidden, weight, bias_b).square().sum()
+
+    f = lambda model: model["b"](model["a"](X).tanh()).square().sum()
+    norm = lambda model: sum(penalty(part) for part in adprotocol.grad(f)(model).values())
+    leaves = (a.weight.detach(), a.bias.detach(), b.bias.detach())
+    norm_by_hand = lambda *leaves: sum(g.square().sum() for g in native_grad(by_hand, argnums=(0, 1, 2))(*leaves))
+    weight, bias_a, bias_b = native_grad(norm_by_hand, argnums=(0, 1, 2))(*leaves)
+    gradient = adprotocol.grad(norm, where=where)({"a": a, "b": b})
+    found = {f"{part}.{name}": g for part, gs in gradient.items() for name, g in gs.items() if g is not None}
+    assert len(found) == (3 if where is None else 2 if where == "*.bias" else 1)
+    for path, g in found.items():
+        torch.testing.assert_close(g, weight if path.endswith("weight") else bias_a if path[0] == "a" else bias_b)
+
+
+def test_a_parameter_in_a_structure_keeps_its_flag_and_is_one_leaf_inside():
+    w = nn.Parameter(torch.tensor(3.0))
+    frozen = nn.Parameter(torch.tensor(1.0), requires_grad=False)
+    model = {"a": w, "b": w, "s": torch.tensor(2.0), "frozen": frozen}
+    # f = w³ s u, and the squared norm of its gradient in w and s, 9 w⁴ s² u² + w⁶ u².
+    f = lambda d: d["a"] ** 2 * d["b"] * d["s"] * d["frozen"]
+    norm = lambda d: penalty(adprotocol.grad(f)(d))
+    in_w, in_s, in_u = 36 * 27 * 4 + 6 * 243, 18 * 81 * 2, 2 * (9 * 81 * 4 + 729)
+    for where, wanted in (
+        (None, {"a": in_w, "b": None, "s": in_s, "frozen": None}),
+        ("b", {"a": None, "b": in_w, "s": None, "frozen": None}),
+        ("s", {"a": None, "b": None, "s": in_s, "frozen": None}),
+        ("frozen", {"a": None, "b": None, "s": None, "frozen": in_u}),
+    ):
+        assert adprotocol.grad(norm, where=where)(model) == wanted
+
+
 def test_three_derivatives_around_each_other():
     module = nn.Linear(1, 1, bias=False).double()
     with torch.no_grad():
