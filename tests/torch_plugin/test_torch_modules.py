@@ -223,7 +223,7 @@ def test_all_but_one_are_frozen_by_flags(kind):
     module, args = kind
     start = torch.get_rng_state()
     _, wanted, _ = native(module, *args)
-    for name in wanted:
+    for name in list(wanted)[:3]:
         fresh = copy.deepcopy(module).requires_grad_(False)
         dict(fresh.named_parameters())[name].requires_grad_()
         torch.set_rng_state(start)
@@ -1138,8 +1138,7 @@ def compiled(f, backend="aot_eager"):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("where", [None, "0.*"])
+@pytest.mark.parametrize(("where", "backend"), [(None, "aot_eager"), ("0.*", "eager")])
 def test_compiled(where, backend):
     module = KINDS["batch norm in evaluation"][0]()
     _, wanted, _ = native(module, X)
@@ -1174,7 +1173,7 @@ def test_compiled_follows_flags_and_declarations_of_the_moment():
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize(("inner", "outer"), [(None, None), ("2.*", None), (None, "0.*")])
+@pytest.mark.parametrize(("inner", "outer"), [("2.*", None), (None, "0.*")])
 def test_a_compiled_penalty_on_gradients(inner, outer):
     module = small()
     wanted = oracle(lambda: module, inner, outer)
