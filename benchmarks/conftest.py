@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def side_by_side(benchmark: Any) -> Callable[..., interleave.Comparison]:
     """Return what times two calls in turn; to pytest-benchmark, which times one only, all of it is one round."""
 
-    def compare(*args: Any) -> interleave.Comparison:
-        return benchmark.pedantic(interleave.compare, args=args, rounds=1, iterations=1)
+    def compare(*args: Any, **kwargs: Any) -> interleave.Comparison:
+        return benchmark.pedantic(interleave.compare, args=args, kwargs=kwargs, rounds=1, iterations=1)
 
     return compare
 

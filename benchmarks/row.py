@@ -69,3 +69,8 @@ def duration(seconds: float) -> str:
         if seconds * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in megabytes."""
+    return f"{count / 1e6:.3g} MB"
