@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs bench bench-pennylane-env clean
+.PHONY: demo test lint types unit docs generated bench bench-pennylane-env clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m adprotocol demo
@@ -23,6 +23,10 @@ unit: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# The pages that docs/generate.py writes from the code; `make unit` fails where one is out of date.
+generated: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

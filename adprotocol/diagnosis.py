@@ -133,6 +133,8 @@ def _state(entry: Entry, *, broken: bool) -> Check:
         )
     if entry.state == plugins.NOT_IMPORTED:
         return Check(f"{plugin} is idle: nobody has imported {framework}")
+    if entry.reason:  # active all the same: the manifest is not asked while values are
+        return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
     return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
 
 

@@ -10,6 +10,7 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 - `is_variable`: whether a call around the current one differentiates with respect to
   a parameter.
 - `declaring`, `trainable_names`: what classes declare of their fields.
+- `Divergence`: one thing that the framework does not allow to be done right.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, alike on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
@@ -19,12 +20,14 @@ from adprotocol.branching import predicate_error, predicate_shape_error
 from adprotocol.constant import constant_tree
 from adprotocol.declaration import declaring, trainable_names
 from adprotocol.enclosing import is_variable, original
+from adprotocol.manifest import Divergence
 from adprotocol.output import check_output, map_aux, put_back, take_out
 from adprotocol.tracing import run_while_tracing, trace_instead
 from adprotocol.tree import flatten, structure, tree_map
 from adprotocol.view import View
 
 __all__ = [
+    "Divergence",
     "View",
     "check_output",
     "constant_tree",

@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from adprotocol.conformance.harness import Harness
+    from adprotocol.manifest import Divergence
     from adprotocol.view import View
 
 PROJECT = "adprotocol"
@@ -195,5 +197,26 @@ def explain(value: Any) -> str:
     """Say in a phrase why `within_gradient` answers as it does for `value`.
 
     Optional; read by people only (`adprotocol.explain`).
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def divergences() -> Sequence[Divergence]:
+    """List what the framework does not allow to be done right: the manifest of the plugin.
+
+    Optional. Each is an `adprotocol.extend.Divergence`, with a name of its own. The
+    conformance suite expects the scenarios that they name to fail; `info` and the
+    documentation show them. Not asked while values are; import the texts inside.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def harness(device: str | None) -> Harness:
+    """Give the conformance suite what it needs of the framework.
+
+    Optional. Return an `adprotocol.conformance.Harness`, whose arrays live on
+    `device` (None: the framework's default).
     """
     raise NotImplementedError

@@ -7,7 +7,7 @@ from typing import Any
 
 from adprotocol import tree
 from adprotocol.binding import never
-from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UnclaimedTypeError
+from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UnclaimedTypeError, UndecidableError
 from adprotocol.plugins import wake_plugins
 from adprotocol.table import BINDINGS, TABLE, binding_of, sole_framework, unclaimed
 from adprotocol.tracing import trace_instead
@@ -184,11 +184,11 @@ def check_held(value: Any, item: Any) -> bool:
         opaque = False
         framework = type(item).__module__
     if framework is not None:
+        from adprotocol.manifest import OBJECTS  # noqa: PLC0415  (for the message only)
+
         msg = (
             f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
-            f"{framework} {type(item).__qualname__} but is no structure that can be taken apart; make it a "
-            "dataclass, register it with optree or with the framework's own tree library, or pass the "
-            "arrays themselves (for a torch module, dict(module.named_parameters()))"
+            f"{framework} {type(item).__qualname__} but is no structure that can be taken apart. {OBJECTS.remedy}"
         )
         raise OpaqueValueError(msg)
     return opaque
@@ -243,7 +243,7 @@ def _explain_one(leaf: Any) -> str:
     plugin = f" [plugin {binding.framework}]" if binding.framework else ""
     try:
         answer = ask((leaf,))
-    except OpaqueValueError as error:
+    except (OpaqueValueError, UndecidableError) as error:
         return f"{type(leaf).__qualname__}: no answer ({error})"
     shown = answer if isinstance(answer, bool) else "staged"
     reason = binding.explain if isinstance(binding.explain, str) else binding.explain(leaf)

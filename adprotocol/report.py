@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
 from adprotocol import plugins
+from adprotocol.errors import PluginError
+from adprotocol.manifest import declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from adprotocol.plugins import Plugin, Registry
 
 SCHEMA = 1
+
+# What is written of a declared divergence; the text is for the documentation.
+DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
 
 HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
 
@@ -41,6 +46,7 @@ class Entry:
     state: str
     reason: str
     hooks: list[str]
+    divergences: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,11 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
         state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken)}"
     elif state == plugins.BLOCKED:
         reason = f"named in {plugins.BLOCK_VARIABLE}"
+    divergences: list[dict[str, Any]] = []
+    try:
+        divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in declared(plugin)]
+    except PluginError as error:
+        reason = str(error)
     return Entry(
         name=plugin.name,
         framework=plugin.framework,
@@ -120,6 +131,7 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
         state=state,
         reason=reason,
         hooks=sorted(plugin.hooks),
+        divergences=divergences,
     )
 
 
@@ -165,8 +177,13 @@ def _row(entry: Entry) -> tuple[str, ...]:
         versioned(entry.framework, entry.framework_version),
         versioned(entry.distribution, entry.distribution_version),
         entry.state,
-        entry.reason or ", ".join(entry.hooks) or "-",
+        entry.reason or _hooks(entry) or "-",
     )
+
+
+def _hooks(entry: Entry) -> str:
+    hooks, count = ", ".join(entry.hooks), len(entry.divergences)
+    return f"{hooks}; {count} declared divergence{'s' * (count > 1)}" if count else hooks
 
 
 def versioned(name: str | None, version: str | None) -> str:

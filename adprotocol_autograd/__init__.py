@@ -18,7 +18,9 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.extend import Divergence
 
 
 # Nodes of the tools that record a graph without differentiating it.
@@ -105,6 +107,14 @@ def explain(value: Any) -> str:
     if not within_gradient(value):
         return f"boxed, but {type(raw).__name__} of integers or booleans has no derivative"
     return f"boxed by {levels} trace(s) of autograd"
+
+
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List what autograd does not allow to be done right."""
+    from adprotocol_autograd.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+
+    return DIVERGENCES
 
 
 def _is_inexact(raw: Any) -> bool:

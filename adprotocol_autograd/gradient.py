@@ -96,9 +96,11 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, (float, complex)):
         return float(leaf) if isinstance(leaf, float) else complex(leaf)
     if isinstance(leaf, ndarray):
+        from adprotocol_autograd.manifest import ARRAY_SUBCLASSES  # noqa: PLC0415  (for the message only)
+
         msg = (
-            f"autograd cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}; pass "
-            "a plain numpy.ndarray, or freeze it with where="
+            f"autograd cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}. "
+            f"{ARRAY_SUBCLASSES.remedy}"
         )
         raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype

@@ -20,6 +20,8 @@ from adprotocol_jax.branching import branch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol.extend import Divergence
+
 labels.register()
 
 # Arrays by their marks that hold no number: nothing flows through them.
@@ -116,11 +118,21 @@ def explain(value: Any) -> str:
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List what JAX does not allow to be done right."""
+    from adprotocol_jax.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+
+    return DIVERGENCES
+
+
 def _can_be_tracked(value: Any) -> bool:
     if internals.is_reference(value):
+        from adprotocol_jax.manifest import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
+
         msg = (
             "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds "
-            "now: pass ref[...]"
+            f"now. {MUTABLE_REFERENCES.remedy}"
         )
         raise UndecidableError(msg)
     return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)

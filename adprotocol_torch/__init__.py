@@ -18,7 +18,9 @@ from adprotocol_torch import dynamo, gradient, labels, modules, nodes, tracking
 from adprotocol_torch.branching import branch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.extend import Divergence
 
 labels.register()
 
@@ -89,3 +91,11 @@ def tree_node(value: Any) -> Any:
 def explain(value: torch.Tensor) -> str:
     """Say what decides the answer."""
     return tracking.explain(value)
+
+
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List what PyTorch does not allow to be done right."""
+    from adprotocol_torch.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+
+    return DIVERGENCES

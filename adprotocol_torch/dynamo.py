@@ -26,10 +26,12 @@ def within_gradient(value: torch.Tensor) -> bool:
     install()
     answer = ask_fake(value)
     if answer is None:
+        from adprotocol_torch.manifest import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
+
         msg = (
             "within_gradient was asked in a function compiled by torch.compile and called inside "
             "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
-            "Enter the dual level inside the compiled function, or use torch.func.jvp there"
+            f"{DUAL_LEVEL.remedy}"
         )
         raise UndecidableError(msg)
     return answer

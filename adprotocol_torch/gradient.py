@@ -101,9 +101,11 @@ def _tensor(leaf: Any) -> torch.Tensor:
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
     if hasattr(leaf, "mask"):
+        from adprotocol_torch.gradient_manifest import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
+
         msg = (
             f"PyTorch cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}, whose "
-            "mask it would ignore; pass a plain array, or freeze it with where="
+            f"mask it would ignore. {MASKED_ARRAYS.remedy}"
         )
         raise SelectionError(msg)
     # PyTorch warns of NumPy arrays that cannot be written to, and refuses negative strides.
@@ -171,9 +173,11 @@ def _reaches_others(results: list[torch.Tensor], tracked: list[torch.Tensor]) ->
 def _refuse_number(value: Any, start: int) -> None:
     """Refuse a Python number that was computed with tracked tensors: its derivative is lost, not zero."""
     if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
+        from adprotocol_torch.gradient_manifest import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
+
         msg = (
             f"the function to differentiate returned the Python number {value!r} after computing with tracked tensors; "
-            "item() and float() cut the derivative off: return the tensor itself, or torch.tensor(...) for a constant"
+            f"item() and float() cut the derivative off. {PYTHON_NUMBERS.remedy}"
         )
         raise OutputError(msg)
 

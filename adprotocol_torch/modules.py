@@ -168,8 +168,10 @@ def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> Non
 
 
 def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
+    from adprotocol_torch.gradient_manifest import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
+
     return ConcurrencyError(
         f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, in one of them "
-        "with a selection other than its flags, for which it holds other tensors meanwhile; give each thread a copy "
-        "(copy.deepcopy(module)), or set requires_grad_ instead of where="
+        "with a selection other than its flags, for which it holds other tensors meanwhile. "
+        f"{MODULE_IN_THREADS.remedy}"
     )

@@ -92,10 +92,12 @@ def _in_reentrant_checkpoint() -> bool:
 
 
 def _reentrant_error() -> UndecidableError:
+    from adprotocol_torch.manifest import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
+
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
         "first without gradients and later again with them: a branch on the answer would give the value of one run "
-        "and the gradient of the other. Pass use_reentrant=False"
+        f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
     )
 
 

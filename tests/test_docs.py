@@ -45,10 +45,11 @@ def blocks(page):
 
 
 @pytest.fixture
-def namespace(monkeypatch):
+def namespace(page, monkeypatch):
     """A module of its own for each page; plugins that it registers are removed again."""
-    module = ModuleType("page")
-    monkeypatch.setitem(sys.modules, "page", module)
+    # Dynamo keeps modules by their names, and would find the functions of the first page in the next.
+    module = ModuleType(f"page_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     before = set(plugins.REGISTRY.known())
     yield vars(module)
     for name in set(plugins.REGISTRY.known()) - before:

@@ -40,6 +40,22 @@ PLUGIN = """
     def cond(pred, true_fun, false_fun, operands):
         return true_fun(*operands) if pred else false_fun(*operands)
 """
+DECLARING = """
+    @hookimpl
+    def divergences():
+        from adprotocol.extend import Divergence
+
+        return [
+            Divergence(
+                name="tape",
+                title="The tape",
+                text="It is one for all threads.",
+                remedy="Use one thread",
+                scenarios=("within_gradient/thread*",),
+                outcome="wrong",
+            )
+        ]
+"""
 HOOKS = ["array_types", "cond", "non_differentiable", "within_gradient"]
 
 # `main`, with no plugins known but those of the test: the bundled ones would be problems of their own if blocked.
@@ -183,6 +199,7 @@ def test_info_shows_an_active_third_party_plugin(site):
         "state": "active",
         "reason": "",
         "hooks": HOOKS,
+        "divergences": [],
     }
     assert conflicts == []
     assert plugins["jax"]["state"] == plugins["torch"]["state"] == "blocked"
@@ -192,6 +209,36 @@ def test_info_in_text_truncates_nothing(site):
     done = site.plugin().python("-m", "adprotocol", "info", block=BUNDLED)
     assert done.returncode == 0
     assert f"fake 1.0          active   {', '.join(HOOKS)}\n" in done.stdout
+
+
+def test_info_shows_what_a_plugin_declares(site):
+    plugins, _ = site.plugin(PLUGIN + DECLARING).info()
+    assert plugins["fakefw"]["divergences"] == [
+        {
+            "name": "tape",
+            "title": "The tape",
+            "remedy": "Use one thread",
+            "outcome": "wrong",
+            "scenarios": ["within_gradient/thread*"],
+        }
+    ]
+    assert "divergences" in plugins["fakefw"]["hooks"]
+    assert plugins["jax"]["divergences"] == []
+    text = site.python("-m", "adprotocol", "info", block=BUNDLED).stdout
+    assert "within_gradient; 1 declared divergence\n" in text
+
+
+def test_a_manifest_that_raises_leaves_its_plugin_active(site):
+    plugins, _ = site.plugin(PLUGIN + DECLARING.replace('"tape"', '"The tape"')).info()
+    reason = "plugin 'fakefw': the hook divergences raises PluginError: the declared divergence 'The tape' has no slug"
+    assert plugins["fakefw"]["state"] == "active"
+    assert plugins["fakefw"]["reason"].startswith(reason)
+    assert plugins["fakefw"]["divergences"] == []
+    status, problems, remedies, _ = site.doctor()
+    assert status == 1
+    assert len(problems) == 1
+    assert reason in problems[0]
+    assert "repair the hook divergences of plugin fakefw" in remedies[0]
 
 
 def test_info_without_import_imports_nothing(site):

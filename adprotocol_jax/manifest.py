@@ -1,0 +1,135 @@
+"""What JAX does not allow to be done right."""
+
+from adprotocol.extend import Divergence
+
+STRUCTURES = Divergence(
+    name="structures-in-transformations",
+    title="Structures in native transformations",
+    remedy="Register the class with jax.tree_util.register_dataclass before this package sees an instance of it",
+    text="""\
+`jax.jit`, `jax.vmap` and the trees of optax take a dataclass only if it is registered with JAX:
+`jax.tree_util.register_dataclass(cls)`. Register it before this package sees the first structure of it, or its static
+fields stay leaves here.
+""",
+)
+
+PYTHON_NUMBERS = Divergence(
+    name="python-numbers",
+    title="Python numbers",
+    remedy="Compute with the array itself, and call item() on results only",
+    outcome="wrong",
+    text="""\
+`x.item()` on a tracer is refused by `jit` and gives a plain number under `grad`, whose gradient is zero, in `jax.grad`
+as here. Compute with the array itself.
+""",
+)
+
+FLAX_STATISTICS = Divergence(
+    name="flax-statistics",
+    title="Statistics of flax",
+    remedy="Freeze them with register_trainable(nnx.BatchStat, [])",
+    outcome="wrong",
+    text="""\
+`nnx.BatchStat` is an array like any other, and takes a gradient. `register_trainable(nnx.BatchStat, [])` freezes all of
+them. What a module changes in itself during the call comes out through `has_aux` only.
+""",
+)
+
+EQUINOX_FLOATS = Divergence(
+    name="equinox-floats",
+    title="Python floats of Equinox",
+    remedy="Select arrays alone with where=lambda path, leaf: eqx.is_inexact_array(leaf)",
+    outcome="wrong",
+    text="""\
+The rate of `eqx.nn.Dropout` is a Python float, and so takes a gradient. Select arrays alone with
+`where=lambda path, leaf: eqx.is_inexact_array(leaf)`.
+""",
+)
+
+SOLVERS = Divergence(
+    name="solvers",
+    title="Solvers",
+    remedy="Ask outside and close over the answer",
+    outcome="wrong",
+    text="""\
+`jax.lax.custom_linear_solve` and `custom_root`, and what is built on them, solve without differentiation and
+differentiate the equation afterwards. A branch on the answer inside the equation would give the solution of one and the
+derivative of the other. Ask outside and close over the answer.
+""",
+)
+
+STOPPED_BRANCH = Divergence(
+    name="stopped-branch",
+    title="A stopped branch under jit",
+    remedy="Ask about the operand x instead of the result y",
+    outcome="wrong",
+    text="""\
+`y = cond(within_gradient(x), jax.lax.stop_gradient, f, x)` has no tangent in eager code and a tangent of zeros under
+`jit`, for that is what `jax.lax.cond` makes of it. The answer for `y` follows. Ask about `x` instead.
+""",
+)
+
+OTHER_INTERPRETERS = Divergence(
+    name="other-interpreters",
+    title="Transposition, jet, sparsify, Pallas",
+    remedy="Ask outside and close over the answer",
+    text="""\
+`jax.linear_transpose` of a function that branches on the answer, and a `jax.custom_jvp` rule that asks about its
+tangent, fail in JAX with an AssertionError. `jax.experimental.jet`, `sparsify` and the lowering of Pallas kernels do
+not know the question and say so. Ask outside and close over the answer.
+""",
+)
+
+INTEGER_IN_LABEL = Divergence(
+    name="integer-in-label",
+    title="An integer in a label",
+    remedy="Differentiate with adprotocol.grad, or pass allow_int=True to jax.grad",
+    text="""\
+`jax.grad` takes no integer leaves, labelled or not, unless with `allow_int=True`.
+""",
+)
+
+CUSTOM_RULES = Divergence(
+    name="custom-rules",
+    title="Custom rules",
+    remedy="Ask outside and close over the answer",
+    outcome="wrong",
+    text="""\
+Inside the forward and backward of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX differentiates
+nothing of that level, so the answer is False. Ask outside and close over the answer.
+""",
+)
+
+LABEL_AS_INDEX = Divergence(
+    name="label-as-index",
+    title="A label in an index or in `jax.lax`",
+    remedy="Write label.value there",
+    text="""\
+`x[label]` and the functions of `jax.lax` (those of `jax.numpy` are fine) refuse a label, with
+`Triggering __jax_array__()` or a TypeError. Write `label.value` there.
+""",
+)
+
+MUTABLE_REFERENCES = Divergence(
+    name="mutable-references",
+    title="Mutable references",
+    remedy="Pass ref[...]",
+    text="""\
+A derivative belongs to the value that a `jax.Ref` holds now. Asking about the reference itself is an
+`UndecidableError`; ask about `ref[...]`.
+""",
+)
+
+DIVERGENCES = (
+    STRUCTURES,
+    PYTHON_NUMBERS,
+    FLAX_STATISTICS,
+    EQUINOX_FLOATS,
+    SOLVERS,
+    STOPPED_BRANCH,
+    OTHER_INTERPRETERS,
+    INTEGER_IN_LABEL,
+    CUSTOM_RULES,
+    LABEL_AS_INDEX,
+    MUTABLE_REFERENCES,
+)
