@@ -1,0 +1,42 @@
+"""The conformance suite: does a plugin keep the rules of the protocol, for this AD system, in this version?
+
+The maintainer of an AD system describes it by a `Harness`, runs
+
+.. code-block:: text
+
+    python -m adprotocol conformance BACKEND
+
+or subclasses `ConformanceTests` in their own tests, and publishes the report.
+
+From a call to a result: `command` or `suite` -> `backend` (the harness and the
+manifest of a plugin) -> `runner` (each case in a thread with a time limit) ->
+a function of `scenarios`, which calls the harness through `checked` ->
+`result` -> `text`, `markdown`, `page`, `badge`, `matrix`.
+"""
+
+from adprotocol.conformance.backend import BrokenBackend, UsageError
+from adprotocol.conformance.checked import Absent, Checked, WrongAnswer
+from adprotocol.conformance.harness import Harness
+from adprotocol.conformance.result import Report, Result
+from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario, all_scenarios
+from adprotocol.conformance.suite import ConformanceTests, checked, harness_of, run
+
+__all__ = [
+    "MAY",
+    "MUST",
+    "SHOULD",
+    "Absent",
+    "BrokenBackend",
+    "Checked",
+    "ConformanceTests",
+    "Harness",
+    "Report",
+    "Result",
+    "Scenario",
+    "UsageError",
+    "WrongAnswer",
+    "checked",
+    "harness_of",
+    "run",
+    "all_scenarios",
+]

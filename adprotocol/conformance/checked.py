@@ -1,0 +1,166 @@
+"""What a scenario gets: the harness, with checks of what comes out.
+
+A result that differs from the closed form raises `WrongAnswer`, which the runner
+reports as silently wrong. Any other exception is a failure that speaks up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import adprotocol
+from adprotocol.conformance import nesting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from adprotocol.conformance.harness import Harness
+
+
+class WrongAnswer(AssertionError):  # noqa: N818  (an answer, and no error, is what it reports)
+    """A value, gradient, structure or answer differs from the closed form, and nobody said so."""
+
+
+class HarnessFault(Exception):  # noqa: N818
+    """A function of the harness does not do what `Harness` documents."""
+
+
+class Absent(Exception):  # noqa: N818
+    """A scenario found that it does not apply here; the text says why."""
+
+
+class Checked:
+    """Give a scenario the functions of a harness, and the means to compare.
+
+    Every capability is an attribute: ``h.grad(fun)``, ``h.jit(fun)``. `variant`
+    replaces some of them.
+    """
+
+    def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        self.harness = harness
+        self.variant = dict(variant or {})
+        # Entries mean that an answer was left open. A list, for a compiler that reads Python to follow.
+        self.staged: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.variant.get(name) or getattr(self.harness, name)
+        except AttributeError:
+            msg = f"a harness has no {name!r}"
+            raise AttributeError(msg) from None
+
+    def has(self, *capabilities: str) -> bool:
+        """Tell whether the harness defines all of them."""
+        return all(type(self.harness).defines(capability) for capability in capabilities)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the native gradient of `fun`."""
+        return self._callable("grad", fun)
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `fun`, jitted."""
+        return self._callable("jit", fun)
+
+    def _callable(self, name: str, fun: Callable[..., Any]) -> Callable[..., Any]:
+        made = (self.variant.get(name) or getattr(self.harness, name))(fun)
+        if not callable(made):
+            msg = f"{name} of the harness returned {made!r:.60}, a {type(made).__name__}; it returns a function"
+            raise HarnessFault(msg)
+        return made  # type: ignore[no-any-return]
+
+    def asks(self, *values: Any) -> Any:
+        """Return the answer of `within_gradient`, and note whether it was left open."""
+        answer = adprotocol.within_gradient(*values)
+        if not isinstance(answer, bool):
+            self.staged.append("within_gradient")
+        return answer
+
+    def layer(self, x: Any) -> Any:
+        """Return 3 x where `x` is differentiated, 5 x where it is not."""
+        return adprotocol.cond(self.asks(x), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+    def nest(self, transforms: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `fun`, from scalar to scalar, under nested transformations: "grad of jit"."""
+        return nesting.apply(self, transforms, fun)
+
+    def numpy(self, value: Any) -> np.ndarray[Any, Any]:
+        """Return an array of the system, or a number, as a NumPy array."""
+        if isinstance(value, adprotocol.NonDifferentiable):
+            value = value.value
+        if isinstance(value, (bool, int, float, complex, np.ndarray, np.generic, list)):
+            return np.asarray(value)
+        made = self.harness.to_numpy(value)
+        if not isinstance(made, np.ndarray):
+            msg = f"to_numpy of the harness returned a {type(made).__name__}; it returns a NumPy array"
+            raise HarnessFault(msg)
+        return made
+
+    def equal(self, got: Any, want: Any, what: str = "the result") -> None:
+        """Compare an array with its closed form, a number or nested lists, in value and shape."""
+        if got is None:
+            msg = f"{what} is None; {_shown(want)} was expected"
+            raise WrongAnswer(msg)
+        found, wanted = self.numpy(got), np.asarray(want)
+        if found.shape != wanted.shape:
+            msg = f"{what} has shape {found.shape}; {wanted.shape} was expected, with the value {_shown(wanted)}"
+            raise WrongAnswer(msg)
+        tolerance = self.harness.tolerance
+        if not np.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=False):
+            msg = f"{what} is {_shown(found)}; {_shown(wanted)} was expected"
+            raise WrongAnswer(msg)
+
+    def gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
+        """Compare the gradients of a dict; None stands for what takes no gradient."""
+        if not isinstance(got, dict) or list(got) != list(want):
+            msg = f"{what} is {got!r:.120}; a dict with the keys {list(want)} was expected"
+            raise WrongAnswer(msg)
+        for key, value in want.items():
+            if value is None:
+                self.same(got[key], None, f"{what} at {key!r}")
+            else:
+                self.equal(got[key], value, f"{what} at {key!r}")
+
+    def same(self, got: Any, want: Any, what: str = "the result") -> None:
+        """Check that `got` is the identical object."""
+        if got is not want:
+            msg = f"{what} is {got!r:.120}; {want!r:.120} itself was expected"
+            raise WrongAnswer(msg)
+
+    def holds(self, condition: object, what: str) -> None:
+        """Check a condition; `what` says what is wrong if it does not hold."""
+        if not condition:
+            raise WrongAnswer(what)
+
+    def value_and_gradient(
+        self, fun: Callable[..., Any], arguments: Sequence[Any], value: Any, gradient: Any, what: str = ""
+    ) -> None:
+        """Compare value and native gradient of `fun`, with respect to its first argument, with their closed forms."""
+        label = f"{what}: " if what else ""
+        if self.has("value_and_grad") and "grad" not in self.variant:
+            got, slope = self.harness.value_and_grad(fun)(*arguments)
+            self.equal(got, value, f"{label}the value under the gradient")
+        else:
+            slope = self.grad(fun)(*arguments)
+        self.equal(slope, gradient, f"{label}the gradient")
+
+    @contextlib.contextmanager
+    def raises(self, *errors: type[BaseException], words: Sequence[str] = ()) -> Iterator[None]:
+        """Check that the block raises one of `errors`, with a message that has all of `words`."""
+        names = " or ".join(error.__name__ for error in errors)
+        try:
+            yield
+        except errors as error:
+            missing = [word for word in words if word not in str(error)]
+            if missing:
+                msg = f"the message of the {type(error).__name__} lacks {missing}: {error}"
+                raise RuntimeError(msg) from error
+        else:
+            msg = f"no error; a {names} was expected"
+            raise WrongAnswer(msg)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(np.array2string(np.asarray(value), precision=6, threshold=20).split())

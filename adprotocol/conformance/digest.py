@@ -1,0 +1,181 @@
+"""The digest: what every written report says, as data, so that text, Markdown and HTML say the same.
+
+Messages hold whatever a framework wrote. `clean` is what makes them fit to be
+shown: no control character reaches a terminal or a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adprotocol.conformance.result import EXPECTED, FAIL, HARNESS, MANIFEST, NOT_APPLICABLE, PASS, TIME, WRONG
+from adprotocol.conformance.scenario import LEVELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from adprotocol.conformance.result import Report, Result
+
+# Beside the colour, which some readers do not see.
+SIGNS: Mapping[str, str] = {WRONG: "!!", FAIL: "✗", EXPECTED: "~", PASS: "✓", NOT_APPLICABLE: "-"}
+
+# What the headings of the reports say of the outcomes that are listed.
+MEANINGS: Mapping[str, str] = {
+    WRONG: "an answer that is wrong, with no error",
+    FAIL: "an error where an answer was due, or another fault that is named",
+    EXPECTED: "declared by the plugin, with the reason",
+}
+
+_BLAMED: Mapping[str, str] = {
+    HARNESS: "the harness is at fault",
+    MANIFEST: "the manifest is at fault",
+    TIME: "it ran out of time",
+}
+
+THERE = "there"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Hold a capability that is not there, why, and how many scenarios do not apply because of it."""
+
+    capability: str
+    state: str
+    reason: str
+    scenarios: int
+
+
+def clean(text: str) -> str:
+    """Return text with what is not printable written as escapes; lines and tabs are kept."""
+    return "".join(
+        character if character in "\n\t" or character.isprintable() else _escaped(character)
+        for character in text.replace("\r\n", "\n")
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def line(text: str) -> str:
+    """Return text, cleaned, on one line."""
+    return " ".join(clean(text).split())
+
+
+def title(report: Report) -> str:
+    """Return the backend with the version of its framework."""
+    return line(" ".join(part for part in (report.backend, report.framework_version) if part))
+
+
+def verdict(report: Report) -> str:
+    """Return PASS or FAIL."""
+    return "PASS" if report.ok else "FAIL"
+
+
+def facts(report: Report) -> dict[str, str]:
+    """Return what was run, on what and with what, for the head of a report."""
+    plugin = " ".join(part for part in (report.plugin, report.plugin_version) if part)
+    words = "".join(f" -k {word}" for word in report.keywords)
+    found = {
+        "plugin": plugin or "-",
+        "framework": " ".join((report.backend, report.framework_version or "of unknown version")),
+        "device": report.device or "the default",
+        "adprotocol": report.adprotocol,
+        "python": f"{report.python} on {report.platform}",
+        "selection": f"--level {report.level}{words}",
+    }
+    return {key: line(value) for key, value in found.items()}
+
+
+def listed(report: Report, outcome: str) -> list[Result]:
+    """Return the results of one outcome, MUST before MAY."""
+    return [result for result in report.sorted() if result.outcome == outcome]
+
+
+def standing(result: Result) -> str:
+    """Return level, rule and version of a scenario, and whose fault a failure is if not the plugin's."""
+    said = [f"{result.level}, rule {result.rule}, since {result.since}"]
+    if result.outcome in (WRONG, FAIL):
+        said += [_BLAMED[result.cause]] if result.cause in _BLAMED else []
+        said += [] if result.bad else ["it does not fail the suite"]
+    return line("; ".join(said))
+
+
+def declared(report: Report, result: Result) -> str:
+    """Return the title of the divergence that an expected failure belongs to."""
+    titles = {divergence.name: divergence.title for divergence in report.divergences}
+    return line(titles.get(result.divergence, result.divergence) or result.message)
+
+
+def by_divergence(report: Report) -> dict[str, list[Result]]:
+    """Return the expected failures by the name of their divergence, in the order of the manifest."""
+    order = {divergence.name: place for place, divergence in enumerate(report.divergences)}
+    found: dict[str, list[Result]] = {}
+    for result in sorted(listed(report, EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
+        found.setdefault(result.divergence, []).append(result)
+    return found
+
+
+def lacks(report: Report) -> list[Lack]:
+    """Return the capabilities that are not there; a scenario that takes two of them is counted at both."""
+    missing = Counter(
+        need
+        for result in report.results
+        if result.outcome == NOT_APPLICABLE
+        for need in dict.fromkeys(result.needs)
+        if report.capabilities.get(need, THERE) != THERE
+    )
+    found = []
+    for capability, said in report.capabilities.items():
+        if said != THERE:
+            state, _, reason = said.partition(":")
+            found.append(Lack(line(capability), line(state), line(reason), missing[capability]))
+    return found
+
+
+def other_reasons(report: Report) -> dict[str, int]:
+    """Return why scenarios do not apply although every capability is there, and how many."""
+    return dict(
+        Counter(
+            line(result.message) or "no reason was given"
+            for result in report.results
+            if result.outcome == NOT_APPLICABLE
+            and all(report.capabilities.get(need, THERE) == THERE for need in result.needs)
+        )
+    )
+
+
+def by_hook(report: Report) -> dict[str, list[Result]]:
+    """Return the results by hook, in the order in which they ran."""
+    found: dict[str, list[Result]] = {}
+    for result in report.results:
+        found.setdefault(result.hook, []).append(result)
+    return found
+
+
+def by_level(report: Report) -> dict[str, dict[str, int]]:
+    """Return the counts of each outcome by level, for the levels that were selected."""
+    return {level: report.counts(level) for level in LEVELS if any(report.counts(level).values())}
+
+
+def seconds(value: float) -> str:
+    """Return a time with two significant digits, or in whole milliseconds."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def blocks(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield ("prose", text) and ("code", text) of the Markdown of a divergence, without the comments for its tests."""
+    code, held = False, list[str]()
+    for row in [*clean(markdown).split("\n"), None]:
+        fence = row is not None and row.lstrip().startswith("```")
+        if row is not None and not fence:
+            if code or not re.match(r"% ?\w", row):
+                held.append(row)
+            continue
+        text = "\n".join(held).strip("\n")
+        if text.strip():
+            yield ("code" if code else "prose", text)
+        code, held = not code, []

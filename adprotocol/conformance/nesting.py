@@ -1,0 +1,129 @@
+"""Nestings: transformations written as text, applied to a function of one number, and what must come out.
+
+"grad of jit of vmap" is read from the outside in. Each transformation takes a
+function from a scalar to a scalar and gives another one, so that they nest in
+any order: `vmap` runs over x and 2 x and adds the results, `scan` adds up one
+and two times the function. What must come out follows from the derivatives of
+the innermost function in closed form, by the chain rule alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.conformance.checked import Checked
+
+    # From a point to the derivatives of a function there, of order 0, 1, 2, ...
+    Table = Callable[[float], Sequence[float]]
+
+DERIVATIVES = ("grad", "jvp")
+OTHERS = ("jit", "compile", "vmap", "checkpoint", "scan")
+TRANSFORMS = (*DERIVATIVES, *OTHERS)
+
+# What vmap runs over, as multiples of x, and the weights that scan adds with.
+BATCH = (1.0, 2.0)
+WEIGHTS = (1.0, 2.0)
+
+
+def parse(nesting: str) -> tuple[str, ...]:
+    """Return the transformations of "grad of jit", the outermost first."""
+    return tuple(nesting.split(" of ")) if nesting else ()
+
+
+def needs(nesting: str) -> tuple[str, ...]:
+    """Return the capabilities that a nesting takes, each once."""
+    return tuple(dict.fromkeys(parse(nesting)))
+
+
+def differentiates(nesting: str) -> bool:
+    """Tell whether a derivative is among the transformations."""
+    return any(transform in DERIVATIVES for transform in parse(nesting))
+
+
+def pairs() -> list[str]:
+    """Return every transformation of every transformation, both orders included."""
+    return [f"{outer} of {inner}" for outer in TRANSFORMS for inner in TRANSFORMS]
+
+
+def apply(h: Checked, nesting: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `fun` under the transformations of `nesting`, a function from a scalar to a scalar."""
+    for transform in reversed(parse(nesting)):
+        fun = _APPLY[transform](h, fun)
+    return fun
+
+
+def _grad(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return h.grad(fun)
+
+
+def _jvp(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    one = h.array(1.0)
+    return lambda x: h.jvp(fun, x, one)[1]
+
+
+def _vmap(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    batch = h.array(list(BATCH))
+
+    def summed(x: Any) -> Any:
+        results = h.vmap(fun)(batch * x)
+        return results[0] + results[1]
+
+    return summed
+
+
+def _scan(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    weights = h.array(list(WEIGHTS))
+
+    def summed(x: Any) -> Any:
+        (_, total), _ = h.scan(lambda carry, a: ((carry[0], carry[1] + a * fun(carry[0])), a), (x, 0.0 * x), weights)
+        return total
+
+    return summed
+
+
+_APPLY: dict[str, Callable[[Checked, Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "grad": _grad,
+    "jvp": _jvp,
+    "jit": lambda h, fun: h.jit(fun),
+    "compile": lambda h, fun: h.compile(fun),
+    "checkpoint": lambda h, fun: h.checkpoint(fun),
+    "vmap": _vmap,
+    "scan": _scan,
+}
+
+
+def expected(nesting: str, table: Table) -> Table:
+    """Return the derivatives of the transformed function from those of the innermost one.
+
+    >>> from adprotocol.conformance import nesting
+    >>> cube = lambda x: [x**3, 3 * x**2, 6 * x, 6]
+    >>> nesting.expected("grad of vmap", cube)(2.0)[0]  # 3 * 2**2 + 2 * 3 * 4**2
+    108.0
+    """
+    for transform in reversed(parse(nesting)):
+        table = _expected(transform, table)
+    return table
+
+
+def _expected(transform: str, table: Table) -> Table:
+    if transform in DERIVATIVES:
+        return lambda x: table(x)[1:]
+    if transform == "vmap":
+        # The k-th derivative of f(s x) is s^k times that of f at s x.
+        return lambda x: [
+            sum(scale**order * row[order] for scale, row in zip(BATCH, rows, strict=True))
+            for rows in [[table(scale * x) for scale in BATCH]]
+            for order in range(len(rows[0]))
+        ]
+    if transform == "scan":
+        return lambda x: [sum(WEIGHTS) * derivative for derivative in table(x)]
+    return table
+
+
+def value_before(nesting: str) -> str | None:
+    """Return the nesting without its outermost derivative, whose value comes along; None if it is none."""
+    outer, *inner = parse(nesting)
+    return " of ".join(inner) if outer in DERIVATIVES else None

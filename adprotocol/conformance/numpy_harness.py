@@ -1,0 +1,56 @@
+"""The harness for NumPy: no AD at all, so every answer is known without a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from adprotocol.conformance.harness import Harness
+
+_NO_AD = "NumPy does not differentiate"
+_NO_TRACE = "NumPy does not trace"
+
+
+class NumpyHarness(Harness):
+    """Use NumPy alone: what is left of the rules where nothing is differentiated."""
+
+    name = "numpy"
+    tolerance = 1e-12
+    absent: ClassVar[Mapping[str, str]] = {
+        "grad": _NO_AD,
+        "value_and_grad": _NO_AD,
+        "jvp": _NO_AD,
+        "stop_gradient": _NO_AD,
+        "no_grad": _NO_AD,
+        "custom_rule": _NO_AD,
+        "counter": _NO_AD,
+        "checkpoint": _NO_AD,
+        "parameter": "NumPy has no parameters",
+        "node": "NumPy has no containers",
+        "jit": _NO_TRACE,
+        "compile": _NO_TRACE,
+        "abstract": _NO_TRACE,
+        "scan": "NumPy has no scan",
+    }
+
+    def array(self, value: Any) -> Any:
+        """Return a NumPy array."""
+        return np.asarray(value)
+
+    def to_numpy(self, array: Any) -> Any:
+        """Return the array itself."""
+        return np.asarray(array)
+
+    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call the function for each element of the leading axis."""
+        return lambda *arrays: np.stack([fun(*row) for row in zip(*arrays, strict=True)])
+
+    def threads(self) -> bool:
+        """Answer True."""
+        return True
+
+    def devices(self) -> Sequence[str]:
+        """Name the CPU."""
+        return ("cpu",)

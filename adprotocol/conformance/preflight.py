@@ -1,0 +1,219 @@
+"""Checks of the harness itself, before any scenario: each capability does what `Harness` documents.
+
+They use the AD system alone, without adprotocol, on functions with a closed form.
+So a scenario that fails later has found something about the plugin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adprotocol.conformance.checked import Checked, HarnessFault
+from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.harness import Harness
+
+THERE, ABSENT, BROKEN = "there", "absent", "broken"
+
+
+def missing(harness: Harness, capability: str) -> str:
+    """Return the reason why a harness does not have a capability, or an empty text if it defines it.
+
+    Raises HarnessFault for `array` and `to_numpy`, and for `grad` if no reason is given.
+    """
+    if type(harness).defines(capability):
+        return ""
+    reason = str(harness.absent.get(capability, ""))
+    if capability in REQUIRED and not (capability == "grad" and reason):
+        msg = f"{type(harness).__qualname__} does not define {capability}(), which every harness must"
+        if capability == "grad":
+            msg += '; if the system does not differentiate, say so: absent = {"grad": "why"}'
+        raise HarnessFault(msg)
+    return reason or "the harness does not define it"
+
+
+def check(harness: Harness, capability: str) -> None:
+    """Run the check of one capability; raises what is wrong."""
+    h = Checked(harness)
+    x = _array(h, 3.0)
+    _CHECKS[capability](h, x)
+    found = h.numpy(x)
+    if not np.array_equal(found, np.asarray(3.0)):
+        msg = f"{capability} changed its input in place, from 3 to {found}; it must leave it as it is"
+        raise HarnessFault(msg)
+
+
+def variant(harness: Harness, capability: str, name: str) -> None:
+    """Run the check of a capability with one of its variants."""
+    if capability not in _CHECKS or capability in ("array", "to_numpy"):
+        msg = f"variants has the unknown capability {capability!r}; there are {', '.join(('grad', *CAPABILITIES))}"
+        raise HarnessFault(msg)
+    h = Checked(harness, {capability: harness.variants[capability][name]})
+    _CHECKS[capability](h, _array(h, 3.0))
+
+
+def _array(h: Checked, value: Any) -> Any:
+    made = h.harness.array(value)
+    if made is None or isinstance(made, (bool, int, float)):
+        msg = f"array({value!r}) returned {made!r}; it returns an array of the system"
+        raise HarnessFault(msg)
+    return made
+
+
+def _equal(h: Checked, got: Any, want: Any, what: str) -> None:
+    try:
+        h.equal(got, want, what)
+    except AssertionError as error:
+        raise HarnessFault(str(error)) from error
+
+
+def _pair(made: Any, what: str) -> Any:
+    if not isinstance(made, (tuple, list)) or len(made) != 2:  # noqa: PLR2004
+        msg = f"{what} returned {made!r:.80}; it returns two things"
+        raise HarnessFault(msg)
+    return made
+
+
+def _check_array(h: Checked, x: Any) -> None:
+    _equal(h, x, 3.0, "to_numpy(array(3.0))")
+    _equal(
+        h, _array(h, [[1.0, 2.0], [3.0, 4.0]]), [[1.0, 2.0], [3.0, 4.0]], "to_numpy(array([[1.0, 2.0], [3.0, 4.0]]))"
+    )
+    for value, kinds, name in ((2.0, "f", "floating-point"), (2, "iu", "integer"), (True, "b", "boolean")):
+        made = h.numpy(_array(h, value))
+        if made.dtype.kind not in kinds or made.shape != ():
+            msg = f"array({value!r}) is of dtype {made.dtype} and shape {made.shape}; a {name} scalar was expected"
+            raise HarnessFault(msg)
+
+
+def _check_operators(h: Checked, x: Any) -> None:
+    _check_array(h, x)
+    y = _array(h, [1.0, 2.0])
+    _equal(h, (2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")
+    _equal(h, x > 2.0, True, "array(3.0) > 2.0")
+
+
+def _check_grad(h: Checked, x: Any) -> None:
+    _equal(h, h.grad(lambda x, y: x * x * y)(x, _array(h, 2.0)), 12.0, "grad of x * x * y at 3, 2")
+    _equal(h, h.grad(lambda v: v[0] * v[1])(_array(h, [3.0, 4.0])), [4.0, 3.0], "grad of v[0] * v[1] at [3, 4]")
+
+
+def _check_value_and_grad(h: Checked, x: Any) -> None:
+    value, gradient = _pair(h.value_and_grad(lambda x, y: x * x * y)(x, _array(h, 2.0)), "value_and_grad(fun)(x, y)")
+    _equal(h, value, 18.0, "the value of value_and_grad")
+    _equal(h, gradient, 12.0, "the gradient of value_and_grad")
+
+
+def _check_jvp(h: Checked, x: Any) -> None:
+    value, tangent = _pair(h.jvp(lambda x: x * x, x, _array(h, 2.0)), "jvp(fun, primal, tangent)")
+    _equal(h, value, 9.0, "the value of jvp of x * x at 3")
+    _equal(h, tangent, 12.0, "the tangent of jvp of x * x at 3 along 2")
+
+
+def _same_function(name: str) -> Callable[[Checked, Any], None]:
+    def check_wrapped(h: Checked, x: Any) -> None:
+        made = getattr(h, name)(lambda x, y: x * x + y)
+        if not callable(made):
+            msg = f"{name}(fun) returned {made!r:.60}; it returns a function"
+            raise HarnessFault(msg)
+        for _ in range(2):
+            _equal(h, made(x, _array(h, 1.0)), 10.0, f"{name} of x * x + y at 3, 1")
+
+    return check_wrapped
+
+
+def _check_vmap(h: Checked, x: Any) -> None:
+    got = h.vmap(lambda a, b: a * b + 1.0)(_array(h, [1.0, 2.0]), _array(h, [[1.0, 1.0], [2.0, 3.0]]))
+    _equal(h, got, [[2.0, 2.0], [5.0, 7.0]], "vmap of a * b + 1")
+    _equal(h, h.vmap(lambda a: a * x)(_array(h, [1.0, 2.0])), [3.0, 6.0], "vmap of a * x, which closes over x")
+
+
+def _check_scan(h: Checked, x: Any) -> None:
+    carry, ys = _pair(h.scan(lambda c, a: ((c[0] * a, c[1] + a), c[0]), (x, 0.0 * x), _array(h, [2.0, 4.0])), "scan")
+    _equal(h, carry[0], 24.0, "the first carry of scan")
+    _equal(h, carry[1], 6.0, "the second carry of scan")
+    _equal(h, ys, [3.0, 6.0], "the stacked ys of scan")
+
+
+def _check_custom_rule(h: Checked, x: Any) -> None:
+    f = h.custom_rule(lambda x: x * x, lambda _: 7.0)
+    _equal(h, f(x), 9.0, "a function with a rule of its own")
+    if h.has("grad"):
+        _equal(h, h.harness.grad(f)(x), 7.0, "its gradient")
+
+
+def _check_counter(h: Checked, x: Any) -> None:
+    identity, count = _pair(h.counter(), "counter()")
+    _equal(h, identity(x), 3.0, "the identity of counter")
+    before = count()
+    if h.has("grad"):
+        _equal(h, h.harness.grad(lambda x: identity(x) * x)(x), 6.0, "the gradient of identity(x) * x")
+        if count() <= before:
+            msg = f"the counter stayed at {count()} although its identity was differentiated"
+            raise HarnessFault(msg)
+
+
+def _check_abstract(h: Checked, x: Any) -> None:
+    ran: list[bool] = []
+    h.abstract(lambda x: (ran.append(True), x * x)[1], x)
+    if not ran:
+        msg = "abstract(fun, x) did not run the function"
+        raise HarnessFault(msg)
+
+
+def _check_parameter(h: Checked, x: Any) -> None:  # noqa: ARG001
+    made = h.parameter(3.0, trains=False)
+    if made is None or made is h.parameter(3.0, trains=False):
+        msg = f"parameter(3.0, trains=False) returned {made!r:.60}; it returns a new parameter each time"
+        raise HarnessFault(msg)
+
+
+def _check_node(h: Checked, x: Any) -> None:
+    children = list(h.node([x, 2]))
+    if len(children) != 2 or children[0] is not x or children[1] != 2:  # noqa: PLR2004
+        msg = f"iterating over node([x, 2]) yields {children!r:.80}; it yields the children"
+        raise HarnessFault(msg)
+
+
+def _check_threads(h: Checked, x: Any) -> None:  # noqa: ARG001
+    if not isinstance(h.threads(), bool):
+        msg = f"threads() returned {h.threads()!r:.60}; it returns a bool"
+        raise HarnessFault(msg)
+
+
+def _check_devices(h: Checked, x: Any) -> None:  # noqa: ARG001
+    found = h.devices()
+    if isinstance(found, str) or not found or not all(isinstance(name, str) for name in found):
+        msg = f"devices() returned {found!r:.60}; it returns the names of the devices, at least one"
+        raise HarnessFault(msg)
+    if h.device is not None and h.device not in found:
+        msg = f"device is {h.device!r}, which is none of {', '.join(found)}"
+        raise HarnessFault(msg)
+
+
+_CHECKS: dict[str, Callable[[Checked, Any], None]] = {
+    "array": _check_array,
+    "to_numpy": _check_operators,
+    "grad": _check_grad,
+    "value_and_grad": _check_value_and_grad,
+    "jvp": _check_jvp,
+    "jit": _same_function("jit"),
+    "compile": _same_function("compile"),
+    "vmap": _check_vmap,
+    "checkpoint": _same_function("checkpoint"),
+    "scan": _check_scan,
+    "stop_gradient": lambda h, x: _equal(h, h.stop_gradient(x), 3.0, "stop_gradient of 3"),
+    "no_grad": _same_function("no_grad"),
+    "custom_rule": _check_custom_rule,
+    "counter": _check_counter,
+    "abstract": _check_abstract,
+    "parameter": _check_parameter,
+    "node": _check_node,
+    "threads": _check_threads,
+    "devices": _check_devices,
+}

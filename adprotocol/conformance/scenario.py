@@ -1,0 +1,147 @@
+"""A scenario: one question to an AD system, as data, and the function that asks it.
+
+The data are all that reports, documentation and selection need: a stable id, the
+rule that is tried, how binding it is, which capabilities of a harness it takes,
+and where the answer comes from. The function gets a
+`adprotocol.conformance.checked.Checked`, and raises if the answer is another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# A user who relies on it would be wrong without it: a failure fails the suite.
+MUST = "MUST"
+# Expected by users, and there may be a reason to differ: to be declared, else a failure fails the suite.
+SHOULD = "SHOULD"
+# Good to have: a failure is reported and fails the suite only if it is silent.
+MAY = "MAY"
+LEVELS = (MUST, SHOULD, MAY)
+
+HOOKS = ("within_gradient", "non_differentiable", "trainable", "value_and_grad", "cond", "plugins")
+
+RULES = (
+    *(f"W{i}" for i in range(1, 10)),
+    *(f"N{i}" for i in range(1, 5)),
+    *(f"T{i}" for i in range(1, 11)),
+    *(f"C{i}" for i in range(1, 8)),
+    *(f"P{i}" for i in range(1, 7)),
+)
+
+_ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Hold the data of one scenario and its function.
+
+    `needs` are the capabilities without which it does not apply. `transform` is
+    the row of the support matrix: transformations from the outside in, such as
+    "grad of jit"; empty for what is about none. `varies` says whether it is also
+    run with each variant that a harness has of the capabilities in `needs`.
+    """
+
+    id: str
+    level: str
+    rule: str
+    needs: tuple[str, ...]
+    transform: str
+    since: str
+    source: str
+    expects: str
+    summary: str
+    varies: bool
+    function: Callable[[Any], None]
+
+    @property
+    def hook(self) -> str:
+        """Return the part of the id before the slash."""
+        return self.id.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Return the part of the id after the slash."""
+        return self.id.partition("/")[2]
+
+
+_SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a scenario)
+    identifier: str,
+    *,
+    rule: str,
+    expects: str,
+    source: str,
+    level: str = MUST,
+    needs: Iterable[str] = (),
+    transform: str = "",
+    since: str = "0.1",
+    summary: str = "",
+    varies: bool = False,
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Enter the decorated function as a scenario; its docstring is the summary unless one is given.
+
+    Raises ValueError for data that reports could not show: an id of another form
+    or taken already, an unknown hook, rule, level or capability, an empty text.
+    """
+
+    def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
+        text = summary or (function.__doc__ or "").strip().split("\n")[0]
+        made = Scenario(
+            id=identifier,
+            level=level,
+            rule=rule,
+            needs=tuple(needs),
+            transform=transform,
+            since=since,
+            source=source,
+            expects=expects,
+            summary=text,
+            varies=varies,
+            function=function,
+        )
+        _check(made)
+        _SCENARIOS[identifier] = made
+        return function
+
+    return enter
+
+
+def _check(made: Scenario) -> None:
+    from adprotocol.conformance.harness import CAPABILITIES, REQUIRED  # noqa: PLC0415  (imports this module's users)
+
+    problems = [
+        (not _ID.fullmatch(made.id), "its id is not of the form hook/words-with-hyphens"),
+        (made.id in _SCENARIOS, "its id is taken"),
+        (made.hook not in HOOKS, f"its hook is none of {', '.join(HOOKS)}"),
+        (made.level not in LEVELS, f"its level is none of {', '.join(LEVELS)}"),
+        (made.rule not in RULES, f"its rule {made.rule!r} is not known"),
+        (not set(made.needs) <= {*CAPABILITIES, *REQUIRED}, f"it needs an unknown capability among {made.needs}"),
+        (not (made.summary and made.expects and made.source and made.since), "it lacks a text"),
+    ]
+    for wrong, what in problems:
+        if wrong:
+            msg = f"scenario {made.id!r}: {what}"
+            raise ValueError(msg)
+
+
+def all_scenarios() -> dict[str, Scenario]:
+    """Return every scenario by id, grouped by hook in the order of `HOOKS`.
+
+    >>> from adprotocol.conformance.scenario import all_scenarios
+    >>> all_scenarios()["within_gradient/grad-of-jit"].level
+    'MUST'
+    """
+    from adprotocol.conformance import scenarios as package  # noqa: PLC0415  (its modules import this one)
+
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    return dict(sorted(_SCENARIOS.items(), key=lambda item: HOOKS.index(item[1].hook)))

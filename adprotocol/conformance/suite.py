@@ -1,0 +1,186 @@
+"""The suite in Python: one call for a report, one class for the maintainer's own tests."""
+
+from __future__ import annotations
+
+import sys
+import unittest
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from adprotocol.conformance import backend as backends
+from adprotocol.conformance import runner as running
+from adprotocol.conformance.checked import Checked
+from adprotocol.conformance.result import EXPECTED, NOT_APPLICABLE, PASS
+from adprotocol.conformance.scenario import MAY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.conformance.backend import Backend
+    from adprotocol.conformance.harness import Harness
+    from adprotocol.conformance.result import Report, Result
+    from adprotocol.conformance.runner import Case, Runner
+
+
+def harness_of(name: str, device: str | None = None) -> Harness:
+    """Return the harness of a backend: its plugin's, or that of a path "module:class".
+
+    >>> from adprotocol.conformance import harness_of
+    >>> harness_of("numpy").name
+    'numpy'
+
+    Raises `UsageError` if there is none.
+    """
+    return _backend(name, device).harness
+
+
+def _backend(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
+    if not isinstance(backend, str):
+        return backends.around(backend)
+    return backends.load(backend, device) if ":" in backend else backends.find(backend, device)
+
+
+def checked(harness: Harness, variant: str = "") -> Checked:
+    """Return what a scenario gets: the harness with its checks; `variant` is "capability=name".
+
+    >>> from adprotocol.conformance import all_scenarios, checked, harness_of
+    >>> all_scenarios()["within_gradient/vmap"].function(checked(harness_of("numpy")))
+    """
+    capability, _, name = variant.partition("=")
+    return Checked(harness, {capability: harness.variants[capability][name]} if capability else None)
+
+
+def run(  # noqa: PLR0913  (the options of the command line)
+    backend: str | Harness | type[Harness],
+    *,
+    keywords: Sequence[str] = (),
+    level: str = MAY,
+    device: str | None = None,
+    seconds: float = running.SECONDS,
+    on_start: Callable[[int], None] = lambda _: None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Run the suite and return its report.
+
+    >>> from adprotocol import conformance
+    >>> conformance.run("numpy", keywords=["within_gradient/vmap"]).ok
+    True
+
+    Args:
+        backend: the name of a plugin or "numpy", a path "module:class", or a harness.
+        keywords: run only what has one of these in its id, transform or rule; globs are allowed.
+        level: leave out what is less binding than "MUST", "SHOULD" or "MAY".
+        device: where the arrays are made; one of the harness's devices.
+        seconds: the time limit for each scenario.
+        on_start: called with the number of scenarios selected.
+        on_result: called with each `Result`.
+
+    Raises:
+        UsageError: if there is no such backend, harness or device.
+        BrokenBackend: if the plugin, its framework or its hook `harness` fails.
+    """
+    found = _backend(backend, device)
+    return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
+
+
+class ConformanceTests:
+    """Run every scenario as a test of your own suite, under pytest or unittest.
+
+    Subclass it, under a name that your test runner collects, and give the harness:
+
+    .. code-block:: python
+
+        from adprotocol.conformance import ConformanceTests
+        from mysystem.testing import MyHarness
+
+        class TestConformance(ConformanceTests):
+            harness = MyHarness
+
+    With unittest derive from ``unittest.TestCase`` as well. Each scenario is a
+    test method; what does not apply is skipped, and an expected failure is an
+    expected failure, both with their reason. `test_harness_and_manifest` fails
+    for a capability that does not do what `Harness` documents, and for a manifest
+    that names unknown scenarios.
+
+    Attributes:
+        harness: a `Harness`, its class, or the name of a backend.
+        keywords: as those of `run`.
+        level: as that of `run`.
+        seconds: the time limit for each scenario.
+    """
+
+    harness: ClassVar[Any] = None
+    keywords: ClassVar[Sequence[str]] = ()
+    level: ClassVar[str] = MAY
+    seconds: ClassVar[float] = running.SECONDS
+    _runner: ClassVar[Runner | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._runner = None
+        if cls.harness is None:
+            return
+        made = _backend(cls.harness)
+        for case in running.select(running.cases(made.harness), cls.keywords, cls.level):
+            method = _method(case)
+            setattr(cls, method.__name__, method)
+        cls._runner = running.Runner(made, cls.seconds)
+
+    def test_harness_and_manifest(self) -> None:
+        """Check the harness and the manifest themselves."""
+        runner = self._prepared()
+        if runner.problems:
+            raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in runner.problems))
+
+    @classmethod
+    def _prepared(cls) -> Runner:
+        if cls._runner is None:
+            msg = f"{cls.__qualname__} has no harness; set the attribute harness"
+            raise backends.UsageError(msg)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cls._runner.prepare()
+        return cls._runner
+
+
+def _method(case: Case) -> Callable[[ConformanceTests], None]:
+    def test(self: ConformanceTests) -> None:
+        runner = self._prepared()  # noqa: SLF001  (of this module)
+        with warnings.catch_warnings():
+            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
+            warnings.simplefilter("ignore")
+            result = runner.run(case)
+        if result.outcome == NOT_APPLICABLE:
+            raise unittest.SkipTest(result.message)
+        if result.outcome == EXPECTED:
+            _expected_failure(f"{result.divergence}: {result.message}")
+        if result.outcome != PASS:
+            raise AssertionError(_explained(result))
+
+    words = case.id
+    for character in "/-@=.":
+        words = words.replace(character, "_")
+    test.__name__ = test.__qualname__ = f"test_{words}"
+    test.__doc__ = f"{case.scenario.level} {case.scenario.rule}: {case.scenario.summary}"
+    return test
+
+
+def _expected_failure(reason: str) -> None:
+    # The class is used under unittest too, which knows no expected failure that is decided while a test runs.
+    pytest = sys.modules.get("pytest")
+    if pytest is not None:
+        pytest.xfail(reason)
+    raise unittest.SkipTest(f"expected failure: {reason}")
+
+
+def _explained(result: Result) -> str:
+    lines = [
+        f"{result.outcome}: {result.id} ({result.level}, rule {result.rule})",
+        result.summary,
+        f"expects: {result.expects}",
+        f"found:   {result.message}",
+        f"source:  {result.source}",
+        result.detail,
+        result.repro and f"To reproduce:\n\n{result.repro}",
+    ]
+    return "\n".join(line for line in lines if line)
