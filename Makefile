@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs generated bench bench-pennylane-env clean
+.PHONY: demo test lint types unit docs generated support bench bench-pennylane-env clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m adprotocol demo
@@ -26,6 +26,11 @@ docs: $(VENV)/.dev
 
 # The pages that docs/generate.py writes from the code; `make unit` fails where one is out of date.
 generated: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+# The conformance suite on each plugin, and the pages made of its results.
+support: $(VENV)/.dev
+	$(BIN)/python docs/support.py
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev

@@ -19,6 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command == "demo":
         return _demo(rest)
+    if arguments.command == "conformance":
+        return _conformance(rest)
     if rest:
         parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
     if arguments.command == "doctor":
@@ -28,7 +30,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="adprotocol", description="Look at the plugins of adprotocol, check them, or see a demonstration."
+        prog="adprotocol",
+        description="Look at the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="list the plugins, their state and hooks")
@@ -46,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         help="run one model file, and train another, under every framework that is installed, and compare",
         add_help=False,
     )
+    commands.add_parser("conformance", help="run the conformance suite on a plugin, and report", add_help=False)
     return parser
 
 
@@ -73,6 +77,17 @@ def _demo(argv: list[str]) -> int:
     from adprotocol.demo import run  # noqa: PLC0415  (the other commands do not need it)
 
     return run.main(argv)
+
+
+def _conformance(argv: list[str]) -> int:
+    try:
+        from adprotocol.conformance import command  # noqa: PLC0415  (it takes NumPy)
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        sys.stderr.write("adprotocol conformance: it takes NumPy; pip install 'adprotocol[conformance]'\n")
+        return 2
+    return command.main(argv)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from adprotocol_autograd import gradient
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
 
@@ -115,6 +116,14 @@ def divergences() -> Sequence[Divergence]:
     from adprotocol_autograd.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
+
+
+@hookimpl
+def harness(device: str | None) -> Harness:
+    """Give the conformance suite what it needs."""
+    from adprotocol_autograd.harness import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
+
+    return AutogradHarness(device)
 
 
 def _is_inexact(raw: Any) -> bool:

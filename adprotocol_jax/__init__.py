@@ -20,6 +20,7 @@ from adprotocol_jax.branching import branch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
 labels.register()
@@ -124,6 +125,14 @@ def divergences() -> Sequence[Divergence]:
     from adprotocol_jax.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
+
+
+@hookimpl
+def harness(device: str | None) -> Harness:
+    """Give the conformance suite what it needs."""
+    from adprotocol_jax.harness import JaxHarness  # noqa: PLC0415  (only the suite needs it)
+
+    return JaxHarness(device)
 
 
 def _can_be_tracked(value: Any) -> bool:

@@ -20,6 +20,7 @@ from adprotocol_torch.branching import branch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
 labels.register()
@@ -99,3 +100,11 @@ def divergences() -> Sequence[Divergence]:
     from adprotocol_torch.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
+
+
+@hookimpl
+def harness(device: str | None) -> Harness:
+    """Give the conformance suite what it needs."""
+    from adprotocol_torch.harness import TorchHarness  # noqa: PLC0415  (only the suite needs it)
+
+    return TorchHarness(device)

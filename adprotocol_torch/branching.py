@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import predicate_error, predicate_shape_error, tree_map
+from adprotocol.extend import flatten, predicate_error, predicate_shape_error, tree_map
 from adprotocol_torch import connection, dynamo, selection, tracking
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         if pred.dim() != 0:
             raise predicate_shape_error(pred, pred.shape)
         if torch.compiler.is_compiling():
-            # torch.cond fails inside torch.func; a select does not.
-            if dynamo.inside_functorch():
+            # torch.cond fails inside torch.func, and loses the tangents of dual tensors; a select does neither.
+            if dynamo.inside_transform():
                 return selection.select(pred, true_fun, false_fun, operands)
             return _stage(pred, true_fun, false_fun, operands)
         if tracking.is_batched(pred):
@@ -32,21 +32,33 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    dynamo.install()
+    leaves = [leaf for leaf in flatten(operands) if isinstance(leaf, torch.Tensor)]
+    like = next((leaf for leaf in leaves if leaf.is_floating_point()), None)
+    sharing = dynamo.sharing(leaves)
+    if sharing:
+        # Refused by torch.cond: two rows of one tensor, say.
+        again = iter([i in sharing for i in range(len(leaves))])
+        operands = tree_map(
+            lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) and next(again) else leaf, operands
+        )
+
     # Operands are closed over, so that they may be anything; Dynamo lifts the
     # tensors among them. A result that aliases an operand is refused, hence the
     # copy, and a Python scalar too, hence the tensor.
     def tensors(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
-            return tree_map(_as_result, fun(*operands))
+            return tree_map(lambda leaf: _as_result(leaf, like), fun(*operands))
 
         return run
 
     return torch.cond(pred, tensors(true_fun), tensors(false_fun), ())
 
 
-def _as_result(leaf: Any) -> Any:
+def _as_result(leaf: Any, like: torch.Tensor | None) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     if isinstance(leaf, (bool, int, float, complex)):
-        return torch.tensor(leaf)
+        # Of the precision that the other branch most probably computes in; where it does not, torch.cond says so.
+        return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
     return leaf

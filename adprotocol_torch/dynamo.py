@@ -38,9 +38,16 @@ def within_gradient(value: torch.Tensor) -> bool:
 
 
 @run_while_tracing
-def inside_functorch() -> bool:
-    """Tell whether a transformation of torch.func is under way where this is traced."""
-    return internals.functorch_is_active()
+def inside_transform() -> bool:
+    """Tell whether torch.func or a dual level is under way where this is traced, and trace anew where it differs."""
+    # Imported here as in `install`.
+    from torch._dynamo.guards import install_guard  # noqa: PLC0415
+    from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
+    from torch._guards import TracingContext  # noqa: PLC0415
+
+    if TracingContext.try_get() is not None:  # Dynamo's; export without it has none
+        install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+    return internals.functorch_is_active() or internals.forward_ad._current_level >= 0  # noqa: SLF001
 
 
 def ask_fake(value: torch.Tensor) -> bool | None:
@@ -52,6 +59,22 @@ def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -
     """Stand for the search in a traced function; `install` gives Dynamo the answer."""
     msg = "unused_operands is answered by Dynamo's handler only"
     raise NotImplementedError(msg)
+
+
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """Return the positions of the tensors whose memory one before them has, too.
+
+    In a traced function `install` gives Dynamo the answer.
+    """
+    seen: set[int] = set()
+    found = []
+    for i, tensor in enumerate(tensors):
+        if tensor.layout is torch.strided and not tensor.is_nested:
+            memory = tensor.untyped_storage()._cdata  # noqa: SLF001
+            if memory in seen:
+                found.append(i)
+            seen.add(memory)
+    return found
 
 
 @run_while_tracing
@@ -79,8 +102,11 @@ def install() -> None:
         found = _unused([_node(item) for item in results.items], [_node(item) for item in operands.items])
         return SourcelessBuilder.create(tx, found)
 
+    def shared(_self: Any, tx: Any, tensors: Any) -> Any:
+        return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
+
     handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
-    for function, handler in ((ask_fake, answer), (unused_operands, unused)):
+    for function, handler in ((ask_fake, answer), (unused_operands, unused), (sharing, shared)):
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler
     _INSTALLED = True

@@ -16,6 +16,29 @@ that requires grad.
 """,
 )
 
+SECOND_DERIVATIVE = Divergence(
+    name="second-derivative-of-compiled",
+    title="The second derivative of a compiled function",
+    remedy="Compile the gradient instead, torch.compile(adprotocol.grad(f)), or differentiate f before it is compiled",
+    text="""\
+PyTorch cannot differentiate the derivative of a function that `torch.compile` compiled with a backend that builds on
+`aot_autograd`, as inductor does. `adprotocol.grad` of it is an `UndecidableError`. An outer native `backward` is
+PyTorch's `RuntimeError`, or, where the function saved no argument as it is, leaves the derivative out with no error.
+Compile the gradient instead:
+
+```python
+import torch
+from adprotocol import grad
+
+print(torch.compile(grad(grad(lambda x: x**3)), fullgraph=True, backend="aot_eager")(torch.tensor(2.0)))
+```
+
+```text
+tensor(12.)
+```
+""",
+)
+
 MODULE_IN_THREADS = Divergence(
     name="module-in-threads",
     title="A module under `where` in threads",
@@ -106,6 +129,7 @@ plain array, or freeze it.
 
 DIVERGENCES = (
     PARAMETER_GRADIENT,
+    SECOND_DERIVATIVE,
     MODULE_IN_THREADS,
     AGAINST_ITS_FLAG,
     NESTED_IN_THREADS,

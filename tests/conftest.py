@@ -1,6 +1,9 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,17 @@ def _layer(x):
 def layer():
     """x * 3 where it is being differentiated, x * 5 where it is not."""
     return _layer
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The distribution as users install it."""
+    target = tmp_path_factory.mktemp("dist")
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(root)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = target.glob("*.whl")
+    return built
 
 
 def pytest_collection_modifyitems(items):

@@ -449,7 +449,7 @@ def test_values_of_two_plugins_in_one_call(registered):
 
 
 # The third is named by the documentation of the first.
-PUBLIC_MODULES = {"adprotocol.hookspecs", "adprotocol.errors", "adprotocol.extend"}
+PUBLIC_MODULES = {"adprotocol.hookspecs", "adprotocol.errors", "adprotocol.extend", "adprotocol.conformance"}
 
 
 @pytest.mark.parametrize("package", ["adprotocol_autograd", "adprotocol_jax", "adprotocol_torch"])

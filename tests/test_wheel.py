@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -29,15 +28,6 @@ for name in ("numpy", "jax", "torch", "autograd"):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    target = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    (built,) = target.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
     home = tmp_path_factory.mktemp("clean")
     venv.create(home, with_pip=True)
@@ -53,6 +43,7 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
         assert f"{package}/__init__.py" in names
         assert f"{package}/py.typed" in names
     assert "adprotocol/demo/co2.csv" in names
+    assert {"adprotocol/conformance/page.css", "adprotocol/conformance/scenarios/nested.py"} <= set(names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -77,3 +68,16 @@ def test_info_and_doctor_without_any_framework(python, tmp_path):
     script = python.parent / "adprotocol"
     for command in ([script, "info"], [script, "doctor"], [python, "-m", "adprotocol", "doctor"]):
         subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+
+
+def test_conformance_says_what_it_takes(python, tmp_path):
+    command = [python, "-m", "adprotocol", "conformance", "numpy"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'adprotocol[conformance]'" in done.stderr
+
+
+def test_nothing_is_loaded_into_the_test_runs_of_others(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (entry_points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "pytest11" not in archive.read(entry_points).decode()

@@ -35,8 +35,8 @@ __all__ = [
     "Scenario",
     "UsageError",
     "WrongAnswer",
+    "all_scenarios",
     "checked",
     "harness_of",
     "run",
-    "all_scenarios",
 ]

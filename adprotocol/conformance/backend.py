@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import manifest, plugins, report
+from adprotocol.conformance.checked import said
 from adprotocol.conformance.harness import Harness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from adprotocol.plugins import Plugin
 
 # The one backend that is no plugin: what the core itself answers for.
@@ -23,11 +26,11 @@ NUMPY = "numpy"
 
 
 class UsageError(adprotocol.ADProtocolError, ValueError):
-    """The suite was asked for a backend, harness or device that is not there."""
+    """The suite was asked for a backend, harness, device or selection that there is not."""
 
 
 class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
-    """The plugin, its framework or its hook `harness` fails."""
+    """The plugin, its framework or the making of its harness fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,49 +74,70 @@ def find(name: str, device: str | None = None) -> Backend:
             "upgrade the plugin, or name a harness with --harness MODULE:CLASS"
         )
         raise UsageError(msg)
+    where = f"the hook harness of the plugin {name!r}"
     try:
         harness = hook(device)
-    except Exception as error:
-        msg = f"the hook harness of the plugin {name!r} raises {report.one_line(error)}"
+    except (Exception, SystemExit) as error:
+        msg = f"{where} raises {said(error)}"
         raise BrokenBackend(msg) from error
-    return around(harness, name=name, expression=_expression(name, device))
+    if not isinstance(harness, Harness):
+        msg = f"{where} returned {harness!r:.60}; it returns an instance of adprotocol.conformance.Harness"
+        raise BrokenBackend(msg)
+    if harness.name not in ("", name, plugin.framework):
+        msg = f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}"
+        raise BrokenBackend(msg)
+    # Scenarios name the plugin by it, which is another than the framework's if two serve one framework.
+    harness.name = name
+    return around(harness, expression=_expression(name, device))
 
 
 def load(path: str, device: str | None = None) -> Backend:
-    """Return the backend of a harness given as "module:class"; raises `UsageError` if there is none."""
+    """Return the backend of a harness given as "module:class", the class made or an instance.
+
+    Raises `UsageError` if there is none, and `BrokenBackend` if its module or class raises.
+    """
     module, _, attribute = path.partition(":")
     # As `python -m`: a module in the current directory is found.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        made = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"--harness {path!r} names nothing: {error}; it is MODULE:CLASS"
+        with _prints_apart():
+            made = operator.attrgetter(attribute)(importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        msg = f"--harness {path!r} names nothing: {said(error)}; it is MODULE:CLASS"
         raise UsageError(msg) from error
-    if isinstance(made, type):
-        made = made(device)
-    return around(made, expression=f"harness_of({path!r})" if device is None else f"harness_of({path!r}, {device!r})")
+    except (Exception, SystemExit) as error:
+        msg = f"--harness {path!r}: importing {module} raises {said(error)}"
+        raise BrokenBackend(msg) from error
+    return around(made, device, expression=_expression(path, device))
 
 
-def around(harness: Any, *, name: str = "", expression: str = "") -> Backend:
-    """Return the backend of a harness; the plugin of its name serves its arrays.
+def around(harness: Any, device: str | None = None, *, expression: str = "") -> Backend:
+    """Return the backend of a harness, an instance or a class; the plugin of its name serves its arrays.
 
-    Raises `UsageError` for what is no harness, or if there is no plugin of its name.
+    Raises `UsageError` for what is no harness, or on another device, or if there
+    is no plugin of its name, and `BrokenBackend` if the harness raises.
     """
-    if isinstance(harness, type):
-        harness = harness()
+    if isinstance(harness, type) and issubclass(harness, Harness):
+        try:
+            harness = harness() if device is None else harness(device)
+        except (Exception, SystemExit) as error:
+            msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {said(error)}"
+            raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
         msg = f"{harness!r:.80} is a {type(harness).__name__}; a harness derives from adprotocol.conformance.Harness"
         raise UsageError(msg)
-    name = name or harness.name
-    if not harness.name:
-        harness.name = name
-    if not isinstance(name, str) or not name:
-        msg = f"{type(harness).__qualname__} has no name; set the attribute name to that of its plugin"
-        raise UsageError(msg)
-    _check_device(harness)
     cls = type(harness)
-    expression = expression or f"harness_of('{cls.__module__}:{cls.__qualname__}')"
+    try:
+        name = harness.name
+    except Exception as error:
+        msg = f"the attribute name of {cls.__qualname__} raises {said(error)}"
+        raise BrokenBackend(msg) from error
+    if not isinstance(name, str) or not name:
+        msg = f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin"
+        raise UsageError(msg)
+    _check_device(harness, device)
+    expression = expression or _expression(f"{cls.__module__}:{cls.__qualname__}", harness.device)
     if name == NUMPY:
         return Backend(
             name=name,
@@ -141,16 +165,30 @@ def _expression(name: str, device: str | None) -> str:
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 
-def _check_device(harness: Harness) -> None:
+def _check_device(harness: Harness, wanted: str | None) -> None:
+    if wanted is not None and harness.device != wanted:
+        msg = f"the device {wanted!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
+        raise UsageError(msg)
     if harness.device is None:
         return
-    if not type(harness).defines("devices"):
+    if not harness.defines("devices"):
         msg = f"{harness.name} has no devices to choose from, and {harness.device!r} was asked for; leave --device out"
         raise UsageError(msg)
-    there = tuple(harness.devices())
+    try:
+        there = [str(device) for device in harness.devices()]
+    except (Exception, SystemExit) as error:
+        msg = f"the harness of {harness.name} cannot tell its devices: {said(error)}"
+        raise BrokenBackend(msg) from error
     if harness.device not in there:
         msg = f"{harness.name} has no device {harness.device!r} here; there are {', '.join(there)}"
         raise UsageError(msg)
+
+
+@contextlib.contextmanager
+def _prints_apart() -> Iterator[None]:
+    # What a framework prints while it is imported must not end up in a report.
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def _activated(name: str) -> Plugin:
@@ -160,12 +198,14 @@ def _activated(name: str) -> Plugin:
         raise UsageError(msg)
     if plugin.state in plugins.WAITING:
         try:
-            # What a framework prints while it is imported must not end up in a report.
-            with contextlib.redirect_stdout(sys.stderr):
+            with _prints_apart():
                 importlib.import_module(plugin.framework)
-        except ImportError as error:
-            msg = f"backend {name!r}: {plugin.framework} cannot be imported ({error}); install it"
-            raise UsageError(msg) from error
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == plugin.framework:
+                msg = f"backend {name!r}: {plugin.framework} is not installed ({error}); install it"
+                raise UsageError(msg) from error
+            msg = f"backend {name!r}: importing {plugin.framework} raises {said(error)}"
+            raise BrokenBackend(msg) from error
         plugins.wake_plugins()
     if plugin.state == plugins.BLOCKED:
         msg = f"backend {name!r} is blocked; take it out of the environment variable {plugins.BLOCK_VARIABLE}"

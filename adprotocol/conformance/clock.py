@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# How much of the stack of a call that hangs is shown.
+FRAMES = 20
+
+
 class TimeLimit(Exception):  # noqa: N818
     """A call did not return in time; `detail` shows where it was."""
 
@@ -30,41 +34,44 @@ class Worker:
 
     One thread serves all calls while they return: frameworks keep state for each
     thread. Code that hangs in Python is interrupted; what hangs elsewhere is left
-    behind, in a daemon thread.
+    behind, in a daemon thread. Code that never releases the interpreter's lock,
+    such as one regular expression, cannot be timed from within the process.
     """
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] | None = None
+        self._calls: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Any]] | None] | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, call: Callable[[], Any], seconds: float) -> Any:
-        """Return what `call` returns, raise what it raises; raises `TimeLimit` after `seconds`."""
+    def run(self, call: Callable[[], object], seconds: float) -> BaseException | None:
+        """Return None once `call` has returned, what it raised, or a `TimeLimit` after `seconds`.
+
+        What is raised here is the user's: an interrupt while waiting. A KeyboardInterrupt
+        that the call raises by itself is returned as any other exception is.
+        """
         if self._calls is None:
             self._calls = queue.SimpleQueue()
             self._thread = threading.Thread(target=_serve, args=(self._calls,), name="conformance", daemon=True)
             self._thread.start()
-        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._calls.put((call, answer))
         try:
-            value, error = answer.get(timeout=seconds)
+            return answer.get(timeout=seconds)
         except queue.Empty:
-            detail = self._give_up()
-            msg = f"it did not return within {seconds:g} s"
-            raise TimeLimit(msg, detail) from None
+            return TimeLimit(f"it did not return within {seconds:g} s", self._give_up())
         except BaseException:  # interrupted by the user
             self._give_up()
             raise
-        if error is not None:
-            raise error
-        return value
 
     def _give_up(self) -> str:
-        thread, self._thread, self._calls = self._thread, None, None
-        if thread is None or thread.ident is None:
+        thread, calls = self._thread, self._calls
+        self._thread = self._calls = None
+        if thread is None or thread.ident is None or calls is None:
             return ""
         frame = sys._current_frames().get(thread.ident)  # noqa: SLF001  (documented, in spite of its name)
-        detail = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else ""
+        detail = "".join(traceback.format_stack(frame)[-FRAMES:]) if frame is not None else ""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
+        # The thread ends here if the call swallows `Stop`, or returns before it arrives.
+        calls.put(None)
         return detail
 
     def close(self) -> None:
@@ -78,14 +85,15 @@ def _serve(calls: queue.SimpleQueue[Any]) -> None:
     try:
         while (item := calls.get()) is not None:
             call, answer = item
+            error = None
             try:
-                outcome = (call(), None)
+                call()
             except Stop:
                 return
-            # Whatever it is, SystemExit included, is raised where it was asked for.
-            except BaseException as error:  # noqa: BLE001
-                outcome = (None, error)
-            answer.put(outcome)
-            del item, call, answer, outcome
+            # Whatever it is, SystemExit and KeyboardInterrupt included, is what came of the call.
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            answer.put(error)
+            del item, call, answer, error
     except Stop:
         return

@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adprotocol.conformance.result import EXPECTED, FAIL, HARNESS, MANIFEST, NOT_APPLICABLE, PASS, TIME, WRONG
+from adprotocol.conformance.result import EXPECTED, FAIL, HARNESS, MANIFEST, NOT_APPLICABLE, OUTCOMES, PASS, TIME, WRONG
 from adprotocol.conformance.scenario import LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from adprotocol.conformance.result import Report, Result
 
@@ -65,6 +65,11 @@ def line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def cut(text: str, most: int = 160) -> str:
+    """Return at most so many characters, for a list; the text stands in full elsewhere."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def title(report: Report) -> str:
     """Return the backend with the version of its framework."""
     return line(" ".join(part for part in (report.backend, report.framework_version) if part))
@@ -108,6 +113,19 @@ def declared(report: Report, result: Result) -> str:
     """Return the title of the divergence that an expected failure belongs to."""
     titles = {divergence.name: divergence.title for divergence in report.divergences}
     return line(titles.get(result.divergence, result.divergence) or result.message)
+
+
+def declared_wrong(report: Report) -> int:
+    """Count the expected failures that are wrong answers: no report says that none are wrong without them."""
+    wrong = {divergence.name for divergence in report.divergences if divergence.outcome == "wrong"}
+    return sum(result.divergence in wrong for result in listed(report, EXPECTED))
+
+
+def none_wrong(report: Report) -> str:
+    """Return the sentence for a report in which nothing is silently wrong."""
+    number = declared_wrong(report)
+    beyond = f", beyond the {number} declared below" if number else ""
+    return f"None of the {report.ran} scenarios that ran gave a wrong answer with no error{beyond}."
 
 
 def by_divergence(report: Report) -> dict[str, list[Result]]:
@@ -161,6 +179,12 @@ def by_level(report: Report) -> dict[str, dict[str, int]]:
     return {level: report.counts(level) for level in LEVELS if any(report.counts(level).values())}
 
 
+def summary(outcomes: Iterable[str]) -> str:
+    """Return how many there are of each outcome, the worst first, in words."""
+    counts = Counter(outcomes)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+
 def seconds(value: float) -> str:
     """Return a time with two significant digits, or in whole milliseconds."""
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
@@ -168,14 +192,15 @@ def seconds(value: float) -> str:
 
 def blocks(markdown: str) -> Iterator[tuple[str, str]]:
     """Yield ("prose", text) and ("code", text) of the Markdown of a divergence, without the comments for its tests."""
-    code, held = False, list[str]()
+    fence, held = "", list[str]()
     for row in [*clean(markdown).split("\n"), None]:
-        fence = row is not None and row.lstrip().startswith("```")
-        if row is not None and not fence:
-            if code or not re.match(r"% ?\w", row):
+        found = re.match(r"\s*(`{3,}|~{3,})", row or "")
+        turns = row is None or (found is not None and (not fence or found[1].startswith(fence)))
+        if row is not None and not turns:
+            if fence or not re.match(r"% ?\w", row):
                 held.append(row)
             continue
         text = "\n".join(held).strip("\n")
         if text.strip():
-            yield ("code" if code else "prose", text)
-        code, held = not code, []
+            yield ("code" if fence else "prose", text)
+        fence, held = ("" if fence or found is None else found[1]), []

@@ -126,7 +126,7 @@ class Harness:
         raise NotImplementedError
 
     def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
-        """Return the last carry and the stacked ys of ``carry, y = fun(carry, x)`` for each x; `carry` may be a tuple."""
+        """Return the last carry and the stacked ys of ``carry, y = fun(carry, x)``; `carry` may be a tuple."""
         raise NotImplementedError
 
     def stop_gradient(self, array: Any) -> Any:
@@ -138,7 +138,7 @@ class Harness:
         raise NotImplementedError
 
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of one array with the values of `fun` and the derivative ``derivative(x)``, as its own rule."""
+        """Return a function of one array with the values of `fun`, and ``derivative(x)`` as a rule of its own."""
         raise NotImplementedError
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
@@ -168,7 +168,7 @@ class Harness:
         """Name the devices that `device` may be here."""
         raise NotImplementedError
 
-    @classmethod
-    def defines(cls, capability: str) -> bool:
-        """Tell whether the class defines a function of the protocol, rather than inherits it from here."""
-        return getattr(cls, capability, None) is not getattr(Harness, capability)
+    def defines(self, capability: str) -> bool:
+        """Tell whether a function of the protocol is defined, rather than inherited from here; None takes one away."""
+        own = vars(self).get(capability, getattr(type(self), capability, None))
+        return own is not None and own is not getattr(Harness, capability)

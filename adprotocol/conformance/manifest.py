@@ -5,42 +5,38 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance.result import Divergence, Problem, one_line
+from adprotocol.conformance.result import Divergence, Problem
 from adprotocol.manifest import CORE, ERROR, WRONG
 from adprotocol.manifest import Divergence as Declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from adprotocol.conformance.backend import Backend
-
-__all__ = ["ERROR", "WRONG", "declared", "of", "reported"]
+__all__ = ["ERROR", "WRONG", "declared", "problems", "reported"]
 
 
-def of(backend: Backend, ids: Sequence[str]) -> tuple[tuple[Declared, ...], list[Problem]]:
-    """Return the divergences that the plugin declares, and what is wrong with them.
+def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
+    """Return what is wrong with the divergences that a plugin declares.
 
     `ids` are those that this harness gives rise to. An entry that names another
     one, or a scenario that another entry names too, is a problem.
     """
-    problems: list[Problem] = []
-    try:
-        found = tuple(backend.divergences())
-    except Exception as error:  # noqa: BLE001  (the plugin's own hook: whatever it raises is reported)
-        return (), [Problem(where="manifest", message=one_line(error))]
+    wrong: list[str] = []
     taken: dict[str, str] = {}
+    twice: dict[tuple[str, str], list[str]] = {}
     for entry in found:
         for pattern in entry.scenarios:
-            matching = fnmatch.filter(ids, pattern)
+            matching = [identifier for identifier in ids if fnmatch.fnmatchcase(identifier, pattern)]
             if not matching:
-                message = f"divergence {entry.name!r} names the scenario {pattern!r}, which there is not"
-                problems.append(Problem(where="manifest", message=message))
+                wrong.append(f"divergence {entry.name!r} names the scenario {pattern!r}, which there is not")
             for identifier in matching:
                 other = taken.setdefault(identifier, entry.name)
                 if other != entry.name:
-                    message = f"the divergences {other!r} and {entry.name!r} both name {identifier!r}"
-                    problems.append(Problem(where="manifest", message=message))
-    return found, problems
+                    twice.setdefault((other, entry.name), []).append(identifier)
+    for (one, other), (first, *more) in twice.items():
+        others = f" and {len(more)} more" if more else ""
+        wrong.append(f"the divergences {one!r} and {other!r} both name {first!r}{others}")
+    return [Problem(where="manifest", message=message) for message in wrong]
 
 
 def declared(divergences: Iterable[Declared], identifier: str) -> Declared | None:

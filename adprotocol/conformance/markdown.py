@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance import digest, matrix
@@ -103,16 +102,10 @@ def _failures(report: Report, outcome: str) -> Iterator[str]:
     if results:
         yield f"{digest.MEANINGS[outcome].capitalize()}."
     else:
-        yield f"None of the {report.ran} scenarios that ran gave a wrong answer with no error{_undeclared(report)}."
+        yield digest.none_wrong(report)
     yield ""
     for result in results:
         yield from _full(result)
-
-
-def _undeclared(report: Report) -> str:
-    wrong = {divergence.name for divergence in report.divergences if divergence.outcome == "wrong"}
-    number = sum(result.divergence in wrong for result in digest.listed(report, EXPECTED))
-    return f", beyond the {number} declared below" if number else ""
 
 
 def _full(result: Result) -> Iterator[str]:
@@ -215,9 +208,8 @@ def _every(report: Report) -> Iterator[str]:
         yield "None ran."
         yield ""
     for hook, results in digest.by_hook(report).items():
-        counts = Counter(result.outcome for result in results)
-        said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
-        ran = len(results) - counts[NOT_APPLICABLE]
+        said = digest.summary(result.outcome for result in results)
+        ran = sum(result.outcome != NOT_APPLICABLE for result in results)
         yield f"<details><summary>{escape(hook)}: {ran} of {len(results)} ran: {escape(said)}</summary>"
         yield ""
         yield from table([("scenario", "level", "rule", "outcome", "time"), *map(_row, results)])

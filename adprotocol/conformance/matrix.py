@@ -16,7 +16,7 @@ from adprotocol.conformance import digest
 from adprotocol.conformance.picture import to_svg
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG
 from adprotocol.conformance.scenario import HOOKS
-from adprotocol.conformance.state import ABSENT, DECLARED, LOOKS, LOUD, RIGHT, SILENT, STAGED, STATES
+from adprotocol.conformance.state import ABSENT, DECLARED, LOOKS, LOUD, RIGHT, SHOWN, SILENT, STAGED, STATES, css, kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = ["GROUPS", "NO_TRANSFORM", "Cell", "Matrix", "state_of", "to_html", "t
 
 # The row of the scenarios that are about no transformation.
 NO_TRANSFORM = "no transform"
-GROUPS = ("one transform", "two, nested", "three and more")
+GROUPS = ("one transform or none", "two, nested", "three and more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class Cell:
 
     @property
     def sentence(self) -> str:
-        """Return what a reader is told of the cell: the state, how many of how many, and why."""
-        if self.state == ABSENT:
-            return f"{ABSENT}: {len(self.ids)} scenario(s)"
-        said = f"{self.state}: {self.passed} of {self.ran} scenario(s) passed"
-        return "\n".join([said, *(f"{name}: {reason}" for name, reason in self.reasons.items())])
+        """Return what a reader is told of the cell: the state, how many of how many, which failed and which did not."""
+        none = self.state == ABSENT
+        said = f"{len(self.ids)} scenario(s)" if none else f"{self.passed} of {self.ran} scenario(s) passed"
+        others = (name for name in self.ids if name not in self.reasons)
+        return "\n".join([f"{self.state}: {said}", *(": ".join(item) for item in self.reasons.items()), *others])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,8 @@ class Matrix:
     totals: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def of(cls, reports: Sequence[Report], *, without: bool = True) -> Self:
-        """Return the matrix of some reports; `without` keeps the row of the scenarios that are about no transform."""
+    def of(cls, reports: Sequence[Report], *, plain: bool = True) -> Self:
+        """Return the matrix of some reports; `plain` adds the row of what is about no transform."""
         names = _names(reports)
         found: dict[tuple[str, str, str], dict[str, str]] = {}
         reasons: dict[tuple[str, str, str], dict[str, str]] = {}
@@ -88,7 +88,7 @@ class Matrix:
             for result in report.results:
                 said = state_of(report, result)
                 totals[name][said] += 1
-                if not (result.transform or without):
+                if not (result.transform or plain):
                     continue
                 row = digest.line(result.transform) or NO_TRANSFORM
                 key = (row, result.hook, name)
@@ -140,7 +140,7 @@ def _cell(states: Mapping[str, str], reasons: Mapping[str, str]) -> Cell:
 
 
 def _reason(report: Report, result: Result) -> str:
-    return digest.declared(report, result) if result.outcome == EXPECTED else digest.line(result.message)
+    return digest.cut(digest.declared(report, result) if result.outcome == EXPECTED else digest.line(result.message))
 
 
 def _depth(row: str) -> int:
@@ -148,19 +148,14 @@ def _depth(row: str) -> int:
 
 
 def _names(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Return a name for each report: its backend, with the device or version, or a number, where that is not enough."""
-    backends = [digest.line(report.backend) for report in reports]
-    longer = [
-        (name, *(digest.line(part) for part in (report.device, report.framework_version) if part))
-        for name, report in zip(backends, reports, strict=True)
-    ]
+    """Return a name for each report: its backend, with the device, the version or a number where that is not enough."""
+    parts = [(report.backend, report.device, report.framework_version) for report in reports]
+    tries = [[digest.line(" ".join(filter(None, part[:length]))) for part in parts] for length in (1, 2, 3)]
     names: list[str] = []
-    for name, parts in zip(backends, longer, strict=True):
-        tries = [name, " ".join(parts[:2]), " ".join(parts)] if backends.count(name) > 1 else [name]
-        words = [" ".join(other[: len(parts)]) for other in longer]
-        chosen = next((word for word in tries[1:] if words.count(word) == 1 and word not in names), tries[-1])
-        number = 1 + sum(other == chosen or other.startswith(f"{chosen} #") for other in names)
-        names.append(f"{chosen} #{number}" if number > 1 else chosen)
+    for place in range(len(reports)):
+        name = next((each[place] for each in tries if each.count(each[place]) == 1), tries[-1][place])
+        numbered = (f"{name} #{number}" for number in range(2, len(reports) + 2))
+        names.append(name if name not in names else next(each for each in numbered if each not in names))
     return tuple(names)
 
 
@@ -179,7 +174,7 @@ def to_markdown(matrix: Matrix) -> str:
 
 def _key(matrix: Matrix) -> str:
     used = {cell.state for cell in matrix.cells.values()}
-    said = "; ".join(f"{_sign(each)} {LOOKS[each].meaning}" for each in reversed(STATES) if each in used)
+    said = "; ".join(f"{_sign(each)} {LOOKS[each].meaning}" for each in SHOWN if each in used)
     return f"{said or 'Nothing ran'}. The numbers tell how many scenarios passed of how many ran; no sign, no scenario."
 
 
@@ -204,22 +199,14 @@ def _counted(cell: Cell | None) -> str:
     return _sign(cell.state) if cell.state == ABSENT else f"{_sign(cell.state)} {cell.passed}/{cell.ran}"
 
 
-_STYLE = "\n".join(
+_STYLE = "".join(
     [
         ".adp-matrix{border-collapse:separate;border-spacing:2px;font-size:.8125rem}",
+        ".adp-matrix caption{text-align:left}",
         ".adp-matrix th{font-weight:600;padding:.15rem .4rem;text-align:left}",
         ".adp-matrix tbody th[scope=row]{font-weight:400;white-space:nowrap}",
         ".adp-matrix td{border-radius:4px;padding:.1rem .4rem;text-align:center;white-space:nowrap}",
-        *(
-            f".adp-matrix .s{place}{{background:{LOOKS[each].fill};color:{LOOKS[each].ink}}}"
-            for place, each in enumerate(STATES)
-        ),
-        "@media (prefers-color-scheme:dark){",
-        *(
-            f".adp-matrix .s{place}{{background:{LOOKS[each].dark_fill};color:{LOOKS[each].dark_ink}}}"
-            for place, each in enumerate(STATES)
-        ),
-        "}",
+        css(".adp-matrix "),
     ]
 )
 
@@ -257,12 +244,10 @@ def _column(head: str) -> str:
 def _data(cell: Cell | None) -> str:
     if cell is None:
         return "<td></td>"
-    look, place = LOOKS[cell.state], STATES.index(cell.state)
     count = "" if cell.state == ABSENT else f" {cell.passed}/{cell.ran}"
     said = html.escape(digest.clean(cell.sentence))
-    return (
-        f'<td class="s{place}" title="{said}"><span role="img" aria-label="{cell.state}">{look.sign}</span>{count}</td>'
-    )
+    shown = f'<span role="img" aria-label="{cell.state}">{LOOKS[cell.state].sign}</span>{count}'
+    return f'<td class="{kind(cell.state)}" title="{said}">{shown}</td>'
 
 
 def _escaped(text: str) -> str:

@@ -125,5 +125,5 @@ def _expected(transform: str, table: Table) -> Table:
 
 def value_before(nesting: str) -> str | None:
     """Return the nesting without its outermost derivative, whose value comes along; None if it is none."""
-    outer, *inner = parse(nesting)
-    return " of ".join(inner) if outer in DERIVATIVES else None
+    outer, _, inner = nesting.partition(" of ")
+    return inner if outer in DERIVATIVES else None

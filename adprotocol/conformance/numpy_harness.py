@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from adprotocol.conformance.harness import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 _NO_AD = "NumPy does not differentiate"
 _NO_TRACE = "NumPy does not trace"

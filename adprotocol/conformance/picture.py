@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance import digest
-from adprotocol.conformance.state import ABSENT, LOOKS, STATES
+from adprotocol.conformance.state import ABSENT, LOOKS, RIGHT, SHOWN, SILENT, STAGED, kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from adprotocol.conformance.matrix import Cell, Matrix
 
@@ -29,6 +29,7 @@ _PANELS = 12  # between panels
 _HEIGHT = 17  # of a row, the gap included
 _GROUP = 24  # of the heading of a group
 _BAR = 24  # of the bar of a backend
+_LEAST = 5  # the width of a part of it
 _NARROW, _WIDE = 16, 104  # of a cell, the gap included
 _COUNTED = 58  # the least width of a cell that shows numbers
 _SQUARE = 16  # in which the signs are drawn
@@ -63,12 +64,12 @@ def _laid_out(matrix: Matrix) -> _Layout:
     labels = max((_width(_short(row), _TEXT) for row in matrix.rows), default=0)
     left = _MARGIN + math.ceil(max(labels, 110)) + 10
     space = WIDTH - _MARGIN - left - _PANELS * (panels - 1)
-    # A panel is never narrower than its heading.
-    heading = max((_width(word, _SMALL) for hook in matrix.hooks for word in _words(hook)), default=0) / _per(matrix)
-    cell = max(_NARROW, min(_WIDE, math.floor(space / columns)), math.ceil(heading))
+    # The heading of a panel never reaches the next one.
+    heading = max((_width(word, _SMALL) for hook in matrix.hooks for word in _words(hook)), default=0) - _PANELS / 2
+    cell = max(_NARROW, min(_WIDE, math.floor(space / columns)), math.ceil(heading / _per(matrix)))
     width = max(WIDTH, left + cell * columns + _PANELS * (panels - 1) + _MARGIN)
     bars = _MARGIN + 62
-    hooks = bars + _BAR * len(matrix.backends) + 34
+    hooks = bars + _BAR * len(matrix.backends) + 28
     upright = max((_width(_short(name), _SMALL) for name in matrix.backends), default=0)
     names = hooks + 14 * max((len(_words(hook)) for hook in matrix.hooks), default=1)
     rows = names + (0 if len(matrix.backends) == 1 else math.ceil(upright) + 4) + 6
@@ -115,10 +116,12 @@ def _picture(matrix: Matrix, at: _Layout) -> Iterator[str]:
 
 def _legend() -> Iterator[str]:
     x = float(_MARGIN)
-    for each in reversed(STATES):
+    for each in SHOWN:
         yield _square(x, _MARGIN + 27, _SQUARE, each)
         yield _text(x + _SQUARE + 6, _MARGIN + 39, each)
-        x += _SQUARE + 6 + math.ceil(_width(each, _TEXT)) + 16
+        x += _SQUARE + 6 + math.ceil(_width(each, _TEXT)) + 12
+    yield f'<circle class="none" cx="{x + 4:g}" cy="{_MARGIN + 34.5:g}" r="1.5"/>'
+    yield _text(x + 12, _MARGIN + 39, "not asked")
 
 
 def _bars(matrix: Matrix, at: _Layout) -> Iterator[str]:
@@ -128,18 +131,21 @@ def _bars(matrix: Matrix, at: _Layout) -> Iterator[str]:
         y = at.bars + _BAR * place
         label = _short(f"{name} {matrix.versions[name]}".strip(), 24)
         yield _text(at.left - 10, y + 12.5, label, "right")
-        totals, x = matrix.totals[name], begin
-        whole = sum(totals.values())
-        for each in reversed(STATES):
-            if totals[each]:
-                width = (end - begin) * totals[each] / whole
-                size = f'width="{max(width - 1, 0.5):.2f}" height="16" rx="2"'
-                drawn = f'<rect class="{_kind(each)}" x="{x:g}" y="{y:g}" {size}/>'
-                yield _told(f"{name}: {totals[each]} of {whole} scenarios: {each}", drawn)
-                x = round(x + width, 2)
-        ran = whole - totals[ABSENT]
-        right = totals["right"] + totals["staged"]
-        yield _text(end + 8, y + 12.5, f"{right} of {ran} right, {totals[STATES[0]]} silently wrong")
+        totals = matrix.totals[name]
+        whole, x = sum(totals.values()), begin
+        for each, width in _shares(totals, end - begin).items():
+            drawn = f'<rect class="{kind(each)}" x="{x:.2f}" y="{y:g}" width="{width - 1:.2f}" height="16" rx="2"/>'
+            yield _told(f"{name}: {totals[each]} of {whole} scenarios: {each}", drawn)
+            x += width
+        right = totals[RIGHT] + totals[STAGED]
+        yield _text(end + 8, y + 12.5, f"{right} of {whole - totals[ABSENT]} right, {totals[SILENT]} silently wrong")
+
+
+def _shares(totals: Mapping[str, int], width: float) -> dict[str, float]:
+    """Return the widths of the parts of a bar: by number, but one wrong answer of hundreds has to be seen."""
+    there = {each: totals[each] for each in SHOWN if totals[each]}
+    spare = width - _LEAST * len(there)
+    return {each: _LEAST + spare * number / sum(there.values()) for each, number in there.items()}
 
 
 def _heads(matrix: Matrix, at: _Layout) -> Iterator[str]:
@@ -183,23 +189,19 @@ def _grid(matrix: Matrix, at: _Layout) -> Iterator[str]:
 
 def _square(x: float, y: float, width: float, each: str, cell: Cell | None = None) -> str:
     """Return a rounded rectangle with its sign, and with the numbers of a cell if there is room."""
-    height, kind = _HEIGHT - _GAP, _kind(each)
+    height, name = _HEIGHT - _GAP, kind(each)
     counted = cell is not None and cell.state != ABSENT and width >= _COUNTED
     at = x + (5 if counted else (width - _SQUARE) / 2)
-    rounded = f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height}" rx="3.5"/>'
-    sign = f'<path class="sign {kind}" transform="translate({at:g} {y - 0.5:g})" d="{LOOKS[each].path}"/>'
+    rounded = f'<rect class="{name}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height}" rx="3.5"/>'
+    sign = f'<path class="sign {name}" transform="translate({at:g} {y - 0.5:g})" d="{LOOKS[each].path}"/>'
     if not counted or cell is None:
         return rounded + sign
-    return rounded + sign + _text(x + width - 6, y + 11.5, f"{cell.passed}/{cell.ran}", f"small right {kind}")
+    return rounded + sign + _text(x + width - 6, y + 11.5, f"{cell.passed}/{cell.ran}", f"small right {name}")
 
 
 def _told(said: str, drawn: str) -> str:
     """Return what is drawn with a tooltip."""
     return f"<g><title>{html.escape(digest.clean(said), quote=False)}</title>{drawn}</g>"
-
-
-def _kind(each: str) -> str:
-    return f"s{STATES.index(each)}"
 
 
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
@@ -221,15 +223,15 @@ def _colours(*, dark: bool) -> Iterator[str]:
         ".rule": f"stroke:{border}",
         ".none": f"fill:{border}",
     }
-    for each in STATES:
-        look, kind = LOOKS[each], _kind(each)
+    for each, look in LOOKS.items():
         fill, sign = (look.dark_fill, look.dark_ink) if dark else (look.fill, look.ink)
+        name = kind(each)
         rules |= {
-            f".{kind}": f"fill:{fill}",
-            f".{kind}.sign": f"fill:none;stroke:{sign}",
-            f"text.{kind}": f"fill:{sign}",
+            f".{name}": f"fill:{fill}",
+            f".{name}.sign": f"fill:none;stroke:{sign}",
+            f"text.{name}": f"fill:{sign}",
         }
-    yield from (f".adp-picture {name}{{{rule}}}" for name, rule in rules.items())
+    yield from (f".adp-picture {selector}{{{rule}}}" for selector, rule in rules.items())
 
 
 _STYLE = "".join(

@@ -16,53 +16,67 @@ if TYPE_CHECKING:
 def repro(scenario: Scenario, harness: str, variant: str = "") -> str:
     """Return a script that runs the function of a scenario; `harness` is the Python expression that makes one.
 
-    What the function takes from its module is imported, so that the script stands alone.
+    What the function takes from its module is imported, so that the script stands
+    alone. A function that cannot be shown so is called by the id of its scenario.
     """
     function, keywords = _unwrapped(scenario.function)
-    source = textwrap.dedent(inspect.getsource(function))
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.FunctionDef)
-    # Without the decorators, which would enter the scenario again.
-    body = "\n".join(source.splitlines()[definition.lineno - 1 :])
-    arguments = "".join(f", {key}={value!r}" for key, value in keywords.items())
-    second = f", {variant!r}" if variant else ""
-    lines = [
-        f"# {scenario.id}: {scenario.summary}",
-        "from __future__ import annotations",
-        "from typing import Any",
-        "from adprotocol.conformance import Checked, checked, harness_of",
-        *_imports(function),
-        "",
-        body,
-        "",
-        f"{function.__name__}(checked({harness}{second}){arguments})",
-    ]
-    return "\n".join(lines) + "\n"
+    made = f"checked({harness}, {variant!r})" if variant else f"checked({harness})"
+    definition = _definition(function)
+    if definition is None:
+        lines = [
+            "from adprotocol.conformance import all_scenarios, checked, harness_of",
+            "",
+            f"all_scenarios()[{scenario.id!r}].function({made})",
+        ]
+    else:
+        body, names = definition
+        arguments = "".join(f", {key}={value!r}" for key, value in keywords.items())
+        lines = [
+            "from __future__ import annotations",
+            "from typing import Any",
+            "from adprotocol.conformance import Checked, checked, harness_of",
+            *_imports(function, names),
+            "",
+            body,
+            "",
+            f"{function.__name__}({made}{arguments})",
+        ]
+    return "\n".join([f"# {scenario.id}: {' '.join(scenario.summary.split())}", *lines]) + "\n"
 
 
-def _unwrapped(function: Any) -> tuple[types.FunctionType, dict[str, Any]]:
-    if isinstance(function, functools.partial):
+def _unwrapped(function: Any) -> tuple[Any, dict[str, Any]]:
+    if isinstance(function, functools.partial) and not function.args:
         return function.func, dict(function.keywords)
     return function, {}
 
 
-def _imports(function: types.FunctionType) -> list[str]:
+def _definition(function: Any) -> tuple[str, list[str]] | None:
+    """Return the source of a function without its decorators, and the names in it; None if it does not stand alone."""
+    if not isinstance(function, types.FunctionType) or function.__code__.co_freevars:
+        return None
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        (found,) = ast.parse(source).body
+    except (OSError, SyntaxError, ValueError):  # no source, or part of a line
+        return None
+    if not isinstance(found, ast.FunctionDef):
+        return None
+    # The decorators would enter the scenario again.
+    found.decorator_list = []
+    names = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
+    return "\n".join(source.splitlines()[found.lineno - 1 :]), sorted(names)
+
+
+def _imports(function: types.FunctionType, names: list[str]) -> list[str]:
     found: list[str] = []
-    for name in sorted(_names(function.__code__)):
-        value = function.__globals__.get(name)
-        if value is None:
+    for name in names:
+        if name not in function.__globals__:
             continue
-        if isinstance(value, types.ModuleType):
-            head, _, tail = value.__name__.rpartition(".")
-            if value.__name__ == name:
-                found.append(f"import {name}")
-            else:
-                found.append(f"from {head} import {tail} as {name}" if head else f"import {value.__name__} as {name}")
-        else:
+        value = function.__globals__[name]
+        if not isinstance(value, types.ModuleType):
             found.append(f"from {function.__module__} import {name}")
+            continue
+        head, _, tail = value.__name__.rpartition(".")
+        line = f"from {head} import {tail}" if head else f"import {tail}"
+        found.append(line if tail == name else f"{line} as {name}")
     return found
-
-
-def _names(code: types.CodeType) -> set[str]:
-    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return set(code.co_names).union(*(_names(constant) for constant in inner))

@@ -6,16 +6,19 @@ as what it is, and the next one runs.
 
 from __future__ import annotations
 
-import fnmatch
+import threading
 import time
 import traceback
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance import manifest, preflight
-from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer
-from adprotocol.conformance.clock import TimeLimit, Worker
+import numpy as np
+
+from adprotocol.conformance import clock, manifest, preflight
+from adprotocol.conformance.backend import UsageError
+from adprotocol.conformance.case import Case, cases, select
+from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer, said
+from adprotocol.conformance.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 from adprotocol.conformance.repro import repro
 from adprotocol.conformance.result import (
@@ -31,70 +34,26 @@ from adprotocol.conformance.result import (
     Problem,
     Report,
     Result,
-    one_line,
 )
-from adprotocol.conformance.scenario import LEVELS, MAY, Scenario, all_scenarios
+from adprotocol.conformance.scenario import MAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from adprotocol.conformance.backend import Backend
     from adprotocol.conformance.harness import Harness
 
 SECONDS = 60.0
+# What a lock can wait for.
+LONGEST = threading.TIMEOUT_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Hold one scenario, and the variant of a capability it is run with: "grad=vjp", or nothing."""
+class Interrupted(KeyboardInterrupt):
+    """The user interrupted a run; `report` holds what ran until then, and a problem that says so."""
 
-    scenario: Scenario
-    variant: str = ""
-
-    @property
-    def id(self) -> str:
-        """Return the id of the result."""
-        return f"{self.scenario.id}@{self.variant}" if self.variant else self.scenario.id
-
-
-def cases(harness: Harness) -> list[Case]:
-    """Return every case that a harness gives rise to: each scenario, and those that vary with each variant."""
-    found: list[Case] = []
-    variants = _variants(harness)
-    for scenario in all_scenarios().values():
-        found.append(Case(scenario))
-        if scenario.varies:
-            found.extend(
-                Case(scenario, f"{capability}={name}")
-                for capability, names in variants.items()
-                if capability in scenario.needs
-                for name in names
-            )
-    return found
-
-
-def _variants(harness: Harness) -> dict[str, list[str]]:
-    try:
-        return {str(capability): [str(name) for name in names] for capability, names in harness.variants.items()}
-    except Exception:  # noqa: BLE001  (reported by `Runner.prepare`)
-        return {}
-
-
-def select(found: Iterable[Case], keywords: Sequence[str] = (), level: str = MAY) -> list[Case]:
-    """Return the cases up to a level, whose id or transform has one of the keywords; a keyword may be a glob."""
-    levels = LEVELS[: LEVELS.index(level) + 1]
-    return [case for case in found if case.scenario.level in levels and _matches(case, keywords)]
-
-
-def _matches(case: Case, keywords: Sequence[str]) -> bool:
-    if not keywords:
-        return True
-    texts = (case.id, case.scenario.transform, case.scenario.rule)
-    return any(
-        fnmatch.fnmatchcase(text, word if any(c in word for c in "*?[") else f"*{word}*")
-        for word in keywords
-        for text in texts
-    )
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.problems[-1].message)
+        self.report = report
 
 
 class Runner:
@@ -105,6 +64,9 @@ class Runner:
     """
 
     def __init__(self, backend: Backend, seconds: float = SECONDS) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST:
+            msg = f"the time limit is {seconds!r:.60}; it is a positive number of seconds"
+            raise UsageError(msg)
         self.backend = backend
         self.seconds = seconds
         self.problems: list[Problem] = []
@@ -112,6 +74,7 @@ class Runner:
         self.divergences: tuple[Any, ...] = ()
         self._worker = Worker()
         self._prepared = False
+        self._variants: dict[str, dict[str, Callable[..., Any]]] | None = None
         self._broken_variants: dict[str, str] = {}
 
     @property
@@ -119,52 +82,70 @@ class Runner:
         """Return the harness of the backend."""
         return self.backend.harness
 
+    def cases(self) -> list[Case]:
+        """Return every case that the harness gives rise to."""
+        if self._variants is None:
+            self._variants = self._read(lambda: preflight.variants(self.harness), "harness", "variants") or {}
+        return cases(self._variants)
+
     def prepare(self) -> None:
         """Check each capability of the harness and each entry of the manifest, once."""
         if self._prepared:
             return
         self._prepared = True
-        for capability in (*REQUIRED, *CAPABILITIES):
-            self.capabilities[capability] = self._check(capability)
-        self._check_variants()
-        for name in self.harness.absent:
+        reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
+        for name in reasons:
             if name not in (*REQUIRED, *CAPABILITIES):
-                self._problem("harness", f"absent names the unknown capability {name!r}")
-        self.divergences, problems = manifest.of(self.backend, [case.id for case in cases(self.harness)])
-        self.problems.extend(problems)
+                self.note("harness", f"absent names the unknown capability {name!r}")
+        for capability in (*REQUIRED, *CAPABILITIES):
+            self.capabilities[capability] = self._check(capability, reasons)
+        every = self.cases()
+        for capability, named in (self._variants or {}).items():
+            for name, function in named.items():
+                self._check_variant(capability, name, function)
+        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "manifest", "divergences") or ()
+        self.problems.extend(manifest.problems(self.divergences, [case.id for case in every]))
 
-    def _check(self, capability: str) -> str:
-        try:
-            reason = preflight.missing(self.harness, capability)
-            if reason:
-                return f"{preflight.ABSENT}: {reason}"
-            self._worker.run(lambda: preflight.check(self.harness, capability), self.seconds)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it is, it is what the harness does)
-            message = str(error) if isinstance(error, HarnessFault) else one_line(error)
-            if isinstance(error, TimeLimit):
-                message = f"its check did not return within {self.seconds:g} s"
-            self._problem("harness", f"{capability}: {message}", _detail(error))
-            return f"{preflight.BROKEN}: {message}"
-        return preflight.THERE
+    def _read(self, get: Callable[[], Any], where: str, what: str) -> Any:
+        """Return what `get` returns, or None and a problem if it does not."""
+        found: list[Any] = []
+        error = self._error(lambda: found.append(get()))
+        if error is None:
+            return found[0]
+        message = str(error) if isinstance(error, HarnessFault) else f"{what}: {said(error)}"
+        self.note(where, message, _detail(error))
+        return None
 
-    def _check_variants(self) -> None:
+    def _check(self, capability: str, reasons: Mapping[str, str]) -> str:
         try:
-            found = {key: dict(value) for key, value in self.harness.variants.items()}
-        except Exception as error:  # noqa: BLE001  (as above)
-            self._problem("harness", f"variants: {one_line(error)}", _detail(error))
+            reason = preflight.missing(self.harness, capability, reasons)
+        except HarnessFault as fault:
+            self.note("harness", str(fault))
+            return f"{preflight.BROKEN}: {fault}"
+        if reason:
+            return f"{preflight.ABSENT}: {reason}"
+        # A fault of what every check takes is reported once, and what hangs is waited for once.
+        for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
+            if self.capabilities.get(basis, "").startswith(preflight.BROKEN):
+                return f"{preflight.BROKEN}: not checked, for {basis} is broken"
+        error = self._error(lambda: preflight.check(self.harness, capability))
+        if error is None:
+            return preflight.THERE
+        message = _fault(error)
+        self.note("harness", f"{capability}: {message}", _detail(error))
+        return f"{preflight.BROKEN}: {message}"
+
+    def _check_variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
+        if self.capabilities[capability] != preflight.THERE:
             return
-        for capability, names in found.items():
-            for name in names:
-                try:
-                    self._worker.run(
-                        lambda capability=capability, name=name: preflight.variant(self.harness, capability, name),
-                        self.seconds,
-                    )
-                except (Exception, SystemExit) as error:  # noqa: BLE001  (as above)
-                    self._broken_variants[f"{capability}={name}"] = one_line(error)
-                    self._problem("harness", f"variant {capability}={name}: {one_line(error)}", _detail(error))
+        error = self._error(lambda: preflight.check(self.harness, capability, {capability: function}))
+        if error is not None:
+            key = f"{capability}={name}"
+            self._broken_variants[key] = _fault(error)
+            self.note("harness", f"variant {key}: {_fault(error)}", _detail(error))
 
-    def _problem(self, where: str, message: str, detail: str = "") -> None:
+    def note(self, where: str, message: str, detail: str = "") -> None:
+        """Note a problem of the harness or the manifest, or of the run itself."""
         self.problems.append(Problem(where=where, message=message, detail=detail))
 
     def run(self, case: Case) -> Result:
@@ -184,7 +165,7 @@ class Runner:
 
     def _variant(self, case: Case) -> dict[str, Callable[..., Any]]:
         capability, _, name = case.variant.partition("=")
-        return {capability: self.harness.variants[capability][name]} if capability else {}
+        return {capability: (self._variants or {})[capability][name]} if capability else {}
 
     def _blocked(self, case: Case) -> Result | None:
         """Return the result of a case that cannot run, because of what the harness lacks or does wrong."""
@@ -204,28 +185,33 @@ class Runner:
             return self._result(case, FAIL, cause=HARNESS, message=message)
         return None
 
-    def _error(self, call: Callable[[], None]) -> BaseException | None:
-        try:
-            self._worker.run(call, self.seconds)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever it is, it is the result)
-            return error
-        return None
+    def _error(self, call: Callable[[], object]) -> BaseException | None:
+        """Return what comes of a call, whose settings of warnings and of NumPy's errors end with it."""
+
+        def isolated() -> None:
+            with np.errstate():
+                call()
+
+        with warnings.catch_warnings():
+            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
+            warnings.simplefilter("ignore")
+            return self._worker.run(isolated, self.seconds)
 
     def _judged(self, case: Case, error: BaseException | None, **known: Any) -> Result:
         declared = manifest.declared(self.divergences, case.id)
-        if error is None and declared is None:
-            return self._result(case, PASS, **known)
         if error is None:
-            assert declared is not None
+            if declared is None:
+                return self._result(case, PASS, **known)
             message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
             return self._result(case, FAIL, cause=MANIFEST, message=message, **known)
         silent = isinstance(error, WrongAnswer)
-        known.update(message=str(error) if silent else one_line(error), detail=_detail(error))
-        if declared is not None and declared.outcome == (manifest.WRONG if silent else manifest.ERROR):
+        known.update(message=str(error) if silent else said(error), detail=_detail(error))
+        # What hangs, and a fault of the harness, is not what a manifest declares as an error.
+        found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
+        if declared is not None and declared.outcome == found:
             return self._result(case, EXPECTED, divergence=declared.name, **known)
         if declared is not None:
-            how = "silently wrong" if silent else "an error"
-            known["message"] += f" (the divergence {declared.name!r} declares {declared.outcome!r}, and this is {how})"
+            known["message"] += f" (the divergence {declared.name!r} declares {declared.outcome!r}, which this is not)"
         known["repro"] = repro(case.scenario, self.backend.expression, case.variant)
         if silent:
             return self._result(case, WRONG, cause=PLUGIN, **known)
@@ -237,7 +223,7 @@ class Runner:
         if isinstance(error, HarnessFault):
             return HARNESS
         frames = list(traceback.walk_tb(error.__traceback__))
-        own = f"{type(self.harness).__qualname__}."
+        own = tuple(f"{cls.__qualname__}." for cls in type(self.harness).__mro__)
         return HARNESS if frames and frames[-1][0].f_code.co_qualname.startswith(own) else PLUGIN
 
     def _result(self, case: Case, outcome: str, **known: Any) -> Result:
@@ -262,7 +248,7 @@ class Runner:
         self._worker.close()
 
 
-def run(
+def run(  # noqa: PLR0913  (the options of the command line)
     backend: Backend,
     *,
     keywords: Sequence[str] = (),
@@ -274,43 +260,59 @@ def run(
     """Run the suite on a backend and return the report.
 
     `on_start` is called with the number of cases, `on_result` with each result.
+    Raises `UsageError` for an unknown level or time limit, `Interrupted` if the user interrupts it.
     """
     begin = time.perf_counter()
     runner = Runner(backend, seconds)
+    select((), keywords, level)
+    every: list[Case] = []
+    chosen: list[Case] = []
     results: list[Result] = []
-    with warnings.catch_warnings():
-        # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
-        warnings.simplefilter("ignore")
-        try:
-            runner.prepare()
-            every = cases(backend.harness)
-            chosen = select(every, keywords, level)
-            on_start(len(chosen))
-            for case in chosen:
-                results.append(runner.run(case))
-                on_result(results[-1])
-        finally:
-            runner.close()
-    return Report(
-        backend=backend.name,
-        framework_version=backend.framework_version,
-        plugin=backend.plugin,
-        plugin_version=backend.plugin_version,
-        device=backend.harness.device,
-        level=level,
-        keywords=tuple(keywords),
-        total=len(every),
-        results=tuple(results),
-        capabilities=runner.capabilities,
-        divergences=manifest.reported(runner.divergences),
-        problems=tuple(runner.problems),
-        seconds=round(time.perf_counter() - begin, 2),
-    )
+
+    def report() -> Report:
+        return Report(
+            backend=backend.name,
+            framework_version=backend.framework_version,
+            plugin=backend.plugin,
+            plugin_version=backend.plugin_version,
+            device=backend.harness.device,
+            level=level,
+            keywords=tuple(keywords),
+            total=len(every),
+            results=tuple(results),
+            capabilities=runner.capabilities,
+            divergences=manifest.reported(runner.divergences),
+            problems=tuple(runner.problems),
+            seconds=round(time.perf_counter() - begin, 2),
+        )
+
+    try:
+        runner.prepare()
+        every = runner.cases()
+        chosen = select(every, keywords, level)
+        on_start(len(chosen))
+        for case in chosen:
+            results.append(runner.run(case))
+            on_result(results[-1])
+    except KeyboardInterrupt as error:
+        runner.note("run", f"interrupted after {len(results)} of {len(chosen)} scenarios")
+        raise Interrupted(report()) from error
+    finally:
+        runner.close()
+    return report()
+
+
+def _fault(error: BaseException) -> str:
+    """Return what is wrong with the harness, in words."""
+    if isinstance(error, TimeLimit):
+        return f"its check did not return: {error}"
+    return str(error) if isinstance(error, HarnessFault) else said(error)
 
 
 def _detail(error: BaseException) -> str:
+    """Return the traceback of an error and its causes, without the frames of the suite's own machinery."""
     if isinstance(error, TimeLimit):
         return error.detail
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if not frame.filename.endswith(("clock.py", "runner.py"))]
-    return "".join([*traceback.format_list(inside), *traceback.format_exception_only(error)])
+    shown = traceback.TracebackException.from_exception(error, limit=-FRAMES, compact=True)
+    shown.stack[:] = [frame for frame in shown.stack if frame.filename not in (__file__, clock.__file__)]
+    return "".join(shown.format())

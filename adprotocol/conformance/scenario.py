@@ -35,6 +35,7 @@ RULES = (
     *(f"P{i}" for i in range(1, 7)),
 )
 
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 _ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
@@ -94,7 +95,7 @@ def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a sce
     """
 
     def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
-        text = summary or (function.__doc__ or "").strip().split("\n")[0]
+        text = (summary or function.__doc__ or "").strip().split("\n")[0]
         made = Scenario(
             id=identifier,
             level=level,
@@ -118,6 +119,7 @@ def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a sce
 def _check(made: Scenario) -> None:
     from adprotocol.conformance.harness import CAPABILITIES, REQUIRED  # noqa: PLC0415  (imports this module's users)
 
+    texts = (made.summary, made.expects, made.source)
     problems = [
         (not _ID.fullmatch(made.id), "its id is not of the form hook/words-with-hyphens"),
         (made.id in _SCENARIOS, "its id is taken"),
@@ -125,7 +127,9 @@ def _check(made: Scenario) -> None:
         (made.level not in LEVELS, f"its level is none of {', '.join(LEVELS)}"),
         (made.rule not in RULES, f"its rule {made.rule!r} is not known"),
         (not set(made.needs) <= {*CAPABILITIES, *REQUIRED}, f"it needs an unknown capability among {made.needs}"),
-        (not (made.summary and made.expects and made.source and made.since), "it lacks a text"),
+        (not all(text.strip() for text in texts), "it lacks a summary, what it expects or a source"),
+        (not _VERSION.fullmatch(made.since), f"since is {made.since!r}, and no version such as 0.1"),
+        (made.varies and not made.needs, "it varies with capabilities, and needs none"),
     ]
     for wrong, what in problems:
         if wrong:
@@ -134,7 +138,7 @@ def _check(made: Scenario) -> None:
 
 
 def all_scenarios() -> dict[str, Scenario]:
-    """Return every scenario by id, grouped by hook in the order of `HOOKS`.
+    """Return every scenario by id, in the order of `HOOKS`, then of modules, whichever was imported first.
 
     >>> from adprotocol.conformance.scenario import all_scenarios
     >>> all_scenarios()["within_gradient/grad-of-jit"].level
@@ -144,4 +148,8 @@ def all_scenarios() -> dict[str, Scenario]:
 
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
-    return dict(sorted(_SCENARIOS.items(), key=lambda item: HOOKS.index(item[1].hook)))
+    return dict(sorted(_SCENARIOS.items(), key=lambda item: (HOOKS.index(item[1].hook), _module(item[1]))))
+
+
+def _module(made: Scenario) -> str:
+    return str(getattr(made.function, "func", made.function).__module__)

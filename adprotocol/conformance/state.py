@@ -15,6 +15,8 @@ STAGED = "staged"
 RIGHT = "right"
 ABSENT = "not applicable"
 STATES = (SILENT, DECLARED, LOUD, STAGED, RIGHT, ABSENT)
+# As a key lists them: what is hoped for first, what says nothing last.
+SHOWN = (RIGHT, STAGED, LOUD, DECLARED, SILENT, ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ LOOKS: Mapping[str, Look] = {
         ink="#0c4a7c",
         dark_fill="#17507f",
         dark_ink="#d0e9ff",
-        path="M8 3.5a4.5 4.5 0 0 1 0 9zM8 3.5a4.5 4.5 0 0 0 0 9M7 5.5V10.5",
+        path="M8 3.5a4.5 4.5 0 0 0 0 9a4.5 4.5 0 0 0 0-9V12.5M6.4 4.6V11.4M4.9 6.2V9.8",
     ),
     RIGHT: Look(
         sign="✓",
@@ -90,3 +92,17 @@ LOOKS: Mapping[str, Look] = {
         path="M5 8H11",
     ),
 }
+
+
+def kind(each: str) -> str:
+    """Return the class that a state has in HTML and SVG."""
+    return f"s{STATES.index(each)}"
+
+
+def css(prefix: str) -> str:
+    """Return the rules for the background and the text of the classes of `kind`, for light and dark."""
+    light = "".join(f"{prefix}.{kind(each)}{{background:{look.fill};color:{look.ink}}}" for each, look in LOOKS.items())
+    dark = "".join(
+        f"{prefix}.{kind(each)}{{background:{look.dark_fill};color:{look.dark_ink}}}" for each, look in LOOKS.items()
+    )
+    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import unittest
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from adprotocol.conformance import backend as backends
 from adprotocol.conformance import runner as running
+from adprotocol.conformance.case import select
 from adprotocol.conformance.checked import Checked
 from adprotocol.conformance.result import EXPECTED, NOT_APPLICABLE, PASS
 from adprotocol.conformance.scenario import MAY
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance.backend import Backend
+    from adprotocol.conformance.case import Case
     from adprotocol.conformance.harness import Harness
     from adprotocol.conformance.result import Report, Result
-    from adprotocol.conformance.runner import Case, Runner
+    from adprotocol.conformance.runner import Runner
 
 
 def harness_of(name: str, device: str | None = None) -> Harness:
@@ -36,7 +38,7 @@ def harness_of(name: str, device: str | None = None) -> Harness:
 
 def _backend(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
     if not isinstance(backend, str):
-        return backends.around(backend)
+        return backends.around(backend, device)
     return backends.load(backend, device) if ":" in backend else backends.find(backend, device)
 
 
@@ -46,8 +48,15 @@ def checked(harness: Harness, variant: str = "") -> Checked:
     >>> from adprotocol.conformance import all_scenarios, checked, harness_of
     >>> all_scenarios()["within_gradient/vmap"].function(checked(harness_of("numpy")))
     """
+    if not variant:
+        return Checked(harness)
     capability, _, name = variant.partition("=")
-    return Checked(harness, {capability: harness.variants[capability][name]} if capability else None)
+    try:
+        return Checked(harness, {capability: harness.variants[capability][name]})
+    except KeyError:
+        there = [f"{key}={word}" for key, named in harness.variants.items() for word in named]
+        msg = f"{harness.name} has no variant {variant!r}; there are {', '.join(there) or 'none'}"
+        raise backends.UsageError(msg) from None
 
 
 def run(  # noqa: PLR0913  (the options of the command line)
@@ -76,8 +85,9 @@ def run(  # noqa: PLR0913  (the options of the command line)
         on_result: called with each `Result`.
 
     Raises:
-        UsageError: if there is no such backend, harness or device.
-        BrokenBackend: if the plugin, its framework or its hook `harness` fails.
+        UsageError: if there is no such backend, harness, device or level, or the time limit is no positive number.
+        BrokenBackend: if the plugin, its framework or the making of the harness fails.
+        KeyboardInterrupt: if the user interrupts the run; its attribute `report` has what ran until then.
     """
     found = _backend(backend, device)
     return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
@@ -113,18 +123,28 @@ class ConformanceTests:
     keywords: ClassVar[Sequence[str]] = ()
     level: ClassVar[str] = MAY
     seconds: ClassVar[float] = running.SECONDS
+    # For pytest, where it collects more than what is called Test...: this class is no test, and its subclasses are.
+    __test__: ClassVar[bool] = False
     _runner: ClassVar[Runner | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._runner = None
+        if "__test__" not in vars(cls):
+            cls.__test__ = True
         if cls.harness is None:
             return
-        made = _backend(cls.harness)
-        for case in running.select(running.cases(made.harness), cls.keywords, cls.level):
-            method = _method(case)
-            setattr(cls, method.__name__, method)
-        cls._runner = running.Runner(made, cls.seconds)
+        runner = running.Runner(_backend(cls.harness), cls.seconds)
+        chosen = {_name(case): case for case in select(runner.cases(), cls.keywords, cls.level)}
+        for name, case in chosen.items():
+            # A method of that name that the class itself defines stands instead.
+            if name not in vars(cls):
+                setattr(cls, name, _method(name, case))
+        for name in dir(cls):
+            # What a base class selected, and this one does not.
+            if name not in chosen and hasattr(getattr(cls, name), "case"):
+                setattr(cls, name, None)
+        cls._runner = runner
 
     def test_harness_and_manifest(self) -> None:
         """Check the harness and the manifest themselves."""
@@ -137,38 +157,38 @@ class ConformanceTests:
         if cls._runner is None:
             msg = f"{cls.__qualname__} has no harness; set the attribute harness"
             raise backends.UsageError(msg)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cls._runner.prepare()
+        cls._runner.prepare()
         return cls._runner
 
 
-def _method(case: Case) -> Callable[[ConformanceTests], None]:
+def _name(case: Case) -> str:
+    """Return the name of a test method."""
+    return f"test_{case.id.translate(str.maketrans('/-@=', '____'))}"
+
+
+def _method(name: str, case: Case) -> Callable[[ConformanceTests], None]:
     def test(self: ConformanceTests) -> None:
-        runner = self._prepared()  # noqa: SLF001  (of this module)
-        with warnings.catch_warnings():
-            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
-            warnings.simplefilter("ignore")
-            result = runner.run(case)
+        result = self._prepared().run(case)
         if result.outcome == NOT_APPLICABLE:
             raise unittest.SkipTest(result.message)
         if result.outcome == EXPECTED:
             _expected_failure(f"{result.divergence}: {result.message}")
-        if result.outcome != PASS:
+        if result.bad:
             raise AssertionError(_explained(result))
+        if result.outcome != PASS:
+            _expected_failure(f"it MAY fail: {result.message}")
 
-    words = case.id
-    for character in "/-@=.":
-        words = words.replace(character, "_")
-    test.__name__ = test.__qualname__ = f"test_{words}"
+    test.__name__ = test.__qualname__ = name
     test.__doc__ = f"{case.scenario.level} {case.scenario.rule}: {case.scenario.summary}"
+    test.case = case  # type: ignore[attr-defined]
     return test
 
 
 def _expected_failure(reason: str) -> None:
-    # The class is used under unittest too, which knows no expected failure that is decided while a test runs.
+    # The class is used under unittest too, which knows no expected failure that is decided while a test runs, and
+    # where pytest may have been imported by others.
     pytest = sys.modules.get("pytest")
-    if pytest is not None:
+    if pytest is not None and "PYTEST_CURRENT_TEST" in os.environ:
         pytest.xfail(reason)
     raise unittest.SkipTest(f"expected failure: {reason}")
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from adprotocol.conformance import digest
-from adprotocol.conformance.digest import line
+from adprotocol.conformance.digest import cut, line
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _listed(report: Report, outcome: str, width: int | None) -> Iterator[tuple[s
     yield "", ""
     yield f"{outcome.upper()} ({len(results)}): {digest.MEANINGS[outcome]}", outcome
     for result in results:
-        why = digest.declared(report, result) if outcome == EXPECTED else line(result.message)
+        why = digest.declared(report, result) if outcome == EXPECTED else cut(line(result.message))
         name = line(result.id)
         yield from _field(f"  {digest.SIGNS[outcome]:<2} {name}  {result.level} {result.rule}  ", why, width, hang=5)
 
@@ -218,10 +218,11 @@ class Progress:
             from rich import progress  # noqa: PLC0415  (an optional dependency)
 
             self._bar = progress.Progress(
-                progress.TextColumn("{task.description}", markup=False),
                 progress.BarColumn(),
                 progress.MofNCompleteColumn(),
                 progress.TimeElapsedColumn(),
+                # The last, for a long id leaves no room to what follows it.
+                progress.TextColumn("{task.description}", markup=False),
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
@@ -251,7 +252,7 @@ class Progress:
         due = now - self._drawn >= _REDRAW
         self._drawn = now if due else self._drawn
         (task,) = self._bar.task_ids
-        said = f"{self._bad()}{line(result.id)}"
+        said = f"{self._bad()}{cut(line(result.id), 60)}"
         self._bar.update(task, advance=1, total=self.total or None, description=said, refresh=due)
 
     def _line(self, before: int) -> None:

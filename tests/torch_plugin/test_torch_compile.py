@@ -172,6 +172,52 @@ def test_dual_level_around_a_compiled_function_is_an_error_and_inside_it_is_righ
     assert compiled(inside)(X) == 3.0
 
 
+def staged(x):
+    return cond(x > 3.0, lambda x: x * x * x, lambda x: x * x, x)
+
+
+def tangent_of(f, x):
+    with forward_ad.dual_level():
+        value, tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, ONE)))
+        return value, tangent
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("x", "wanted"), [(X, (4.0, 4.0)), (2 * X, (64.0, 48.0))])
+def test_staged_cond_and_dual_levels(backend, x, wanted):
+    assert compiled(lambda x: tangent_of(staged, x), backend)(x) == wanted
+    around = compiled(staged, backend)
+    assert tangent_of(around, x) == wanted
+    assert around(x) == wanted[0]
+
+
+def test_staged_cond_that_was_compiled_before_the_dual_level():
+    around = compiled(staged)
+    assert around(X) == 4.0
+    assert tangent_of(around, X) == (4.0, 4.0)
+
+
+def test_operands_that_share_memory():
+    def f(v):
+        return cond(v[0] > 0.0, lambda a, b, c: a * b, lambda a, b, c: c["w"] - b, v[0], v[1], {"w": v[1:][0]})
+
+    for v, value, slope in (([2.0, 3.0], 6.0, [3.0, 2.0]), ([-2.0, 3.0], 0.0, [0.0, 0.0])):
+        x = torch.tensor(v, requires_grad=True)
+        result = compiled(f)(x)
+        assert result == value
+        assert torch.autograd.grad(result, x)[0].tolist() == slope
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_number_beside_a_tensor_of_another_precision(dtype):
+    f = compiled(lambda x: cond(x > 0.0, lambda x: 3.0 * x, lambda x: 7.0, x))
+    for point, value, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0)):
+        x = torch.tensor(point, dtype=dtype, requires_grad=True)
+        result = f(x)
+        assert (result.item(), result.dtype) == (value, dtype)
+        assert torch.autograd.grad(result, x)[0] == slope
+
+
 class Pair(typing.NamedTuple):
     a: object
     b: object

@@ -765,6 +765,49 @@ def test_compiled(name):
         close(compiled(f)(*args), wanted)
 
 
+# Dynamo reads the attribute of what is compiled with, a non-leaf here.
+NON_LEAF = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+
+# What PyTorch saves for the backward pass: the argument, and a result in between.
+SAVES = {"argument": lambda x: x * x * x, "result": lambda x: torch.exp(x)}
+
+
+@NON_LEAF
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("saves", SAVES)
+@pytest.mark.parametrize("inner", ["ours", "native", "native of a view", "ours, twice"])
+def test_a_second_derivative_of_a_compiled_function_is_refused_and_never_zero(saves, inner):
+    f = compiled(SAVES[saves])
+
+    def native(x):
+        return torch.autograd.grad(f(x), x, create_graph=True)[0]
+
+    slope = {
+        "ours": adprotocol.grad(f),
+        "native": native,
+        "native of a view": lambda x: native(x.view_as(x)),
+        "ours, twice": adprotocol.grad(adprotocol.grad(f)),
+    }[inner]
+    with pytest.raises(adprotocol.errors.UndecidableError, match=r"Compile the gradient instead"):
+        adprotocol.grad(slope)(TWO)
+
+
+@NON_LEAF
+@pytest.mark.usefixtures("compiler")
+def test_a_native_second_derivative_of_our_gradient_of_a_compiled_function_is_pytorchs_error():
+    x = TWO.clone().requires_grad_()
+    slope = adprotocol.grad(compiled(SAVES["argument"]))(x)
+    same(slope.detach(), 3 * TWO**2)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        slope.backward()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_compiled_gradient_has_a_second_derivative():
+    same(adprotocol.grad(lambda x: 3 * x * compiled(SAVES["argument"])(x))(TWO), 12 * TWO**3)
+    same(compiled(adprotocol.grad(adprotocol.grad(SAVES["argument"])))(TWO), 6 * TWO)
+
+
 @pytest.mark.usefixtures("compiler")
 def test_compiled_once_for_numbers_that_change():
     backend = Counting()

@@ -1,0 +1,287 @@
+"""`cond` with a predicate that is known (C1, C2): what it may be, and one branch alone, once."""
+
+# ruff: noqa: FBT003  (booleans are the subject here)
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import adprotocol
+from adprotocol import NonDifferentiable
+from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.staged import staged, trace
+from adprotocol.errors import BranchError, PredicateError
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_PREDICATE = "JAX, what a predicate may be: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html"
+_INTEGER = "JAX, integers as predicates: https://github.com/jax-ml/jax/issues/1379"
+_FUNCTION = "Qrisp, a function given for the predicate: https://github.com/eclipse-qrisp/Qrisp/issues/203"
+_KNOWN = "PennyLane, known predicates need no control flow: https://github.com/PennyLaneAI/pennylane/pull/8634"
+_ONE = "JAX, cond that evaluates more than one branch: https://github.com/jax-ml/jax/issues/8409"
+_EFFECTS = "PyTorch, branches that return None and have effects: https://github.com/pytorch/pytorch/pull/181915"
+
+
+def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001
+    """Return the result, and note which branch it is of."""
+    ran.append(branch)
+    return result
+
+
+@scenario(
+    "cond/known-predicates",
+    rule="C1",
+    expects="of 3 x and 5 x at 2: 6 for true and 10 for false, of Python, of NumPy, as an array, in a label",
+    source=_PREDICATE,
+)
+def known_predicates(h: Checked) -> None:
+    """A bool of Python or NumPy and a boolean scalar of the system choose, and so does a label of one."""
+    x = h.array(2.0)
+    for truth, want in ((True, 6.0), (False, 10.0)):
+        array = h.array(truth)
+        for name, pred in (
+            ("a bool", truth),
+            ("a NumPy bool", np.bool_(truth)),
+            ("a NumPy array", np.array(truth)),
+            ("an array", array),
+            ("a label", NonDifferentiable(array)),
+        ):
+            h.equal(adprotocol.cond(pred, lambda x: 3.0 * x, lambda x: 5.0 * x, x), want, f"{name} of {truth}: it")
+    h.equal(adprotocol.cond(x > 1.0, lambda x: 3.0 * x, lambda x: 5.0 * x, x), 6.0, "the result of a comparison")
+
+
+@scenario(
+    "cond/refuses-what-is-no-bool",
+    rule="C1",
+    expects="a PredicateError, which is a TypeError, for 1, 0.0, None, a string, a list and a function",
+    source=_FUNCTION,
+)
+def refuses_what_is_no_bool(h: Checked) -> None:
+    """Truth in Python's sense is not enough."""
+    x = h.array(2.0)
+    refused: tuple[Any, ...] = (1, 0, 0.0, None, "True", [], known_predicates, ~True)
+    for pred in refused:
+        with h.raises(PredicateError):
+            adprotocol.cond(pred, lambda x: x, lambda x: x, x)
+
+
+@scenario(
+    "cond/refuses-arrays-of-numbers",
+    rule="C1",
+    expects="a PredicateError for scalars 1, 0 and 1.0 of the system, for those of NumPy, and for comparisons summed",
+    source=_INTEGER,
+)
+def refuses_arrays_of_numbers(h: Checked) -> None:
+    """A scalar array of integers or floats is no predicate, on any system."""
+    x = h.array(2.0)
+    for pred in (h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)):
+        with h.raises(PredicateError):
+            adprotocol.cond(pred, lambda x: x, lambda x: x, x)
+
+
+@scenario(
+    "cond/refuses-boolean-vectors",
+    rule="C1",
+    expects="a PredicateError, which is a TypeError, for booleans of shape (2,), (1,) and (1, 1)",
+    source="PyTorch, where a tensor with one element passes: "
+    "https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
+)
+def refuses_boolean_vectors(h: Checked) -> None:
+    """A boolean array that is no scalar is refused, also if it has one element."""
+    x = h.array(2.0)
+    for value in ([True, False], [True], [[False]]):
+        for pred in (h.array(value), np.array(value)):
+            with h.raises(PredicateError):
+                adprotocol.cond(pred, lambda x: x, lambda x: x, x)
+
+
+@staged(
+    "cond/refuses-numbers",
+    rule="C1",
+    expects="an error for x, 2 x and i under {way}, x a float and i an integer, and for (x, x) > 1",
+    source=_INTEGER,
+)
+def refuses_staged_numbers(h: Checked, way: str) -> None:
+    """What is no boolean scalar is refused when its value is staged, too."""
+    for array in (h.array(2.0), h.array(1), h.array([True, False])):
+        with h.raises(Exception):
+            trace(h, way, lambda p: adprotocol.cond(p, lambda: p, lambda: p))(array)
+
+
+@scenario(
+    "cond/refuses-branches-that-cannot-be-called",
+    rule="C1",
+    expects="a BranchError, which is a TypeError, for a value in place of either branch, the chosen one or not",
+    source="PennyLane, values in place of branches: https://github.com/PennyLaneAI/pennylane/issues/4100",
+)
+def refuses_branches_that_cannot_be_called(h: Checked) -> None:
+    """A branch is a function, also the one that is not chosen."""
+    x = h.array(2.0)
+    no_function: Any = None
+    for pred in (True, False, h.array(True), h.array(False)):
+        with h.raises(BranchError, words=("false_fun",)):
+            adprotocol.cond(pred, lambda x: x, x, x)
+        with h.raises(BranchError, words=("true_fun",)):
+            adprotocol.cond(pred, no_function, lambda x: x, x)
+
+
+@scenario(
+    "cond/one-branch-runs-once",
+    rule="C2",
+    expects="for every predicate that is known the chosen branch has run once, and the other has not",
+    source=_ONE,
+)
+def one_branch_runs_once(h: Checked) -> None:
+    """With a known predicate the chosen branch alone runs, once."""
+    x = h.array(2.0)
+    for truth in (True, False):
+        for name, pred in (("bool", truth), ("NumPy bool", np.bool_(truth)), ("array", h.array(truth))):
+            ran: list[bool] = []
+            adprotocol.cond(pred, lambda x: _note(ran, True, x), lambda x: _note(ran, False, x), x)  # noqa: B023
+            h.holds(ran == [truth], f"a {name} of {truth} ran the branches {ran}")
+
+
+@scenario(
+    "cond/one-branch-runs-once-under-grad",
+    rule="C2",
+    needs=("grad",),
+    transform="grad",
+    expects="under a gradient of 3 x and 5 x the branch that a bool chooses has run once, and the other has not",
+    source=_ONE,
+)
+def one_branch_runs_once_under_grad(h: Checked) -> None:
+    """A gradient gives no reason to run a branch again, or the other one."""
+    for truth, want in ((True, 3.0), (False, 5.0)):
+        ran: list[bool] = []
+
+        def f(x: Any, truth: bool = truth, ran: list[bool] = ran) -> Any:  # noqa: FBT001
+            return adprotocol.cond(truth, lambda x: _note(ran, True, 3.0 * x), lambda x: _note(ran, False, 5.0 * x), x)
+
+        h.equal(h.grad(f)(h.array(2.0)), want, f"the gradient for {truth}")
+        h.holds(ran == [truth], f"a bool of {truth} ran the branches {ran}")
+
+
+@scenario(
+    "cond/none-is-a-result",
+    rule="C5",
+    expects="a branch that returns None has run once, for a bool and for an array as predicate, and None comes out",
+    source="pluggy, where None means that the next one is asked: https://github.com/pytest-dev/pluggy/pull/69",
+)
+def none_is_a_result(h: Checked) -> None:
+    """None is what the branch returned, and no sign that nobody was responsible."""
+    x = h.array(2.0)
+    for truth in (True, False):
+        for pred in (truth, np.bool_(truth), h.array(truth)):
+            ran: list[bool] = []
+            got = adprotocol.cond(pred, lambda _: _note(ran, True, None), lambda _: _note(ran, False, None), x)  # noqa: B023
+            h.same(got, None)
+            h.holds(ran == [truth], f"a predicate of {truth} ran the branches {ran}")
+
+
+@staged(
+    "cond/known-bool",
+    rule="C2",
+    expects="under {way} cond(True, 3 x, fails) at 2 is 6; the branches may return different structures",
+    source=_KNOWN,
+)
+def known_when_traced(h: Checked, way: str) -> None:
+    """Under {way} a bool still is known: the other branch is not traced, and need not match."""
+
+    def fails(_: Any) -> Any:
+        raise AssertionError
+
+    def f(x: Any) -> Any:
+        first = adprotocol.cond(True, lambda x: 3.0 * x, fails, x)
+        second = adprotocol.cond(False, lambda x: (x, x), lambda x: x, x)
+        return first + 10.0 * second
+
+    h.equal(trace(h, way, f)(h.array(2.0)), 26.0)
+
+
+@scenario(
+    "cond/error-in-a-branch",
+    rule="C2",
+    needs=("grad",),
+    transform="grad",
+    expects="the error comes out as it is, and afterwards both branches of cond have their values and gradients",
+    source=_EFFECTS,
+)
+def error_in_a_branch(h: Checked) -> None:
+    """What a branch raises is passed on, and nothing is left behind."""
+
+    def fails(x: Any) -> Any:
+        raise ZeroDivisionError(type(x).__name__)
+
+    x = h.array(2.0)
+    for pred in (True, h.array(True)):
+        with h.raises(ZeroDivisionError):
+            adprotocol.cond(pred, fails, lambda x: x, x)
+        with h.raises(ZeroDivisionError):
+            h.grad(lambda x: adprotocol.cond(pred, fails, lambda x: x, x))(x)  # noqa: B023
+        h.equal(adprotocol.cond(pred, lambda x: 3.0 * x, fails, x), 6.0, "the value afterwards")
+        h.equal(h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, fails, x))(x), 3.0, "the gradient afterwards")  # noqa: B023
+        h.equal(h.grad(h.layer)(x), 3.0, "the gradient of a layer afterwards")
+        h.equal(h.layer(x), 10.0, "its value afterwards")
+
+
+@scenario(
+    "cond/operands-of-any-kind",
+    rule="C2",
+    expects="no operand, an integer, None, a string, a list, a label and an array arrive as what they are",
+    source="PyTorch, operands that are no tensors: https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
+)
+def operands_of_any_kind(h: Checked) -> None:
+    """Operands may be anything, and reach the branch unchanged."""
+    x = h.array(2.0)
+    label = NonDifferentiable(h.array(3.0))
+    operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label)
+    for pred in (True, h.array(True)):
+        h.equal(adprotocol.cond(pred, lambda: 1.0, lambda: 0.0), 1.0, "the result without operands")
+        got = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
+        h.holds(len(got) == len(operands), f"{len(got)} operands arrived, of {len(operands)}")
+        for operand, arrived in zip(operands[:3], got[:3], strict=True):
+            h.same(arrived, operand, f"the operand {operand!r:.10}")
+        h.equal(got[3][0], 2.0, "the array in a list")
+        h.same(got[3][1], None, "None in a list")
+        h.holds(isinstance(got[6], NonDifferentiable), f"the label arrived as a {type(got[6]).__name__}")
+        h.equal(got[4]["label"] * got[5] * got[6], 18.0, "label, array and label multiplied")
+
+
+@scenario(
+    "cond/in-two-threads",
+    rule="C6",
+    needs=("grad", "threads"),
+    transform="threads",
+    expects="while a branch waits in another thread, cond in this one gives 3 x and 5 x with the gradients 3 and 5",
+    source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
+)
+def in_two_threads(h: Checked) -> None:
+    """A branch that runs in one thread is no concern of another."""
+    entered, done = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    def waits(x: Any) -> Any:
+        entered.set()
+        done.wait(10.0)
+        return 7.0 * x
+
+    def work() -> None:
+        results.append(h.grad(lambda x: adprotocol.cond(True, waits, lambda x: x, x))(h.array(2.0)))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        h.holds(entered.wait(10.0), "the branch did not start")
+        for pred, want in ((True, 3.0), (False, 5.0)):
+            slope = h.grad(lambda x: adprotocol.cond(pred, lambda x: 3.0 * x, lambda x: 5.0 * x, x))(h.array(2.0))  # noqa: B023
+            h.equal(slope, want, f"the gradient for {pred}, meanwhile")
+        h.equal(h.layer(h.array(2.0)), 10.0, "a layer without a gradient, meanwhile")
+    finally:
+        done.set()
+        worker.join()
+    h.holds(len(results) == 1, "the other thread failed")
+    h.equal(results[0], 7.0, "the gradient of the other thread")

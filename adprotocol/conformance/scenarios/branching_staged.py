@@ -1,0 +1,198 @@
+"""`cond` inside transformations (C6): nested, closing over values, traced once, batched by rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.staged import staged, trace
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_STALE = (
+    "ReverseDiff, a tape that keeps the branch it was made with: https://github.com/tpapp/LogDensityProblems.jl/pull/85"
+)
+_NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
+_CLOSURE = "JAX, branches that take no operands: https://github.com/jax-ml/jax/pull/3569"
+_ROWS = "PyTorch, vmap of cond: https://github.com/pytorch/pytorch/issues/114136"
+_TWO_BATCHES = "PyTorch, cond under two nested vmaps: https://github.com/pytorch/pytorch/pull/195323"
+_GRAD_ROWS = "JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264"
+_SCAN = "JAX, a wrong gradient of cond inside scan: https://github.com/jax-ml/jax/issues/5900"
+_CUSTOM = "JAX, cond around a custom rule: https://github.com/jax-ml/jax/issues/9374"
+
+
+def piecewise(x: Any) -> Any:
+    """Return x x x where x is positive, else 5 x."""
+    return adprotocol.cond(x > 0.0, lambda x: x * x * x, lambda x: 5.0 * x, x)
+
+
+def quarters(x: Any, y: Any) -> Any:
+    """Return x y, 2 x, 3 y or 5, by the signs of x and y."""
+    return adprotocol.cond(
+        x > 0.0,
+        lambda x, y: adprotocol.cond(y > 0.0, lambda x, y: x * y, lambda x, _: 2.0 * x, x, y),
+        lambda x, y: adprotocol.cond(y > 0.0, lambda _, y: 3.0 * y, lambda x, _: 0.0 * x + 5.0, x, y),
+        x,
+        y,
+    )
+
+
+_QUARTERS = (
+    ((2.0, 3.0), 6.0, 3.0, 2.0),
+    ((2.0, -3.0), 4.0, 2.0, 0.0),
+    ((-2.0, 3.0), 9.0, 0.0, 3.0),
+    ((-2.0, -3.0), 5.0, 0.0, 0.0),
+)
+
+
+@staged(
+    "cond/traced-on-one-branch",
+    rule="C6",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="x x x where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2, 27 at 3; the same of the "
+    "jitted gradient",
+    source=_STALE,
+)
+def traced_on_one_branch_then_grad(h: Checked, way: str) -> None:
+    """What was traced on one branch has the gradient of the other."""
+    jitted = trace(h, way, piecewise)
+    h.equal(jitted(h.array(2.0)), 8.0, "the plain value")
+    outside = trace(h, way, h.grad(piecewise))
+    for point, value, slope in ((2.0, 8.0, 12.0), (-2.0, -10.0, 5.0), (3.0, 27.0, 27.0)):
+        h.value_and_gradient(jitted, (h.array(point),), value, slope, f"at {point}")
+        h.equal(outside(h.array(point)), slope, f"the jitted gradient at {point}")
+
+
+@scenario(
+    "cond/nested-in-both-branches",
+    rule="C6",
+    needs=("grad",),
+    transform="grad",
+    expects="x y, 2 x, 3 y or 5 by the signs of x and y, at (2, 3), (2, -3), (-2, 3), (-2, -3)",
+    source=_NESTED,
+)
+def nested_in_both_branches(h: Checked) -> None:
+    """Both branches may branch again."""
+    for (a, b), value, in_x, in_y in _QUARTERS:
+        x, y = h.array(a), h.array(b)
+        h.value_and_gradient(quarters, (x, y), value, in_x, f"at {(a, b)}, in x")
+        h.value_and_gradient(lambda y: quarters(x, y), (y,), value, in_y, f"at {(a, b)}, in y")  # noqa: B023
+
+
+@staged(
+    "cond/nested",
+    rule="C6",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="x y, 2 x, 3 y or 5 by the signs of x and y under {way}, at (2, 3), (2, -3), (-2, 3), (-2, -3)",
+    source=_NESTED,
+)
+def nested_under_jit(h: Checked, way: str) -> None:
+    """Staged branches may branch again."""
+    jitted = trace(h, way, quarters)
+    for (a, b), value, in_x, in_y in _QUARTERS:
+        x, y = h.array(a), h.array(b)
+        h.value_and_gradient(jitted, (x, y), value, in_x, f"at {(a, b)}, in x")
+        h.value_and_gradient(lambda y: jitted(x, y), (y,), value, in_y, f"at {(a, b)}, in y")  # noqa: B023
+
+
+@scenario(
+    "cond/closes-over",
+    rule="C6",
+    needs=("grad",),
+    transform="grad",
+    expects="branches without operands, x x k or x + k with x and k = 5 closed over, at 2: gradients 2 x k = 20 and 1",
+    source=_CLOSURE,
+)
+def closes_over(h: Checked) -> None:
+    """Branches may close over what is tracked and over what is not."""
+    k = h.array(5.0)
+    for truth, value, slope in ((True, 20.0, 20.0), (False, 7.0, 1.0)):
+        for pred in (truth, h.array(truth)):
+            h.value_and_gradient(
+                lambda x: adprotocol.cond(pred, lambda: x * x * k, lambda: x + k),  # noqa: B023
+                (h.array(2.0),),
+                value,
+                slope,
+                f"{truth}",
+            )
+
+
+@staged(
+    "cond/closes-over",
+    rule="C6",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="y x k where y > 0, else y + x, x tracked and closed over by {way}, at y = 1, -1, x = 2: gradients 5 and 1",
+    source=_CLOSURE,
+)
+def closes_over_under_jit(h: Checked, way: str) -> None:
+    """Staged branches may close over what an outer gradient tracks."""
+    k = h.array(5.0)
+
+    def f(x: Any, y: Any) -> Any:
+        return trace(h, way, lambda y: adprotocol.cond(y > 0.0, lambda: y * x * k, lambda: y + x))(y)
+
+    h.value_and_gradient(f, (h.array(2.0), h.array(1.0)), 10.0, 5.0, "at y = 1")
+    h.value_and_gradient(f, (h.array(2.0), h.array(-1.0)), 1.0, 1.0, "at y = -1")
+
+
+@scenario(
+    "cond/gradient-inside-a-branch",
+    rule="C6",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="the gradient 3 x x of x x x where x > 0, else of 5 x: at 2 12, with the gradient 12; at -2 5 and 0",
+    source="JAX, grad of cond: https://github.com/jax-ml/jax/issues/2256",
+)
+def gradient_inside_a_branch(h: Checked) -> None:
+    """A branch may compute a gradient, which is differentiated again."""
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, h.grad(lambda x: x * x * x), h.grad(lambda x: 5.0 * x), x)
+
+    h.value_and_gradient(f, (h.array(2.0),), 12.0, 12.0, "at 2")
+    h.value_and_gradient(f, (h.array(-2.0),), 5.0, 0.0, "at -2")
+
+
+@scenario(
+    "cond/inside-scan",
+    rule="C6",
+    needs=("grad", "scan"),
+    transform="grad of scan",
+    expects="c x where w > 0, else c + x, over w = 1, -1, 1 c = x = 2: (x x + x) x = 12, gradient 3 x x + 2 x = 16",
+    source=_SCAN,
+)
+def inside_scan(h: Checked) -> None:
+    """Each step of a loop chooses for itself."""
+
+    def f(x: Any) -> Any:
+        def step(c: Any, w: Any) -> Any:
+            return adprotocol.cond(w > 0.0, lambda c: c * x, lambda c: c + x, c), w
+
+        return h.scan(step, x, h.array([1.0, -1.0, 1.0]))[0]
+
+    h.value_and_gradient(f, (h.array(2.0),), 12.0, 16.0)
+
+
+@scenario(
+    "cond/custom-rule-in-a-branch",
+    rule="C6",
+    level=SHOULD,
+    needs=("grad", "custom_rule"),
+    transform="grad of custom rule",
+    expects="r(x) where x > 0, else 5 x, with r = x x, whose rule says 7: gradient 7 at 2, 5 at -2",
+    source=_CUSTOM,
+)
+def custom_rule_in_a_branch(h: Checked) -> None:
+    """A function with a rule of its own keeps it in a branch."""
+    rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, lambda x: rule(x), lambda x: 5.0 * x, x)  # noqa: PLW0108
+
+    h.value_and_gradient(f, (h.array(2.0),), 4.0, 7.0, "at 2")
+    h.value_and_gradient(f, (h.array(-2.0),), -10.0, 5.0, "at -2")

@@ -1,0 +1,189 @@
+"""`non_differentiable` on values (N1): unchanged, and constant for every order, mode and level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, scenario
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
+_SECOND = "functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353"
+_LEVELS = (
+    "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"
+)
+_FORWARD = "PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202"
+_PERTURBATION = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
+_VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610"
+
+
+@scenario(
+    "non_differentiable/value-is-unchanged",
+    rule="N1",
+    expects="each value bit for bit, -0, subnormal numbers, infinity and NaN included, with its shape and dtype",
+    source=_ESTIMATOR,
+)
+def value_is_unchanged(h: Checked) -> None:
+    """A constant has the bits, the shape and the dtype of the value."""
+    for value in (-0.0, 1e-40, 1.0 / 3.0, float("inf"), float("nan"), 7, True, [[1.5, -2.5]], [], [0.1, -0.0]):
+        array = h.array(value)
+        before = h.numpy(array)
+        after = h.numpy(adprotocol.non_differentiable(array))
+        h.holds(after.dtype == before.dtype, f"the constant of {value} has dtype {after.dtype}, not {before.dtype}")
+        h.holds(after.shape == before.shape, f"the constant of {value} has shape {after.shape}, not {before.shape}")
+        h.holds(after.tobytes() == before.tobytes(), f"the constant of {value} is {after}")
+
+
+@scenario(
+    "non_differentiable/value-is-unchanged-under-grad",
+    rule="N1",
+    needs=("grad",),
+    transform="grad",
+    expects="1 / constant(x) at x = -0 is -infinity times 0 x: the gradient is -infinity, for the sign of 0 is kept",
+    source=_ESTIMATOR,
+)
+def value_is_unchanged_under_grad(h: Checked) -> None:
+    """The sign of zero survives while the value is tracked."""
+    slope = h.numpy(h.grad(lambda x: x / adprotocol.non_differentiable(x))(h.array(-0.0)))
+    h.holds(bool(np.isneginf(slope)), f"the gradient is {slope}; 1 / -0 is -infinity")
+
+
+@scenario(
+    "non_differentiable/straight-through-third-derivative",
+    rule="N1",
+    needs=("grad",),
+    transform="grad of grad of grad",
+    expects="y = x + constant(x x - x), f = y y y at x = 2: 64, and the derivatives 3 y y = 48, 6 y = 24, 6",
+    source=_SECOND,
+)
+def straight_through_third_derivative(h: Checked) -> None:
+    """All orders of a straight-through estimator are those of its input."""
+
+    def f(x: Any) -> Any:
+        y = x + adprotocol.non_differentiable(x * x - x)
+        return y * y * y
+
+    x = h.array(2.0)
+    h.value_and_gradient(f, (x,), 64.0, 48.0, "first order")
+    h.equal(h.grad(h.grad(f))(x), 24.0, "the second derivative")
+    h.equal(h.grad(h.grad(h.grad(f)))(x), 6.0, "the third derivative")
+
+
+@scenario(
+    "non_differentiable/straight-through-sign",
+    rule="N1",
+    needs=("grad",),
+    transform="grad",
+    expects="v + constant(sign(v) - v) at (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10)",
+    source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
+    varies=True,
+)
+def straight_through_sign(h: Checked) -> None:
+    """A quantiser made by cond passes the gradient on unchanged."""
+
+    def quantised(x: Any) -> Any:
+        sign = adprotocol.cond(x > 0.0, lambda: 1.0, lambda: -1.0)
+        return x + adprotocol.non_differentiable(sign - x)
+
+    def f(v: Any) -> Any:
+        return quantised(v[0]) + 10.0 * quantised(v[1])
+
+    h.value_and_gradient(f, (h.array([0.5, -3.0]),), -9.0, [1.0, 10.0])
+
+
+@scenario(
+    "non_differentiable/forward-mode",
+    rule="N1",
+    needs=("jvp",),
+    transform="jvp",
+    expects="c x with c = constant(x x) at 3 along 2: 27, and the tangent 9 2 = 18; of c alone: 9 and 0",
+    source=_FORWARD,
+    varies=True,
+)
+def forward_mode(h: Checked) -> None:
+    """A constant has no tangent."""
+    x, along = h.array(3.0), h.array(2.0)
+    value, slope = h.jvp(lambda x: adprotocol.non_differentiable(x * x) * x, x, along)
+    h.equal(value, 27.0, "the value")
+    h.equal(slope, 18.0, "the tangent")
+    value, slope = h.jvp(lambda x: adprotocol.non_differentiable(x * x) + 0.0 * x, x, along)
+    h.equal(value, 9.0, "the value of the constant alone")
+    h.equal(slope, 0.0, "the tangent of the constant alone")
+
+
+@scenario(
+    "non_differentiable/no-backward-pass-in-front",
+    rule="N1",
+    needs=("grad", "counter"),
+    transform="grad",
+    expects="no derivative of a function in front of the stop is computed; one is if the value is used beside it",
+    source="JAX: why softmax stops a value in the forward pass: "
+    "https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
+)
+def no_backward_pass_in_front(h: Checked) -> None:
+    """What is in front of a stop is not differentiated and then thrown away."""
+    identity, count = h.counter()
+    h.equal(h.grad(lambda x: adprotocol.non_differentiable(identity(x)) * x)(h.array(3.0)), 3.0, "the gradient")
+    h.holds(count() == 0, f"the function in front of the stop was differentiated {count()} time(s)")
+    h.grad(lambda x: adprotocol.non_differentiable(x) * identity(x))(h.array(3.0))
+    h.holds(count() > 0, "the counter does not count")
+
+
+@scenario(
+    "non_differentiable/in-front-of-custom-rule",
+    rule="N1",
+    needs=("grad", "custom_rule"),
+    transform="custom rule",
+    expects="r(constant(x)) x with r = x x, whose rule says 7, at 3: 27, with the gradient r = 9; r(x) x: 9 + 7 3 = 30",
+    source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
+)
+def in_front_of_custom_rule(h: Checked) -> None:
+    """A custom rule behind a stop is not asked for a derivative."""
+    rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
+    x = h.array(3.0)
+    h.value_and_gradient(lambda x: rule(adprotocol.non_differentiable(x)) * x, (x,), 27.0, 9.0, "behind the stop")
+    h.value_and_gradient(lambda x: rule(x) * x, (x,), 27.0, 30.0, "without a stop")
+
+
+@scenario(
+    "non_differentiable/result-is-not-within-gradient",
+    rule="W9",
+    needs=("grad",),
+    transform="grad",
+    expects="the answer is False for constant(x), and True for constant(x) x and for x",
+    source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
+    varies=True,
+)
+def result_is_not_within_gradient(h: Checked) -> None:
+    """A constant is not within a gradient, and what is made of it and a variable is."""
+
+    def f(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x)
+        first, second, third = (adprotocol.cond(h.asks(y), lambda: 1.0, lambda: 0.0) for y in (c, c * x, x))
+        return (100.0 * first + 10.0 * second + third) * x
+
+    h.equal(h.grad(f)(h.array(2.0)), 11.0, "the gradient, whose digits are the answers for c, c x and x")
+
+
+@scenario(
+    "non_differentiable/untracked-stays-usable",
+    rule="N1",
+    level=SHOULD,
+    needs=("grad",),
+    transform="grad",
+    expects="constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6",
+    source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
+)
+def untracked_stays_usable(h: Checked) -> None:
+    """Constants of arrays that nobody differentiates, integers and booleans among them, compute as before."""
+    two, integers, true = (adprotocol.non_differentiable(h.array(value)) for value in (2.0, [3, 4], True))
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(true, lambda x: two * integers[0] * x, lambda x: 0.0 * x, x)
+
+    h.value_and_gradient(f, (h.array(5.0),), 30.0, 6.0)

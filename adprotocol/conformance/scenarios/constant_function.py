@@ -1,0 +1,328 @@
+"""`non_differentiable` on functions (N3): constant arguments, constant results, and nothing left behind."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.staged import staged, trace
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_KEYWORDS = (
+    "ChainRules, keyword arguments of @non_differentiable: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/216"
+)
+_CLOSURES = "ChainRules, rules that forget what a closure holds: https://github.com/JuliaDiff/ChainRules.jl/issues/99"
+_ASKED = "ChainRulesCore, what the macro is for: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/150"
+_INNER = "functorch, a gradient inside torch.no_grad: https://github.com/pytorch/functorch/issues/13"
+_FORWARD = "PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600"
+_THREAD = "PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528"
+
+
+@scenario(
+    "non_differentiable/decorated-arguments",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects="s(x, 2 x, scale=x) x with s = a + b scale at 2: 20, with the gradient s = 10",
+    source=_KEYWORDS,
+)
+def decorated_arguments(h: Checked) -> None:
+    """Positional and keyword arguments of a decorated function are constants."""
+
+    @adprotocol.non_differentiable
+    def s(a: Any, b: Any, *, scale: Any) -> Any:
+        return a + b * scale
+
+    h.value_and_gradient(lambda x: s(x, 2.0 * x, scale=x) * x, (h.array(2.0),), 20.0, 10.0)
+
+
+@scenario(
+    "non_differentiable/decorated-closed-over",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects="s() x with s = x x, x closed over, at 3: 27, with the gradient 9",
+    source=_CLOSURES,
+    varies=True,
+)
+def decorated_closed_over(h: Checked) -> None:
+    """The result is constant with respect to what the function closes over."""
+
+    def f(x: Any) -> Any:
+        @adprotocol.non_differentiable
+        def s() -> Any:
+            return x * x
+
+        return s() * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 27.0, 9.0)
+
+
+@scenario(
+    "non_differentiable/decorated-containers",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects='s({"a": [x]}) = {"y": (x, x x), "n": None, "name": "s"} at 3: y[0] y[1] x = 81, with the gradient 27',
+    source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
+)
+def decorated_containers(h: Checked) -> None:
+    """Containers as arguments and result are taken apart; None and strings come out of them as they are."""
+
+    @adprotocol.non_differentiable
+    def s(model: Any) -> Any:
+        (x,) = model["a"]
+        return {"y": (x, x * x), "n": None, "name": "s"}
+
+    def f(x: Any) -> Any:
+        result = s({"a": [x]})
+        h.holds(list(result) == ["y", "n", "name"] and type(result["y"]) is tuple, f"the result is {result!r:.80}")
+        h.same(result["n"], None, "None in the result")
+        h.holds(result["name"] == "s", f"the string in the result is {result['name']!r:.80}")
+        return result["y"][0] * result["y"][1] * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 81.0, 27.0)
+
+
+class Scale:
+    """An object that knows a factor."""
+
+    def __init__(self, factor: Any) -> None:
+        self.factor = factor
+
+    @adprotocol.non_differentiable
+    def times(self, x: Any) -> Any:
+        """Return the product with the factor."""
+        return self.factor * x
+
+    @staticmethod
+    @adprotocol.non_differentiable
+    def square(x: Any) -> Any:
+        """Return the square."""
+        return x * x
+
+
+@scenario(
+    "non_differentiable/decorated-method",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects="Scale(x).times(x) x at 3, and the same with a static method for the square: 27, with the gradient 9",
+    source=_ASKED,
+)
+def decorated_method(h: Checked) -> None:
+    """A decorated method gives a constant, also of what its object holds."""
+    h.value_and_gradient(lambda x: Scale(x).times(x) * x, (h.array(3.0),), 27.0, 9.0, "method")
+    h.value_and_gradient(lambda x: Scale(x).square(x) * x, (h.array(3.0),), 27.0, 9.0, "static method")
+
+
+@scenario(
+    "non_differentiable/decorated-metadata",
+    rule="N3",
+    level=SHOULD,
+    expects="__name__, __qualname__, __doc__, __module__, the signature and __wrapped__ are those of the function",
+    source="Python: https://docs.python.org/3/library/functools.html#functools.wraps",
+)
+def decorated_metadata(h: Checked) -> None:
+    """Metadata are kept, and the function runs once a call, on an argument of the same value."""
+    runs: list[Any] = []
+
+    def s(x: Any, *, scale: float = 2.0) -> Any:
+        """Scale it."""
+        runs.append(x)
+        return x * scale
+
+    decorated = adprotocol.non_differentiable(s)
+    for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+        got = getattr(decorated, name, None)
+        h.holds(got == getattr(s, name), f"{name} is {got!r:.80}")
+    h.same(getattr(decorated, "__wrapped__", None), s, "__wrapped__")
+    h.holds(str(inspect.signature(decorated)) == str(inspect.signature(s)), "the signature is another")
+    h.equal(decorated(h.array(3.0)), 6.0)
+    h.equal(decorated(h.array(3.0), scale=4.0), 12.0, "the result with a keyword")
+    h.holds(len(runs) == 2, f"two calls ran the function {len(runs)} time(s)")  # noqa: PLR2004  (as many calls)
+
+
+@scenario(
+    "non_differentiable/decorated-forward-mode",
+    rule="N3",
+    needs=("jvp",),
+    transform="jvp",
+    expects="s(x) x with s = k x x, k = x closed over, at 2: 16, with the tangent s = 8",
+    source=_FORWARD,
+)
+def decorated_forward_mode(h: Checked) -> None:
+    """A decorated function has no tangent, through its argument or its closure."""
+
+    def f(k: Any) -> Any:
+        @adprotocol.non_differentiable
+        def s(x: Any) -> Any:
+            return k * x * x
+
+        return s(k) * k
+
+    value, slope = h.jvp(f, h.array(2.0), h.array(1.0))
+    h.equal(value, 16.0, "the value")
+    h.equal(slope, 8.0, "the tangent")
+
+
+@scenario(
+    "non_differentiable/decorated-around-grad",
+    rule="N3",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="s(x) x with s the derivative 3 x x of x x x, at 2: 24, gradient 12, second derivative 0",
+    source=_INNER,
+)
+def decorated_around_grad(h: Checked) -> None:
+    """Inside a decorated function a gradient of its own is computed, and is a constant outside."""
+
+    @adprotocol.non_differentiable
+    def s(x: Any) -> Any:
+        return h.grad(lambda y: y * y * y)(x)
+
+    x = h.array(2.0)
+    h.value_and_gradient(lambda x: s(x) * x, (x,), 24.0, 12.0)
+    h.equal(h.grad(h.grad(lambda x: s(x) * x))(x), 0.0, "the second derivative")
+
+
+@scenario(
+    "non_differentiable/decorated-inside-inner-grad",
+    rule="N3",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="d/dy of s(y) y x with s = x y, x closed over, at x = 2, y = 3 is s x = 12, with the derivative s = 6 in x",
+    source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
+)
+def decorated_inside_inner_grad(h: Checked) -> None:
+    """The result is constant for the gradient around, which tracks what the function closes over."""
+
+    def inner(x: Any) -> Any:
+        @adprotocol.non_differentiable
+        def s(y: Any) -> Any:
+            return x * y
+
+        return h.grad(lambda y: s(y) * y * x)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 12.0, 6.0)
+
+
+@scenario(
+    "non_differentiable/decorated-query",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects="inside the function its argument is in no gradient: (0 + 10) x, with the gradient 10",
+    source="Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643",
+)
+def decorated_query(h: Checked) -> None:
+    """The query is False for the arguments of a decorated function, and True outside."""
+
+    @adprotocol.non_differentiable
+    def s(x: Any) -> Any:
+        return adprotocol.cond(h.asks(x), lambda: 1.0, lambda: 0.0)
+
+    def f(x: Any) -> Any:
+        return (s(x) + adprotocol.cond(h.asks(x), lambda: 10.0, lambda: 0.0)) * x
+
+    h.equal(h.grad(f)(h.array(2.0)), 10.0, "the gradient, whose digits are the answers outside and inside")
+
+
+@staged(
+    "non_differentiable/decorated",
+    rule="N3",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call",
+    source=_KEYWORDS,
+)
+def decorated_under_jit(h: Checked, way: str) -> None:
+    """A decorated function gives constants in a jitted function, whoever calls it first."""
+
+    @adprotocol.non_differentiable
+    def s(x: Any, *, scale: Any) -> Any:
+        return x * scale
+
+    jitted = trace(h, way, lambda x: s(x, scale=x) * x)
+    x = h.array(3.0)
+    h.value_and_gradient(jitted, (x,), 27.0, 9.0, "first")
+    h.equal(jitted(x), 27.0, "the plain value")
+    h.value_and_gradient(jitted, (x,), 27.0, 9.0, "again")
+
+
+@scenario(
+    "non_differentiable/decorated-raises",
+    rule="N3",
+    needs=("grad",),
+    transform="grad",
+    expects="the error comes out as it is; x x afterwards has the gradient 2 x = 6, in the same gradient and after it",
+    source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348",
+)
+def decorated_raises(h: Checked) -> None:
+    """An error in a decorated function leaves nothing behind."""
+
+    @adprotocol.non_differentiable
+    def fails(x: Any) -> Any:
+        raise ZeroDivisionError(type(x).__name__)
+
+    def f(x: Any) -> Any:
+        with h.raises(ZeroDivisionError):
+            fails(x)
+        return x * x
+
+    h.equal(h.grad(f)(h.array(3.0)), 6.0, "the gradient in the same call")
+    with h.raises(ZeroDivisionError):
+        h.grad(fails)(h.array(3.0))
+    h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient after it")
+
+
+@scenario(
+    "non_differentiable/decorated-in-another-thread",
+    rule="N3",
+    needs=("grad", "threads"),
+    transform="threads",
+    expects="while a decorated function runs in another thread, x x at 3 has the gradient 6",
+    source=_THREAD,
+)
+def decorated_in_another_thread(h: Checked) -> None:
+    """A decorated function stops nothing of what another thread differentiates meanwhile."""
+    entered, done = threading.Event(), threading.Event()
+
+    @adprotocol.non_differentiable
+    def waits(x: Any) -> Any:
+        entered.set()
+        done.wait(10.0)
+        return x
+
+    worker = threading.Thread(target=waits, args=(h.array(1.0),))
+    worker.start()
+    try:
+        h.holds(entered.wait(10.0), "the decorated function did not start")
+        h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient meanwhile")
+    finally:
+        done.set()
+        worker.join()
+
+
+@scenario(
+    "non_differentiable/decorated-generator",
+    rule="N3",
+    level=SHOULD,
+    expects="a TypeError for a generator function and for a class, whose bodies run after the call or elsewhere",
+    source="docs/non_differentiable.md: what is refused",
+)
+def decorated_generator(h: Checked) -> None:
+    """What cannot be made constant is refused when it is decorated."""
+
+    def values(x: Any) -> Any:
+        yield x
+
+    with h.raises(TypeError, words=("values",)):
+        adprotocol.non_differentiable(values)
+    with h.raises(TypeError, words=("Scale",)):
+        adprotocol.non_differentiable(Scale)

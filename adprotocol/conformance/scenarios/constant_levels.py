@@ -1,0 +1,207 @@
+"""`non_differentiable` inside transformations (N1): constant for all levels, and for what is stopped alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.staged import staged, trace
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
+_SECOND = "functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353"
+_LEVELS = (
+    "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"
+)
+_FORWARD = "PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202"
+_PERTURBATION = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
+_VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610"
+
+
+@scenario(
+    "non_differentiable/outer-variable-inside-inner-grad",
+    rule="N1",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="d/dy of constant(x) y y x at y = 3 is 6 x x, of which the derivative in x at 2 is 6 constant(x) = 12",
+    source=_PERTURBATION,
+)
+def outer_variable_inside_inner_grad(h: Checked) -> None:
+    """Inside a gradient in y, a constant of x is constant for the gradient in x around it."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x) * y * y * x)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 24.0, 12.0)
+
+
+@scenario(
+    "non_differentiable/every-level-is-stopped",
+    rule="N1",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="d/dy of constant(x y) y at x = 2, y = 3 is x y = 6, a constant also of x: the derivative is 0",
+    source=_LEVELS,
+)
+def every_level_is_stopped(h: Checked) -> None:
+    """A constant of what two gradients track is constant for both."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 6.0, 0.0)
+
+
+@scenario(
+    "non_differentiable/other-variables-go-on",
+    rule="N1",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="d/dy of x constant(y) y at y = 3 is 3 x, with the derivative 3 in x",
+    source=_LEVELS,
+)
+def other_variables_go_on(h: Checked) -> None:
+    """Stopping the inner variable stops nothing of the outer one."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: x * adprotocol.non_differentiable(y) * y)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 6.0, 3.0)
+
+
+@scenario(
+    "non_differentiable/forward-mode-of-outer-variable",
+    rule="N1",
+    needs=("jvp",),
+    transform="jvp of jvp",
+    expects="the tangent in y of constant(x) x y y at y = 3 is 6 x x, of which the tangent in x at 2 is 12",
+    source=_PERTURBATION,
+)
+def forward_mode_of_outer_variable(h: Checked) -> None:
+    """Inside a forward derivative in y, a constant of x has no tangent of x."""
+    one = h.array(1.0)
+
+    def inner(x: Any) -> Any:
+        return h.jvp(lambda y: adprotocol.non_differentiable(x) * x * y * y, h.array(3.0), one)[1]
+
+    value, slope = h.jvp(inner, h.array(2.0), one)
+    h.equal(value, 24.0, "the inner tangent")
+    h.equal(slope, 12.0, "the outer tangent")
+
+
+@scenario(
+    "non_differentiable/forward-over-reverse",
+    rule="N1",
+    needs=("grad", "jvp"),
+    transform="jvp of grad",
+    expects="d/dy of constant(x y) y x at x = 2, y = 3 is x x y = 12, of which the tangent in x is constant(x y) = 6",
+    source=_FORWARD,
+)
+def forward_over_reverse(h: Checked) -> None:
+    """A constant inside a gradient has no tangent of the forward mode around it."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y * x)(h.array(3.0))
+
+    value, slope = h.jvp(inner, h.array(2.0), h.array(1.0))
+    h.equal(value, 12.0, "the gradient")
+    h.equal(slope, 6.0, "its tangent")
+
+
+@scenario(
+    "non_differentiable/one-of-two-batched",
+    rule="N1",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    expects="constant(a) b over rows a = b = v, summed: the gradient is v, not 2 v",
+    source=_VMAP,
+)
+def one_of_two_batched(h: Checked) -> None:
+    """Of two batched arguments that share a variable only one is stopped."""
+
+    def f(v: Any) -> Any:
+        rows = h.vmap(lambda a, b: adprotocol.non_differentiable(a) * b)(v, v)
+        return rows[0] + rows[1]
+
+    h.value_and_gradient(f, (h.array([2.0, 3.0]),), 13.0, [2.0, 3.0])
+
+
+@scenario(
+    "non_differentiable/unbatched-inside-vmap",
+    rule="N1",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    expects="constant(x) x w over rows w = 1, 2, summed: 3 x x = 12 at 2, with the gradient 3 x = 6",
+    source=_VMAP,
+)
+def unbatched_inside_vmap(h: Checked) -> None:
+    """A variable that the rows close over is stopped inside of vmap, and goes on beside it."""
+
+    def f(x: Any) -> Any:
+        rows = h.vmap(lambda w: adprotocol.non_differentiable(x) * x * w)(h.array([1.0, 2.0]))
+        return rows[0] + rows[1]
+
+    h.value_and_gradient(f, (h.array(2.0),), 12.0, 6.0)
+
+
+@scenario(
+    "non_differentiable/inside-scan",
+    rule="N1",
+    needs=("grad", "scan"),
+    transform="grad of scan",
+    expects="c = constant(c) x w over w = 1, 2 from c = x: 2 x x x = 16 at 2, with the gradient 2 constant(c) = 8",
+    source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
+)
+def inside_scan(h: Checked) -> None:
+    """A carry that each step stops carries no gradient to the next."""
+
+    def f(x: Any) -> Any:
+        last, _ = h.scan(lambda c, w: (adprotocol.non_differentiable(c) * x * w, w), x, h.array([1.0, 2.0]))
+        return last
+
+    h.value_and_gradient(f, (h.array(2.0),), 16.0, 8.0)
+
+
+@staged(
+    "non_differentiable/constant-closed-over",
+    rule="N1",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="c y under {way}, c = constant(x) made outside, at y = x = 2: 4, gradient 2, second derivative 0",
+    source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
+)
+def constant_closed_over_by_jit(h: Checked, way: str) -> None:
+    """A constant stays one in a jitted function that closes over it."""
+
+    def f(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x)
+        return trace(h, way, lambda y: c * y)(x)
+
+    x = h.array(2.0)
+    h.value_and_gradient(f, (x,), 4.0, 2.0)
+    h.equal(h.grad(h.grad(f))(x), 0.0, "the second derivative")
+
+
+@scenario(
+    "non_differentiable/result-is-not-within-outer-gradient",
+    rule="W9",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="inside a gradient in y the answer is False for constant(x y), and True for x and for y",
+    source=_PERTURBATION,
+)
+def result_is_not_within_outer_gradient(h: Checked) -> None:
+    """A constant is within none of two gradients."""
+
+    def inner(x: Any) -> Any:
+        def f(y: Any) -> Any:
+            c = adprotocol.non_differentiable(x * y)
+            first, second, third = (adprotocol.cond(h.asks(z), lambda: 1.0, lambda: 0.0) for z in (c, x, y))
+            return (100.0 * first + 10.0 * second + third) * x * y
+
+        return h.grad(f)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 22.0, 11.0, "the digits are the answers for c, x and y")

@@ -1,0 +1,211 @@
+"""`non_differentiable` on containers (N2): rebuilt as they were, with constants in place of arrays alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, scenario
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_WALKED = "JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892"
+_ARRAYS = "JAX: what is no array is refused or left alone: https://github.com/jax-ml/jax/pull/2750"
+_ORDER = "JAX, keys of a dict that change their order: https://github.com/jax-ml/jax/issues/4085"
+
+
+class Point(NamedTuple):
+    """A named tuple."""
+
+    x: Any
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A frozen dataclass."""
+
+    w: Any
+    layers: int
+
+
+@scenario(
+    "non_differentiable/mixed-leaves",
+    rule="N2",
+    expects="an int, a bool, a float, a string, None, a function and a class come back as the identical objects",
+    source=_ARRAYS,
+)
+def mixed_leaves(h: Checked) -> None:
+    """Leaves that are no arrays come back as the identical object, functions undecorated."""
+    leaves = [10**30, True, 2.5, "a" * 50, None, mixed_leaves, Point]
+    result = adprotocol.non_differentiable({"array": h.array([1.0, 2.0]), "leaves": leaves})
+    h.equal(result["array"], [1.0, 2.0], "the array")
+    for got, leaf in zip(result["leaves"], leaves, strict=True):
+        h.same(got, leaf, f"the leaf {leaf!r:.20}")
+
+
+@scenario(
+    "non_differentiable/mixed-leaves-under-grad",
+    rule="N2",
+    needs=("grad",),
+    transform="grad",
+    expects='{"x": x, "n": 2, "s": "s", "none": None} gives x n x at 3: 18, with the gradient 6; the others identical',
+    source=_ARRAYS,
+)
+def mixed_leaves_under_grad(h: Checked) -> None:
+    """Beside a tracked array the other leaves come back as the identical object, too."""
+    name = "s" * 50
+
+    def f(x: Any) -> Any:
+        made = adprotocol.non_differentiable({"x": x, "n": 2, "s": name, "none": None})
+        h.same(made["s"], name, "the string")
+        h.same(made["none"], None, "None")
+        h.holds(type(made["n"]) is int, f"the integer became a {type(made['n']).__name__}")
+        return made["x"] * made["n"] * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 18.0, 6.0)
+
+
+@scenario(
+    "non_differentiable/container-types",
+    rule="N2",
+    expects="dicts in the order of their keys, lists, tuples, named tuples and dataclasses of the same class",
+    source=_ORDER,
+)
+def container_types(h: Checked) -> None:
+    """Containers keep their type, and dicts their order."""
+    x = h.array(1.0)
+    given: dict[str, Any] = {"z": [x], "a": (x,), "point": Point(x, "p"), "model": Model(x, 3), "empty": ({}, [], ())}
+    result = adprotocol.non_differentiable(given)
+    h.holds(list(result) == list(given), f"the keys are {list(result)}, in place of {list(given)}")
+    for key, value in given.items():
+        got = result[key]
+        h.holds(type(got) is type(value), f"at {key!r} is a {type(got).__name__}, not a {type(value).__name__}")
+    h.equal(result["point"].x, 1.0, "the array of the named tuple")
+    h.equal(result["model"].w, 1.0, "the array of the dataclass")
+    h.holds(result["model"].layers == given["model"].layers, "a field of the dataclass is another")
+    h.holds(result["empty"] == given["empty"], f"the empty containers are {result['empty']!r:.60}")
+
+
+@scenario(
+    "non_differentiable/nested-containers",
+    rule="N2",
+    needs=("grad",),
+    transform="grad",
+    expects="x in a list, a tuple, a named tuple and a dataclass, each inside a dict, at 2: x^4 x, the gradient 16",
+    source=_WALKED,
+    varies=True,
+)
+def nested_containers(h: Checked) -> None:
+    """Every leaf is a constant, however deep it is."""
+
+    def f(x: Any) -> Any:
+        made: Any = adprotocol.non_differentiable(
+            {"list": [[x]], "deep": ({"t": (x,)},), "point": [Point(x, "p")], "model": (Model({"w": x}, 1),)}
+        )
+        product = made["list"][0][0] * made["deep"][0]["t"][0]
+        return product * made["point"][0].x * made["model"][0].w["w"] * x
+
+    h.value_and_gradient(f, (h.array(2.0),), 32.0, 16.0)
+
+
+@scenario(
+    "non_differentiable/registered-node",
+    rule="N2",
+    needs=("grad", "node"),
+    transform="grad",
+    expects='a node of (x, [x], "s") at 2: x x x = 8, with the gradient 4; the class and the string are kept',
+    source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html",
+)
+def registered_node(h: Checked) -> None:
+    """A container that only the system's registry knows is walked, too."""
+
+    def f(x: Any) -> Any:
+        given = h.node([x, [x], "s"])
+        made = adprotocol.non_differentiable(given)
+        h.holds(type(made) is type(given), f"the node became a {type(made).__name__}")
+        first, (second,), name = made
+        h.holds(name == "s", f"the string became {name!r:.40}")
+        return first * second * x
+
+    h.value_and_gradient(f, (h.array(2.0),), 8.0, 4.0)
+
+
+@scenario(
+    "non_differentiable/tracked-and-untracked",
+    rule="N2",
+    needs=("grad",),
+    transform="grad",
+    expects='{"x": x, "c": 5, "i": (3, 4)} gives x c i[0] x at 2: 60, with the gradient 30',
+    source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
+)
+def tracked_and_untracked(h: Checked) -> None:
+    """A dict may hold tracked arrays beside others, of integers too."""
+    c, i = h.array(5.0), h.array([3, 4])
+
+    def f(x: Any) -> Any:
+        made = adprotocol.non_differentiable({"c": c, "x": x, "i": i})
+        return made["x"] * made["c"] * made["i"][0] * x
+
+    h.value_and_gradient(f, (h.array(2.0),), 60.0, 30.0)
+
+
+@scenario(
+    "non_differentiable/container-is-not-changed",
+    rule="N2",
+    needs=("grad",),
+    transform="grad",
+    expects="after the constant of a dict and of a list in it was made, its x x at 3 still has the gradient 6",
+    source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
+)
+def container_is_not_changed(h: Checked) -> None:
+    """The container that was given still holds what it held."""
+
+    def f(x: Any) -> Any:
+        given = {"list": [x]}
+        adprotocol.non_differentiable(given)
+        h.same(given["list"][0], x, "what the given list holds")
+        return given["list"][0] * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 9.0, 6.0)
+
+
+@scenario(
+    "non_differentiable/container-forward-mode",
+    rule="N2",
+    needs=("jvp",),
+    transform="jvp",
+    expects='{"a": [x], "b": x x} gives a b x at 2: 16, with the tangent 8',
+    source=_WALKED,
+)
+def container_forward_mode(h: Checked) -> None:
+    """The leaves of a container have no tangent."""
+
+    def f(x: Any) -> Any:
+        made = adprotocol.non_differentiable({"a": [x], "b": x * x})
+        return made["a"][0] * made["b"] * x
+
+    value, slope = h.jvp(f, h.array(2.0), h.array(1.0))
+    h.equal(value, 16.0, "the value")
+    h.equal(slope, 8.0, "the tangent")
+
+
+@scenario(
+    "non_differentiable/shared-leaf",
+    rule="N2",
+    level=SHOULD,
+    needs=("grad",),
+    transform="grad",
+    expects="[x, x] and x beside it at 3: 27, with the gradient 9",
+    source=_WALKED,
+)
+def shared_leaf(h: Checked) -> None:
+    """An array at two places is a constant at both, and goes on beside the container."""
+
+    def f(x: Any) -> Any:
+        first, second = adprotocol.non_differentiable([x, x])
+        return first * second * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 27.0, 9.0)

@@ -1,0 +1,231 @@
+"""`value_and_grad` inside and around other derivatives, of the same and of other variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.gradients import line
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_CONFUSION = "ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83"
+_NESTING = "PyTorch: seemingly incorrect gradient when nesting: https://github.com/pytorch/pytorch/issues/32576"
+_HIGHER = "PyTorch: zeros for unused inputs, for higher derivatives: https://github.com/pytorch/pytorch/issues/44189"
+_AUX = "JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950"
+
+
+def loss(model: dict[str, Any]) -> Any:
+    """Return w w b b of a model {"w": ..., "b": ...}."""
+    return model["w"] * model["w"] * model["b"] * model["b"]
+
+
+@scenario(
+    "value_and_grad/frozen-inside-differentiated-outside",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source=_NESTING,
+    expects="of w w b b at (2, 3): the gradient for w is 2 w b b; its derivative with respect to b is 4 w b = 24",
+    varies=True,
+)
+def frozen_inside(h: Checked) -> None:
+    """What our gradient freezes is differentiated by a native gradient around it: in the gradient."""
+    w = h.array(2.0)
+
+    def inner(b: Any) -> Any:
+        gradient = adprotocol.grad(loss, where="w", backend=h.name)({"w": w, "b": b})
+        h.same(gradient["b"], None, "the gradient of the frozen part")
+        return gradient["w"]
+
+    h.value_and_gradient(inner, (h.array(3.0),), 36.0, 24.0)
+
+
+@scenario(
+    "value_and_grad/value-differentiated-outside",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source=_NESTING,
+    expects="of w w b b at (2, 3): the value 36 has the derivative 2 w w b = 24 by b, frozen, and 2 w b b = 36 by w",
+    varies=True,
+)
+def value_outside(h: Checked) -> None:
+    """The value that comes with our gradient is differentiated by a native gradient around it."""
+    w, b = h.array(2.0), h.array(3.0)
+    run = adprotocol.value_and_grad(loss, where="w", backend=h.name)
+    h.value_and_gradient(lambda b: run({"w": w, "b": b})[0], (b,), 36.0, 24.0, "by the frozen part")
+    h.value_and_gradient(lambda w: run({"w": w, "b": b})[0], (w,), 36.0, 36.0, "by the trained part")
+
+
+@scenario(
+    "value_and_grad/arguments-differentiated-outside",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source=_NESTING,
+    expects="of (2 x + 1) ** 2 at 3, by w: 2 (2 x + 1) x = 42; its derivative by x is 26, by position and by keyword",
+    varies=True,
+)
+def arguments_outside(h: Checked) -> None:
+    """The other arguments, by position and by keyword, are differentiated by a native gradient around ours."""
+    model, x = {"w": h.array(2.0), "b": h.array(1.0)}, h.array(3.0)
+    run = adprotocol.grad(line, where="w", backend=h.name)
+    h.value_and_gradient(lambda x: run(model, x)["w"], (x,), 42.0, 26.0, "by position")
+    h.value_and_gradient(lambda x: run(model, x=x)["w"], (x,), 42.0, 26.0, "by keyword")
+
+
+@scenario(
+    "value_and_grad/aux-differentiated-outside",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source=_AUX,
+    expects="the auxiliary output w x x at w = 3, x = 2 is 12, with the derivative 2 w x = 12 by x and x x = 4 by w",
+    varies=True,
+)
+def aux_outside(h: Checked) -> None:
+    """Auxiliary output is no longer tracked by our gradient, and still by a native one around it."""
+
+    def run(w: Any, x: Any) -> Any:
+        def both(m: dict[str, Any]) -> Any:
+            return m["w"] * x, {"aux": m["w"] * x * x}
+
+        (_, aux), _ = adprotocol.value_and_grad(both, has_aux=True, backend=h.name)({"w": w, "n": 1})
+        return aux["aux"]
+
+    w, x = h.array(3.0), h.array(2.0)
+    h.value_and_gradient(lambda x: run(w, x), (x,), 12.0, 12.0, "by the other variable")
+    h.value_and_gradient(lambda w: run(w, x), (w,), 12.0, 4.0, "by the leaf")
+
+
+@scenario(
+    "value_and_grad/native-inside-other-variable",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source=_CONFUSION,
+    expects="the native derivative of z ** 3 w by z at 2 is 12 w; ours of it by w is 12, and None for the frozen b",
+    varies=True,
+)
+def native_inside(h: Checked) -> None:
+    """A native derivative of another variable inside the function is differentiated by ours."""
+    two = h.array(2.0)
+
+    def inner(m: dict[str, Any]) -> Any:
+        return h.grad(lambda z: z * z * z * m["w"])(two) + m["b"] * 0.0
+
+    run = adprotocol.value_and_grad(inner, where="w", backend=h.name)
+    value, gradient = run({"w": h.array(5.0), "b": h.array(1.0)})
+    h.equal(value, 60.0, "the value")
+    h.gradients(gradient, {"w": 12.0, "b": None})
+
+
+@scenario(
+    "value_and_grad/second-derivative",
+    rule="T9",
+    needs=("grad",),
+    source=_HIGHER,
+    expects="of w ** 3 b at (2, 5): 3 w w b = 60, and of that 6 w b = 60 by w and 3 w w = 12 by b",
+)
+def second_derivative(h: Checked) -> None:
+    """Our gradient of our gradient is the second derivative."""
+    model = {"w": h.array(2.0), "b": h.array(5.0), "n": 3}
+
+    def slope(m: dict[str, Any]) -> Any:
+        return adprotocol.grad(lambda m: m["w"] ** m["n"] * m["b"], backend=h.name)(m)["w"]
+
+    value, gradient = adprotocol.value_and_grad(slope, backend=h.name)(model)
+    h.equal(value, 60.0, "the first derivative")
+    h.gradients(gradient, {"w": 60.0, "b": 12.0, "n": None})
+
+
+@scenario(
+    "value_and_grad/second-derivative-of-unused",
+    rule="T9",
+    needs=("grad",),
+    source=_HIGHER,
+    expects="the gradient of w w by b, which is not used, is zero, and so is that of this zero, by w and b",
+)
+def second_of_unused(h: Checked) -> None:
+    """The zeros of an unused leaf are differentiated once more: they give zeros, and no error."""
+    model = {"w": h.array(3.0), "b": h.array(2.0)}
+
+    def slope(m: dict[str, Any]) -> Any:
+        return adprotocol.grad(lambda m: m["w"] * m["w"], backend=h.name)(m)["b"]
+
+    value, gradient = adprotocol.value_and_grad(slope, backend=h.name)(model)
+    h.equal(value, 0.0, "the first derivative")
+    h.gradients(gradient, {"w": 0.0, "b": 0.0})
+
+
+@scenario(
+    "value_and_grad/mixed-second-derivative",
+    rule="T9",
+    needs=("grad",),
+    source=_NESTING,
+    expects="of w w b b at (2, 3), by w inside and by b outside: 4 w b = 24, and None for w",
+)
+def mixed_second(h: Checked) -> None:
+    """Two of our gradients, each of which freezes what the other differentiates."""
+    inner = adprotocol.grad(loss, where="w", backend=h.name)
+    outer = adprotocol.value_and_grad(lambda m: inner(m)["w"], where="b", backend=h.name)
+    value, gradient = outer({"w": h.array(2.0), "b": h.array(3.0)})
+    h.equal(value, 36.0, "the gradient inside")
+    h.gradients(gradient, {"w": None, "b": 24.0})
+
+
+@scenario(
+    "value_and_grad/perturbation-confusion",
+    rule="T9",
+    needs=("grad",),
+    source=_CONFUSION,
+    expects="the derivative of x D(y -> x + y)(1) at 1 is 1, and not 2",
+)
+def perturbation_confusion(h: Checked) -> None:
+    """The variables of two levels are told apart where the inner function closes over the outer one."""
+    one = h.array(1.0)
+
+    def outer(x: Any) -> Any:
+        return x * adprotocol.grad(lambda y: x + y, backend=h.name)(one)
+
+    value, gradient = adprotocol.value_and_grad(outer, backend=h.name)(one)
+    h.equal(value, 1.0, "the value")
+    h.equal(gradient, 1.0, "the gradient")
+
+
+@scenario(
+    "value_and_grad/same-value-at-two-levels",
+    rule="T9",
+    needs=("grad",),
+    source=_NESTING,
+    expects="D(y -> y (x - y)) at y = x is -x; its derivative at 1 is -1, and not 0 or -2",
+)
+def same_value_twice(h: Checked) -> None:
+    """The variable of the outer level, passed on, is another variable inside."""
+
+    def outer(x: Any) -> Any:
+        return adprotocol.grad(lambda y: y * (x - y), backend=h.name)(x)
+
+    value, gradient = adprotocol.value_and_grad(outer, backend=h.name)(h.array(1.0))
+    h.equal(value, -1.0, "the value")
+    h.equal(gradient, -1.0, "the gradient")
+
+
+@scenario(
+    "value_and_grad/jvp-of-frozen",
+    rule="T9",
+    needs=("grad", "jvp"),
+    transform="jvp",
+    source="functorch: forward over reverse: https://pytorch.org/functorch/0.2.0/generated/functorch.hessian.html",
+    expects="of w w b b at (2, 3): 2 w b b = 36, and along b, frozen inside, 4 w b = 24",
+)
+def jvp_of_frozen(h: Checked) -> None:
+    """A native derivative in forward mode goes through our gradient, by what it freezes."""
+    w = h.array(2.0)
+    run = adprotocol.grad(loss, where="w", backend=h.name)
+    value, tangent = h.jvp(lambda b: run({"w": w, "b": b})["w"], h.array(3.0), h.array(1.0))
+    h.equal(value, 36.0, "the value")
+    h.equal(tangent, 24.0, "the tangent")

@@ -1,0 +1,197 @@
+"""`value_and_grad` leaves nothing behind: after exceptions, in threads, from call to call."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import errors
+from adprotocol.conformance.scenario import scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.conformance.checked import Checked
+
+_EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "
+_EXCEPTION += "https://github.com/pytorch/pytorch/pull/195593"
+_THREADS = "autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659"
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run each call in a thread of its own, all at the same time, and return their results; raises what one raised."""
+    results: list[Any] = [None] * len(calls)
+    raised: list[BaseException] = []
+
+    def run(i: int) -> None:
+        try:
+            results[i] = calls[i]()
+        except BaseException as error:  # noqa: BLE001  (raised again in the thread of the caller)
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    if raised:
+        raise raised[0]
+    if any(thread.is_alive() for thread in threads):
+        msg = "a thread did not end within 20 s"
+        raise TimeoutError(msg)
+    return results
+
+
+@scenario(
+    "value_and_grad/after-exception",
+    rule="T5",
+    needs=("grad",),
+    transform="exception",
+    source=_EXCEPTION,
+    expects="ValueError as it was raised; then the answer False for the model, and 3 w + 5 b with the gradient 3",
+)
+def after_exception(h: Checked) -> None:
+    """An exception in the function, or a refused result, leaves nothing behind; the next call is right."""
+    model = {"w": h.array(1.0), "b": h.array(1.0)}
+
+    def broken(m: dict[str, Any]) -> Any:
+        _ = m["w"] * m["w"]
+        msg = "raised in the function"
+        raise ValueError(msg)
+
+    with h.raises(ValueError, words=["raised in the function"]):
+        adprotocol.grad(broken, where="w", backend=h.name)(model)
+    with h.raises(errors.OutputError):
+        adprotocol.grad(lambda m: "text" if m["w"] is not None else None, where="w", backend=h.name)(model)
+    h.same(adprotocol.within_gradient(model), want=False, what="the answer for the model after the exception")
+    run = adprotocol.value_and_grad(lambda m: h.layer(m["w"]) + h.layer(m["b"]), where="w", backend=h.name)
+    value, gradient = run(model)
+    h.equal(value, 8.0, "the value of the next call")
+    h.gradients(gradient, {"w": 3.0, "b": None}, "the gradient of the next call")
+
+
+@scenario(
+    "value_and_grad/flags-after-exception",
+    rule="T5",
+    needs=("grad", "parameter"),
+    transform="exception",
+    source=_EXCEPTION,
+    expects="the flags as before: trainable leaves the first parameter; the gradient 3 of a b at (2, 3) for it alone",
+)
+def flags_after_exception(h: Checked) -> None:
+    """After an exception in a call that trains a parameter against its flag, the flags are as before."""
+    model = {"on": h.parameter(2.0, trains=True), "off": h.parameter(3.0, trains=False)}
+
+    def broken(m: dict[str, Any]) -> Any:
+        _ = m["on"] * m["off"]
+        msg = "raised in the function"
+        raise ValueError(msg)
+
+    with h.raises(ValueError, words=["raised in the function"]):
+        adprotocol.grad(broken, where="off", backend=h.name)(model)
+    found = adprotocol.trainable(model)
+    h.same(found["on"], model["on"], "the parameter whose flag is on")
+    h.same(found["off"], None, "what is left of the parameter whose flag is off")
+    h.gradients(adprotocol.grad(lambda m: m["on"] * m["off"], backend=h.name)(model), {"on": 3.0, "off": None})
+
+
+@scenario(
+    "value_and_grad/exception-inside-outer-gradient",
+    rule="T9",
+    needs=("grad",),
+    transform="grad",
+    source="ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83",
+    expects="the gradient of x x D(y -> y y)(3) at 2 is 24, after an inner gradient that raised",
+    varies=True,
+)
+def exception_inside(h: Checked) -> None:
+    """An exception in a gradient inside another one disturbs neither the outer one nor the next inner one."""
+    three = h.array(3.0)
+
+    def broken(y: Any) -> Any:
+        msg = f"raised in the function of {type(y).__name__}"
+        raise ValueError(msg)
+
+    def outer(x: Any) -> Any:
+        with contextlib.suppress(ValueError):
+            adprotocol.grad(broken, backend=h.name)(x * three)
+        return x * x * adprotocol.grad(lambda y: y * y, backend=h.name)(three)
+
+    h.value_and_gradient(outer, (h.array(2.0),), 24.0, 24.0)
+
+
+@scenario(
+    "value_and_grad/one-function-many-selections",
+    rule="T3",
+    needs=("grad",),
+    source="GPflow: two ways to set trainable, one without effect: https://github.com/GPflow/GPflow/issues/1184",
+    expects="w w b b at (2, 3): {w: 36}, then {b: 24}, then both, then {w: 36} again",
+)
+def many_selections(h: Checked) -> None:
+    """One function and one model are differentiated with other parts frozen, from call to call."""
+    model = {"w": h.array(2.0), "b": h.array(3.0)}
+    for where in ("w", "b", None, "w"):
+        run = adprotocol.grad(lambda m: m["w"] * m["w"] * m["b"] * m["b"], where=where, backend=h.name)
+        wanted = {"w": 36.0 if where != "b" else None, "b": 24.0 if where != "w" else None}
+        h.gradients(run(model), wanted, f"the gradient with where={where!r}")
+
+
+@scenario(
+    "value_and_grad/threads",
+    rule="T9",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=_THREADS,
+    expects="3 w + 5 b with the gradient 3 for w in one thread, 5 w + 3 b with 3 for b in the other, ten times",
+)
+def threads(h: Checked) -> None:
+    """Two threads differentiate one model at the same time, each with another part frozen."""
+    model = {"w": h.array(1.0), "b": h.array(2.0)}
+    meeting = threading.Barrier(2)
+
+    def loss(m: dict[str, Any]) -> Any:
+        first = h.layer(m["w"])
+        # So that both are in the middle of their functions; a system that lets one in at a time goes on alone.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(1.0)
+        return first + h.layer(m["b"])
+
+    def differentiated(where: str) -> list[Any]:
+        run = adprotocol.value_and_grad(loss, where=where, backend=h.name)
+        return [run(model) for _ in range(10)]
+
+    first, second = together([lambda: differentiated("w"), lambda: differentiated("b")])
+    for value, gradient in first:
+        h.equal(value, 13.0, "the value in the thread that freezes b")
+        h.gradients(gradient, {"w": 3.0, "b": None}, "the gradient in the thread that freezes b")
+    for value, gradient in second:
+        h.equal(value, 11.0, "the value in the thread that freezes w")
+        h.gradients(gradient, {"w": None, "b": 3.0}, "the gradient in the thread that freezes w")
+
+
+@scenario(
+    "value_and_grad/child-thread",
+    rule="T9",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=_THREADS,
+    expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 2 is 12 x = 24",
+)
+def child_thread(h: Checked) -> None:
+    """A gradient in a thread that runs while another is under way has nothing to do with that one."""
+    three = h.array(3.0)
+
+    def slope() -> Any:
+        return adprotocol.grad(lambda m: m["w"] * m["w"], backend=h.name)({"w": three})["w"]
+
+    def outer(m: dict[str, Any]) -> Any:
+        before = m["x"] * m["x"]
+        (other,) = together([slope])
+        h.equal(other, 6.0, "the gradient in the child thread")
+        return before * other
+
+    value, gradient = adprotocol.value_and_grad(outer, backend=h.name)({"x": h.array(2.0)})
+    h.equal(value, 24.0, "the value")
+    h.gradients(gradient, {"x": 24.0})

@@ -1,0 +1,325 @@
+"""`NonDifferentiable`, the label (N4): an array to compute with, a constant to every derivative."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import NonDifferentiable
+from adprotocol.conformance.checked import Absent
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.staged import staged, trace
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_ASKED = "JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588"
+_STATIC = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
+_STOPPED = "Equinox, static fields and stop_gradient: https://github.com/patrick-kidger/equinox/issues/958"
+_WRAPPED = "GPJax, a wrapper inside of another wrapper: https://github.com/thomaspinder/GPJax/issues/766"
+
+
+@scenario(
+    "non_differentiable/label-arithmetic",
+    rule="N4",
+    expects="+ - * / ** and neg of a label of 6 with 2, an array of 2 and a label of 2, on either side",
+    source=_ASKED,
+)
+def label_arithmetic(h: Checked) -> None:
+    """Arithmetic with a label on either side gives the plain array."""
+    label = NonDifferentiable(h.array(6.0))
+    for kind, two in (("number", 2.0), ("array", h.array(2.0)), ("label", NonDifferentiable(h.array(2.0)))):
+        results = {
+            "+": (label + two, two + label, 8.0, 8.0),
+            "-": (label - two, two - label, 4.0, -4.0),
+            "*": (label * two, two * label, 12.0, 12.0),
+            "/": (label / two, two / label, 3.0, 1.0 / 3.0),
+            "**": (label**two, two**label, 36.0, 64.0),
+        }
+        for name, (left, right, want_left, want_right) in results.items():
+            for side, got, want in (("left", left, want_left), ("right", right, want_right)):
+                plain = not isinstance(got, NonDifferentiable)
+                h.holds(plain, f"{name} with a {kind}, the label on the {side}, gives a label")
+                h.equal(got, want, f"{name} with a {kind}, the label on the {side},")
+    h.equal(-label, -6.0, "the negative")
+
+
+@scenario(
+    "non_differentiable/label-comparison-and-indexing",
+    rule="N4",
+    expects="a label of (1, 2, 3) compares elementwise with numbers and arrays, has a length and yields its elements",
+    source=_ASKED,
+)
+def label_comparison_and_indexing(h: Checked) -> None:
+    """Comparisons and indices of a label give plain arrays."""
+    array = h.array([1.0, 2.0, 3.0])
+    label = NonDifferentiable(array)
+    h.equal(label > 1.5, [False, True, True], "label > 1.5")  # noqa: PLR2004  (arrays as above)
+    h.equal(label <= array, [True, True, True], "label <= array")
+    h.equal(label == 2.0, [False, True, False], "label == 2")  # noqa: PLR2004
+    h.equal(label == array, [True, True, True], "label == its array")
+    h.equal(label != NonDifferentiable(array), [False, False, False], "label != a label of the same")
+    h.equal(label[1], 2.0, "label[1]")
+    h.equal(label[1:], [2.0, 3.0], "label[1:]")
+    h.holds(len(label) == len(array), f"its length is {len(label)}")
+    h.equal([h.numpy(element).item() for element in label], [1.0, 2.0, 3.0], "its elements")
+
+
+@scenario(
+    "non_differentiable/label-of-tracked",
+    rule="N4",
+    needs=("grad",),
+    transform="grad",
+    expects="NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3",
+    source=_ASKED,
+    varies=True,
+)
+def label_of_tracked(h: Checked) -> None:
+    """A label may hold what is being differentiated: no gradient goes through any way out of it."""
+    x = h.array(3.0)
+    h.value_and_gradient(lambda x: NonDifferentiable(x) * x, (x,), 9.0, 3.0, "label * x")
+    h.value_and_gradient(lambda x: x * NonDifferentiable(x), (x,), 9.0, 3.0, "x * label")
+    h.value_and_gradient(lambda x: NonDifferentiable(x).value * x, (x,), 9.0, 3.0, "label.value * x")
+    v = h.array([3.0, 4.0])
+    h.value_and_gradient(lambda v: NonDifferentiable(v)[0] * v[1], (v,), 12.0, [0.0, 3.0], "label[0]")
+
+
+@scenario(
+    "non_differentiable/label-at-every-level",
+    rule="N4",
+    needs=("grad",),
+    transform="grad of grad",
+    expects="d/dy of NonDifferentiable(x y) y x at x = 2, y = 3 is x x y = 12, with the derivative 6 in x",
+    source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
+)
+def label_at_every_level(h: Checked) -> None:
+    """What a label holds is constant for all gradients around."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: NonDifferentiable(x * y) * y * x)(h.array(3.0))
+
+    h.value_and_gradient(inner, (h.array(2.0),), 12.0, 6.0)
+
+
+@scenario(
+    "non_differentiable/label-forward-mode",
+    rule="N4",
+    needs=("jvp",),
+    transform="jvp",
+    expects="NonDifferentiable(x x) x at 2: 8, with the tangent 4",
+    source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
+)
+def label_forward_mode(h: Checked) -> None:
+    """What comes out of a label has no tangent."""
+    value, slope = h.jvp(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0))
+    h.equal(value, 8.0, "the value")
+    h.equal(slope, 4.0, "the tangent")
+
+
+@scenario(
+    "non_differentiable/label-closed-over-by-grad",
+    rule="N4",
+    needs=("grad",),
+    transform="grad",
+    expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w w at 3 is 45, with the gradient 30',
+    source=_ASKED,
+)
+def label_closed_over_by_grad(h: Checked) -> None:
+    """The system's own gradient runs over a structure that has a label in it, made outside."""
+    scale = NonDifferentiable(h.array(5.0))
+
+    def f(x: Any) -> Any:
+        model = {"w": x, "scale": scale}
+        return model["scale"] * model["w"] * model["w"]
+
+    h.value_and_gradient(f, (h.array(3.0),), 45.0, 30.0)
+
+
+@scenario(
+    "non_differentiable/label-in-native-grad",
+    rule="N4",
+    level=SHOULD,
+    needs=("grad",),
+    transform="grad",
+    expects='grad of scale w w for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label or not',
+    source=_ASKED,
+)
+def label_in_native_grad(h: Checked) -> None:
+    """If the system's own gradient takes structures, it takes one with a labelled float, and gives zero there."""
+    given = {"scale": NonDifferentiable(h.array(5.0)), "w": h.array(3.0)}
+    try:
+        h.grad(lambda m: m["scale"] * m["w"])({"scale": h.array(5.0), "w": h.array(3.0)})
+    except Exception as error:
+        reason = "its gradient takes no structures"
+        raise Absent(reason) from error
+    gradient = h.grad(lambda m: m["scale"] * m["w"] * m["w"])(given)
+    h.equal(gradient["w"], 30.0, "the gradient at w")
+    h.equal(gradient["scale"], 0.0, "the gradient at the label")
+
+
+@scenario(
+    "value_and_grad/label-takes-none",
+    rule="N4",
+    needs=("grad",),
+    transform="grad",
+    expects='{"scale": NonDifferentiable(5), "w": 3}: scale w w is 45, with the gradient None at scale and 30 at w',
+    source=_ASKED,
+)
+def label_takes_none(h: Checked) -> None:
+    """A labelled field takes no gradient, and a selection of it is an error."""
+    model = {"scale": NonDifferentiable(h.array(5.0)), "w": h.array(3.0)}
+
+    def f(m: Any) -> Any:
+        return m["scale"] * m["w"] * m["w"]
+
+    value, gradient = adprotocol.value_and_grad(f, backend=h.name)(model)
+    h.equal(value, 45.0, "the value")
+    h.gradients(gradient, {"scale": None, "w": 30.0})
+    with h.raises(adprotocol.ADProtocolError, words=("scale",)):
+        adprotocol.grad(f, where="scale", backend=h.name)(model)
+
+
+@scenario(
+    "non_differentiable/label-query",
+    rule="N4",
+    needs=("grad",),
+    transform="grad",
+    expects="the answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x",
+    source=_ASKED,
+)
+def label_query(h: Checked) -> None:
+    """A label is not within a gradient, whatever it holds."""
+
+    def f(x: Any) -> Any:
+        label = NonDifferentiable(x)
+        first, second = (adprotocol.cond(h.asks(y), lambda: 1.0, lambda: 0.0) for y in (label, label * x))
+        return (10.0 * first + second) * x
+
+    h.equal(h.grad(f)(h.array(2.0)), 1.0, "the gradient, whose digits are the answers for the label and the product")
+
+
+@staged(
+    "non_differentiable/label-closed-over",
+    rule="N4",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="a label of x closed over, times a label made inside, times x, under {way} at 2: 8, the gradient 4",
+    source=_STATIC,
+)
+def label_closed_over_by_jit(h: Checked, way: str) -> None:
+    """A jitted function may close over a label of what is differentiated, and make one of its own."""
+
+    def f(x: Any) -> Any:
+        label = NonDifferentiable(x)
+        return trace(h, way, lambda y: label * NonDifferentiable(y) * y)(x)
+
+    h.value_and_gradient(f, (h.array(2.0),), 8.0, 4.0)
+
+
+@scenario(
+    "non_differentiable/label-traced-once",
+    rule="N4",
+    level=SHOULD,
+    needs=("jit",),
+    transform="jit",
+    expects='{"scale": NonDifferentiable(s), "w": 2} under jit gives 2 s for s = 3, 4, 5, of one trace',
+    source=_STOPPED,
+)
+def label_traced_once(h: Checked) -> None:
+    """Another value in a label is no reason to trace again."""
+    traces: list[str] = []
+
+    def f(m: Any) -> Any:
+        traces.append("traced")
+        return m["scale"] * m["w"]
+
+    w = h.array(2.0)
+    try:
+        plain = h.jit(f)
+        plain({"scale": h.array(3.0), "w": w})
+        plain({"scale": h.array(4.0), "w": w})
+    except Exception as error:
+        reason = "its jit takes no structures"
+        raise Absent(reason) from error
+    if len(traces) != 1:
+        reason = "its jit traces, or repeats effects, without a label as well"
+        raise Absent(reason)
+    traces.clear()
+    jitted = h.jit(f)
+    for s in (3.0, 4.0, 5.0):
+        h.equal(jitted({"scale": NonDifferentiable(h.array(s)), "w": w}), 2.0 * s, f"the result for {s}")
+    h.holds(len(traces) == 1, f"the function was traced {len(traces)} times for three values of a label")
+
+
+@scenario(
+    "non_differentiable/label-under-vmap",
+    rule="N4",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    expects="rows NonDifferentiable(a) a k with k = NonDifferentiable(x) x outside, at x = 2, a = x, 2 x: 5 x^4 = 80, "
+    "with the gradient (x + 4 x) k + 5 x x x = 80",
+    source="PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610",
+)
+def label_under_vmap(h: Checked) -> None:
+    """Labels inside of vmap hold rows, and labels from outside are closed over."""
+
+    def f(x: Any) -> Any:
+        outside = NonDifferentiable(x)
+        rows = h.vmap(lambda a: NonDifferentiable(a) * a * (outside * x))(h.array([1.0, 2.0]) * x)
+        return rows[0] + rows[1]
+
+    h.value_and_gradient(f, (h.array(2.0),), 80.0, 80.0)
+
+
+@scenario(
+    "non_differentiable/label-of-label",
+    rule="N4",
+    needs=("grad",),
+    transform="grad",
+    expects="NonDifferentiable(NonDifferentiable(x)) x at 3: 9, with the gradient 3; its value is a plain array",
+    source=_WRAPPED,
+)
+def label_of_label(h: Checked) -> None:
+    """A label of a label is as one label, and the constant of a label still is a label."""
+
+    def f(x: Any) -> Any:
+        label = NonDifferentiable(NonDifferentiable(x))
+        h.holds(not isinstance(label.value, NonDifferentiable), "the value of a label of a label is a label")
+        constant = adprotocol.non_differentiable(label)
+        h.holds(isinstance(constant, NonDifferentiable), f"its constant is a {type(constant).__name__}")
+        return constant * x
+
+    h.value_and_gradient(f, (h.array(3.0),), 9.0, 3.0)
+
+
+@scenario(
+    "non_differentiable/label-copies",
+    rule="N4",
+    level=SHOULD,
+    expects="copy, deepcopy and pickle of a label of (1, 2) give a label of (1, 2), if those of the array do",
+    source="Paddle, deepcopy for layers and tensors: https://github.com/PaddlePaddle/Paddle/pull/29387",
+)
+def label_copies(h: Checked) -> None:
+    """A label is copied and pickled as its array is, and need not be hashable."""
+    array = h.array([1.0, 2.0])
+    ways: dict[str, Any] = {
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda value: pickle.loads(pickle.dumps(value)),  # noqa: S301
+    }
+    label = NonDifferentiable(array)
+    ran = []
+    for name, way in ways.items():
+        try:
+            way(array)
+        except Exception:  # noqa: BLE001, S112  (the array's own concern)
+            continue
+        made = way({"label": label})["label"]
+        h.holds(isinstance(made, NonDifferentiable), f"{name} of a label gives a {type(made).__name__}")
+        h.equal(made.value, [1.0, 2.0], f"the value after {name}")
+        ran.append(name)
+    if not ran:
+        reason = "its arrays can be neither copied nor pickled"
+        raise Absent(reason)

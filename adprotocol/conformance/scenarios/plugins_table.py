@@ -1,0 +1,67 @@
+"""The table from types to plugins: filled on first sight, in any thread, and emptied when plugins change."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import errors
+from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.gradients_state import together
+from adprotocol.conformance.scenarios.plugins import Foreign, ForeignPlugin, registered, still_right
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+_CACHE = "plum: a resolution overtaken by a registration is cached for good: https://github.com/beartype/plum/pull/316"
+
+
+@scenario(
+    "plugins/table-follows-changes",
+    rule="P4",
+    source=_CACHE,
+    expects="UnclaimedTypeError, then the answer of the new plugin, then UnclaimedTypeError, twice; 5 x in between",
+)
+def table_follows_changes(h: Checked) -> None:
+    """What is known of a type is forgotten when plugins come and go."""
+    array = Foreign()
+    for _ in range(2):
+        with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
+            adprotocol.within_gradient(array)
+        with registered(ForeignPlugin()):
+            h.same(adprotocol.within_gradient(array), want=True, what="the answer of the new plugin")
+            still_right(h, "beside a new plugin")
+    with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
+        adprotocol.within_gradient(array)
+    still_right(h, "after the plugin has gone")
+
+
+@scenario(
+    "plugins/first-sight-in-threads",
+    rule="P4",
+    needs=("threads",),
+    transform="threads",
+    source=_CACHE,
+    expects="5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied",
+)
+def first_sight_in_threads(h: Checked) -> None:
+    """Types are seen for the first time in many threads at once, and all get the same answer."""
+    array, meeting = h.array(2.0), threading.Barrier(8)
+
+    def ask() -> tuple[Any, Any, Any]:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(5.0)
+        plain = h.layer(array)
+        gradient = adprotocol.grad(h.layer, backend=h.name)(array) if h.has("grad") else None
+        return plain, adprotocol.trainable({"a": array})["a"], gradient
+
+    for _ in range(3):
+        with registered(ForeignPlugin()):
+            pass
+        for plain, leaf, gradient in together([ask] * 8):
+            h.equal(plain, 10.0, "5 x in a thread")
+            h.same(leaf, array, "the leaf that takes a gradient, in a thread")
+            if gradient is not None:
+                h.equal(gradient, 3.0, "the gradient in a thread")

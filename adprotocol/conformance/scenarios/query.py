@@ -1,0 +1,203 @@
+"""The query by its definition: True exactly where a derivative would come out, decided by the value alone."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.checked import Absent
+from adprotocol.conformance.scenario import scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checked import Checked
+
+ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
+REACTANT = "Reactant.jl: within_autodiff is true inside compile: https://github.com/EnzymeAD/Reactant.jl/issues/442"
+TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
+LAYERS = "Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643"
+GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
+
+# Values made of x, which is differentiated, and c, which is not.
+VALUES: dict[str, Callable[[Any, Any], Any]] = {
+    "x": lambda x, _: x,
+    "2 x / c - 1": lambda x, c: 2.0 * x / c - 1.0,
+    "-x ** 2": lambda x, _: -(x**2),
+    "c": lambda _, c: c,
+    "c c + 1": lambda _, c: c * c + 1.0,
+    "(x > 1) c": lambda x, c: (x > 1.0) * c,
+}
+
+
+def told(h: Checked, x: Any, *values: Any) -> Any:
+    """Return 3 x where a derivative goes through one of `values`, 5 x where it goes through none."""
+    return adprotocol.cond(h.asks(*values), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+
+def natively(h: Checked, call: Callable[[], Any], want: float) -> None:
+    """Check that the system itself, asked nothing, gives `want`; if it does not, the scenario does not apply."""
+    try:
+        found = float(h.numpy(call()))
+    except Exception as error:
+        msg = f"the system itself refuses it: {type(error).__name__}: {error!s:.100}"
+        raise Absent(msg) from error
+    if abs(found - want) > h.tolerance * abs(want):
+        msg = f"the system itself gives {found:g} where {want:g} is right"
+        raise Absent(msg)
+
+
+def agrees(h: Checked, transforms: str) -> None:
+    """For each value v made of x and a constant: k v x with k = 3 if the system has a derivative of v, else k = 5."""
+    x, c = h.array(2.0), h.array(4.0)
+    for name, made in VALUES.items():
+
+        def native(x: Any, made: Any = made) -> Any:
+            return made(x, c) * x
+
+        def asking(x: Any, made: Any = made) -> Any:
+            return h.layer(made(x, c)) * x
+
+        # The derivative of v x is v + x v'.
+        value = float(h.numpy(made(x, c)))
+        derivative = float(h.numpy(h.nest(nesting.parse(transforms)[0], native)(x)))
+        differentiated = abs(derivative - value) > 1e-3  # noqa: PLR2004  (v' is far from 0 where it is not 0)
+        h.equal(h.nest(transforms, asking)(x), (3.0 if differentiated else 5.0) * derivative, f"with v = {name}")
+
+
+for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile"):
+    scenario(
+        f"within_gradient/agrees-with-the-derivative-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        needs=nesting.needs(_transforms),
+        transform=_transforms,
+        source=ENZYME,
+        expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
+        summary=f"The answer is what the system's own derivative shows, under {_transforms}.",
+    )(functools.partial(agrees, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/same-array-outside",
+    rule="W2",
+    needs=("grad",),
+    transform="grad",
+    source=GLOBAL_MODE,
+    expects="3 x for the argument times 5 c for the array that it was called with: 60, gradient 30",
+    varies=True,
+)
+def same_array_outside(h: Checked) -> None:
+    """The array that a gradient was called with is itself no part of it."""
+    c = h.array(2.0)
+    h.value_and_gradient(lambda x: h.layer(x) * h.layer(c), [c], 60.0, 30.0)
+
+
+@scenario(
+    "within_gradient/second-argument",
+    rule="W1",
+    needs=("grad",),
+    transform="grad",
+    source=TESSERACT,
+    expects="3 x times 5 y at 2, 4: 120, gradient 60",
+    varies=True,
+)
+def second_argument(h: Checked) -> None:
+    """An argument that the gradient is not taken of is not tracked."""
+    h.value_and_gradient(lambda x, y: h.layer(x) * h.layer(y), [h.array(2.0), h.array(4.0)], 120.0, 60.0)
+
+
+@scenario(
+    "within_gradient/second-argument-of-jit",
+    rule="W5",
+    needs=("grad", "jit"),
+    transform="grad of jit",
+    source=TESSERACT,
+    expects="3 x times 5 y times 3 x, the last for both together, at 2, 4: 720, gradient 720; plain 5 x 5 y 5 x: 2000",
+)
+def second_argument_of_jit(h: Checked) -> None:
+    """Of two arguments of a jitted function, the one that is differentiated is told from the other."""
+    jitted = h.jit(lambda x, y: h.layer(x) * h.layer(y) * told(h, x, y, x))
+    h.value_and_gradient(jitted, [h.array(2.0), h.array(4.0)], 720.0, 720.0)
+    h.equal(jitted(h.array(2.0), h.array(4.0)), 2000.0, "5 x * 5 y * 5 x afterwards")
+
+
+@scenario(
+    "within_gradient/results-are-plain",
+    rule="W2",
+    needs=("jvp",),
+    transform="jvp",
+    source=GLOBAL_MODE,
+    expects="5 times the value 6 and 5 times the tangent 3 of 3 x",
+    varies=True,
+)
+def results_are_plain(h: Checked) -> None:
+    """What forward mode returns is not tracked any more."""
+    value, tangent = h.jvp(h.layer, h.array(2.0), h.array(1.0))
+    h.equal(h.layer(value), 30.0, "the layer of the value")
+    h.equal(h.layer(tangent), 15.0, "the layer of the tangent")
+
+
+@scenario(
+    "within_gradient/around-a-gradient",
+    rule="W2",
+    needs=("grad",),
+    transform="grad",
+    source=LAYERS,
+    expects="5 x before, 3 x inside, 5 x afterwards, three times over",
+    varies=True,
+)
+def around_a_gradient(h: Checked) -> None:
+    """Before and after a gradient the answer is False, inside it is True, however often they alternate."""
+    x = h.array(2.0)
+    for _ in range(3):
+        h.equal(h.layer(x), 10.0, "outside")
+        h.value_and_gradient(h.layer, [x], 6.0, 3.0)
+    h.equal(h.layer(x), 10.0, "at the end")
+
+
+@scenario(
+    "within_gradient/no-values",
+    rule="W2",
+    source="Enzyme.jl: within_autodiff() without a value: https://github.com/EnzymeAD/Enzyme.jl/pull/1851",
+    expects="TypeError, outside of a gradient and inside",
+)
+def no_values(h: Checked) -> None:
+    """There is no ambient answer: a question without values is an error."""
+    with h.raises(TypeError):
+        adprotocol.within_gradient()
+    if not h.has("grad"):
+        return
+
+    def f(x: Any) -> Any:
+        with h.raises(TypeError):
+            adprotocol.within_gradient()
+        return h.layer(x)
+
+    h.equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient of what asks without values, then with one")
+
+
+@scenario(
+    "within_gradient/abstract",
+    rule="W5",
+    needs=("abstract",),
+    transform="abstract",
+    source=REACTANT,
+    expects="no error; False or an answer left open, and True or left open under a gradient; then 5 x",
+)
+def abstract(h: Checked) -> None:
+    """Evaluation on shapes alone is no differentiation, and asking in it is no error."""
+    x, answers = h.array(2.0), []
+
+    def f(x: Any) -> Any:
+        answers.append(h.asks(x))
+        return h.layer(x)
+
+    h.abstract(f, x)
+    h.holds(answers, "the function did not run")
+    h.holds(not any(answer is True for answer in answers), "True was answered under abstract evaluation alone")
+    answers.clear()
+    h.abstract(h.grad(f), x)
+    h.holds(not any(answer is False for answer in answers), "False was answered in a gradient, evaluated on shapes")
+    h.equal(h.layer(x), 10.0, "the layer afterwards")

@@ -1,0 +1,267 @@
+"""The query where a system has modes: functions compiled once, recomputation, switches, rules of one's own."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import MUST, SHOULD, scenario
+from adprotocol.conformance.scenarios.query import natively
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+REUSED = (
+    "PyTorch: compile can reuse an inference graph where autograd should run: "
+    "https://github.com/pytorch/pytorch/issues/100977"
+)
+FLAGS = "PyTorch: a compiled frame reused after flags changed: https://github.com/pytorch/pytorch/issues/139476"
+CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945"
+RULE = "PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438"
+CHECKPOINT = "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html"
+NO_GRAD_FORWARD = "PyTorch: no_grad has no effect in forward mode: https://github.com/pytorch/pytorch/issues/78961"
+NO_GRAD_AROUND = (
+    "functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179"
+)
+
+
+def compiled_once(h: Checked, transforms: str) -> None:
+    """One function, k x x with k = 3 in a gradient and 5 else: plain, differentiated, plain, differentiated, plain."""
+    table = nesting.expected(transforms, lambda x: [x**2, 2 * x])
+    made = h.nest(transforms, lambda x: h.layer(x) * x)
+    for x in (2.0, 3.0):
+        value, gradient = table(x)
+        h.equal(made(h.array(x)), 5.0 * value, f"plain at {x}")
+        h.value_and_gradient(made, [h.array(x)], 3.0 * value, 3.0 * gradient, f"differentiated at {x}")
+    h.equal(made(h.array(2.0)), 5.0 * table(2.0)[0], "plain at the end")
+
+
+def gradient_first(h: Checked, transforms: str) -> None:
+    """One function, k x x with k = 3 in a gradient and 5 else, which is first called in a gradient."""
+    made = h.nest(transforms, lambda x: h.layer(x) * x)
+    x = h.array(2.0)
+    h.value_and_gradient(made, [x], 12.0, 12.0, "differentiated first")
+    h.equal(made(x), 20.0, "plain afterwards")
+    h.value_and_gradient(made, [x], 12.0, 12.0, "differentiated again")
+
+
+for _name, _function, _transforms in (
+    ("compiled-once", compiled_once, "jit"),
+    ("compiled-once", compiled_once, "compile"),
+    ("compiled-once", compiled_once, "jit of vmap"),
+    ("compiled-once", compiled_once, "jit of checkpoint"),
+    ("compiled-under-gradient-first", gradient_first, "jit"),
+    ("compiled-under-gradient-first", gradient_first, "compile"),
+    ("compiled-under-gradient-first", gradient_first, "jit of jit"),
+):
+    scenario(
+        f"within_gradient/{_name}-{_transforms.replace(' ', '-')}",
+        rule="W6",
+        needs=("grad", *nesting.needs(_transforms)),
+        transform=f"grad of {_transforms}",
+        source=REUSED if _name == "compiled-once" else FLAGS,
+        expects=" ".join((_function.__doc__ or "").split()),
+        summary=f"One function under {_transforms} answers rightly each time, {_name.replace('-', ' ')}.",
+    )(functools.partial(_function, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/jit-closes-over-tracked",
+    rule="W6",
+    needs=("grad", "jit"),
+    transform="grad of jit",
+    source=CAPTURED,
+    expects="3 x times 5 a, for a = 1 and then 4, x = 2: 150, gradient 75; then 5 x times 5 a: 250",
+)
+def jit_closes_over_tracked(h: Checked) -> None:
+    """A jitted function that closes over a tracked value, called twice, and then again outside of the gradient."""
+    a, b = h.array(1.0), h.array(4.0)
+
+    def f(x: Any) -> Any:
+        inner = h.jit(lambda a: h.layer(x) * h.layer(a))
+        return inner(a) + inner(b)
+
+    for _ in range(2):
+        h.value_and_gradient(f, [h.array(2.0)], 150.0, 75.0)
+        h.equal(f(h.array(2.0)), 250.0, "the plain call afterwards")
+
+
+@scenario(
+    "within_gradient/shape-compiled-anew",
+    rule="W6",
+    needs=("grad", "jit"),
+    transform="grad of jit",
+    source=FLAGS,
+    expects="5 x plain and 3 x differentiated, for a scalar and for arrays of two lengths",
+)
+def shape_compiled_anew(h: Checked) -> None:
+    """A function that is traced anew for another shape does not take the answer from the trace before."""
+    made = h.jit(h.layer)
+    for value in (2.0, [2.0, 1.0], [2.0, 1.0, 4.0]):
+        x = h.array(value)
+        first: Any = (lambda y: y[0]) if isinstance(value, list) else (lambda y: y)
+        h.equal(first(h.grad(lambda x, first=first: first(made(x)))(x)), 3.0, f"the gradient at {value}")
+        h.equal(first(made(x)), 10.0, f"the plain call at {value}")
+
+
+def inside_rule(h: Checked, transforms: str) -> None:
+    """The function runs by its own rule, so 5 x in it: 10 at 2, with the derivative 7 of the rule."""
+    x = h.array(2.0)
+    natively(h, lambda: h.nest(transforms, h.custom_rule(lambda x: x * x, lambda x: 7.0 + 0.0 * x))(x), 7.0)
+    f = h.custom_rule(h.layer, lambda x: 7.0 + 0.0 * x)
+    # 5 x x has the derivative 5 x + 7 x.
+    h.equal(h.nest(transforms, lambda x: f(x) * x)(x), 24.0, "the derivative of f(x) x")
+    h.equal(h.nest(transforms, f)(x), 7.0, "the derivative of f")
+
+
+for _transforms in ("grad", "jvp", "grad of jit"):
+    scenario(
+        f"within_gradient/inside-custom-rule-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        level=SHOULD if "jit" in _transforms else MUST,
+        needs=("custom_rule", *nesting.needs(_transforms)),
+        transform=f"{_transforms} of custom rule",
+        source=RULE,
+        expects="5 x in the function, for no derivative goes through its operations, and the derivative of the rule",
+        summary=f"In a function with a derivative of its own nothing is tracked under {_transforms}.",
+        varies="jit" not in _transforms,
+    )(functools.partial(inside_rule, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/after-custom-rule",
+    rule="W1",
+    needs=("grad", "custom_rule"),
+    transform="grad of custom rule",
+    source="PyTorch: a custom function cannot tell whether backward will run: "
+    "https://github.com/pytorch/pytorch/issues/56370",
+    expects="3 x x, times 5 c c for c = 1: 60, gradient 60",
+    varies=True,
+)
+def after_custom_rule(h: Checked) -> None:
+    """The result of a function with a derivative of its own is tracked if its argument is."""
+    square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
+    h.value_and_gradient(lambda x: h.layer(square(x)) * h.layer(square(c)), [h.array(2.0)], 60.0, 60.0)
+
+
+@scenario(
+    "within_gradient/checkpoint-answers-alike",
+    rule="W1",
+    needs=("grad", "checkpoint"),
+    transform="grad of checkpoint",
+    source=CHECKPOINT,
+    expects="one and the same answer in each pass, or one left open; 3 x x and its gradient: 12, 12",
+    varies=True,
+)
+def checkpoint_answers_alike(h: Checked) -> None:
+    """The recomputation answers as the first pass does, so value and gradient are of one branch."""
+    answers: list[Any] = []
+    natively(h, lambda: h.grad(h.checkpoint(lambda x: x * x))(h.array(2.0)), 4.0)
+
+    def f(x: Any) -> Any:
+        answers.append(h.asks(x))
+        return h.layer(x) * x
+
+    h.value_and_gradient(h.checkpoint(f), [h.array(2.0)], 12.0, 12.0)
+    known = {answer for answer in answers if isinstance(answer, bool)}
+    h.holds(known != {False, True}, f"the answers in the passes of one checkpoint are {answers}")
+    h.holds(known != {False}, f"the answers in a gradient are {answers}")
+
+
+@scenario(
+    "within_gradient/checkpoint-closes-over-tracked",
+    rule="W1",
+    needs=("grad", "checkpoint"),
+    transform="grad of checkpoint",
+    source=CHECKPOINT,
+    expects="3 x times 5 c at 2, 4: 120, gradient 60; then 5 x times 5 c: 200",
+)
+def checkpoint_closes_over_tracked(h: Checked) -> None:
+    """A tracked value that the checkpointed function closes over is tracked, its constant argument is not."""
+    c = h.array(4.0)
+
+    def f(x: Any) -> Any:
+        return h.checkpoint(lambda c: h.layer(x) * h.layer(c))(c)
+
+    h.value_and_gradient(f, [h.array(2.0)], 120.0, 60.0)
+    h.equal(f(h.array(2.0)), 200.0, "the plain call afterwards")
+
+
+def _is_consistent(h: Checked, value: Any, slope: Any) -> None:
+    # With x added: 5 x, which has no derivative here, or 3 x with its derivative.
+    found = (round(float(h.numpy(value)), 3), round(float(h.numpy(slope)), 3))
+    h.holds(found in {(12.0, 1.0), (8.0, 4.0)}, f"value and derivative are {found}; (12, 1) or (8, 4) was expected")
+
+
+@scenario(
+    "within_gradient/no-grad-in-reverse-mode",
+    rule="W2",
+    needs=("value_and_grad", "no_grad"),
+    transform="grad of no_grad",
+    source="PyTorch: gradients are enabled or disabled locally: "
+    "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+    expects="5 x with no derivative, or 3 x with its derivative; x is added",
+    varies=True,
+)
+def no_grad_in_reverse_mode(h: Checked) -> None:
+    """Under the system's own switch the answer is whether a derivative comes out."""
+    _is_consistent(h, *h.value_and_grad(lambda x: h.no_grad(h.layer)(x) + x)(h.array(2.0)))
+
+
+@scenario(
+    "within_gradient/no-grad-in-forward-mode",
+    rule="W2",
+    needs=("jvp", "no_grad"),
+    transform="jvp of no_grad",
+    source=NO_GRAD_FORWARD,
+    expects="5 x with no derivative, or 3 x with its derivative; x is added",
+    varies=True,
+)
+def no_grad_in_forward_mode(h: Checked) -> None:
+    """A switch that forward mode ignores does not make the answer False."""
+    _is_consistent(h, *h.jvp(lambda x: h.no_grad(h.layer)(x) + x, h.array(2.0), h.array(1.0)))
+
+
+@scenario(
+    "within_gradient/after-no-grad",
+    rule="W2",
+    needs=("grad", "no_grad"),
+    transform="grad",
+    source="PyTorch: a generator paused inside no_grad keeps it switched on: "
+    "https://github.com/pytorch/pytorch/pull/49017",
+    expects="3 x after the switch was on, after an error under it, and after it was on twice",
+)
+def after_no_grad(h: Checked) -> None:
+    """Once the switch is off again, by an error too, the answer is True as before."""
+
+    def fails(x: Any) -> Any:
+        h.layer(x)
+        msg = "raised on purpose"
+        raise ZeroDivisionError(msg)
+
+    def f(x: Any) -> Any:
+        h.no_grad(h.layer)(x)
+        once = h.layer(x)
+        with h.raises(ZeroDivisionError):
+            h.no_grad(fails)(x)
+        h.no_grad(h.no_grad(h.layer))(x)
+        return once + h.layer(x)
+
+    h.value_and_gradient(f, [h.array(2.0)], 12.0, 6.0)
+
+
+@scenario(
+    "within_gradient/no-grad-around-gradient",
+    rule="W2",
+    level=SHOULD,
+    needs=("grad", "no_grad"),
+    transform="no_grad of grad",
+    source=NO_GRAD_AROUND,
+    expects="3, as 4 comes out for x x; not applicable where a gradient under the switch is none",
+)
+def no_grad_around_gradient(h: Checked) -> None:
+    """A switch around a gradient that the system takes all the same does not make the answer False."""
+    x = h.array(2.0)
+    natively(h, lambda: h.no_grad(h.grad(lambda x: x * x))(x), 4.0)
+    h.equal(h.no_grad(h.grad(h.layer))(x), 3.0)

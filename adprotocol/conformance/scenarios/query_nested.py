@@ -1,0 +1,271 @@
+"""The query where several things are tracked, or only some: nested gradients of different variables, vmap, scan."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.query import told
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checked import Checked
+
+CONFUSION = (
+    "ForwardDiff.jl: an inner function closes over the outer variable: "
+    "https://github.com/JuliaDiff/ForwardDiff.jl/issues/83"
+)
+REVERSE_CONFUSION = "ReverseDiff.jl: the same in reverse mode: https://github.com/JuliaDiff/ReverseDiff.jl/issues/45"
+VMAP = "PyTorch: inside vmap requires_grad is always False: https://github.com/pytorch/pytorch/issues/158610"
+SCAN = "JAX: scan makes tangents of zeros for what has none: https://github.com/jax-ml/jax/issues/1052"
+CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945"
+
+
+def two_variables(h: Checked, outer: str, inner: str, between: str = "") -> None:
+    """Inside of d/dx of d/dy: 3 x, 3 y and 5 z. So d/dy is 45 x z, and d/dx of that 45 z: 225 at z = 5."""
+    y, z = h.array(4.0), h.array(5.0)
+
+    def gradient_in_y(x: Any) -> Any:
+        return h.nest(inner, lambda y: h.layer(x) * h.layer(y) * h.layer(z))(y)
+
+    f = h.nest(between, gradient_in_y)
+    h.equal(h.nest(outer, f)(h.array(2.0)), 225.0, "the derivative in x of that in y")
+    # 5 x, 3 y, 5 z
+    h.equal(f(h.array(2.0)), 750.0, "the derivative in y alone")
+
+
+for _outer, _between, _inner in (
+    ("grad", "", "grad"),
+    ("grad", "", "jvp"),
+    ("jvp", "", "grad"),
+    ("jvp", "", "jvp"),
+    ("grad", "jit", "grad"),
+    ("grad", "jit", "jvp"),
+):
+    _transforms = " of ".join(part for part in (_outer, _between, _inner) if part)
+    scenario(
+        f"within_gradient/two-variables-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        needs=nesting.needs(_transforms),
+        transform=_transforms,
+        source=CONFUSION if "jvp" in _transforms else REVERSE_CONFUSION,
+        expects="3 x, 3 y and 5 z inside of both, 5 x and 3 y inside of the inner one alone",
+        summary=f"Under {_transforms} of different variables each is tracked, and a third is not.",
+    )(functools.partial(two_variables, outer=_outer, inner=_inner, between=_between))
+
+
+@scenario(
+    "within_gradient/outer-variable-alone",
+    rule="W1",
+    needs=("grad",),
+    transform="grad of grad",
+    source=CONFUSION,
+    expects="3 x from inside of a gradient in y that does not depend on x otherwise: 6, gradient 3",
+)
+def outer_variable_alone(h: Checked) -> None:
+    """In an inner gradient of another variable, the outer variable is tracked by the outer gradient alone."""
+    h.value_and_gradient(lambda x: h.grad(lambda y: h.layer(x) * y)(h.array(4.0)), [h.array(2.0)], 6.0, 3.0)
+
+
+@scenario(
+    "within_gradient/inner-result",
+    rule="W1",
+    needs=("grad", "jvp"),
+    transform="grad of jvp",
+    source=REVERSE_CONFUSION,
+    expects="3 d for d = 2 x y, the derivative of x y y: 48, gradient 24; 5 d for d = 2 y, that of y y, times x: 80",
+)
+def inner_result(h: Checked) -> None:
+    """The result of an inner derivative is tracked by the outer one if it depends on the outer variable, else not."""
+    x, y, one = h.array(2.0), h.array(4.0), h.array(1.0)
+    h.value_and_gradient(lambda x: h.layer(h.jvp(lambda y: x * y * y, y, one)[1]), [x], 48.0, 24.0, "2 x y")
+    h.value_and_gradient(lambda x: h.layer(h.jvp(lambda y: y * y, y, one)[1]) * x, [x], 80.0, 40.0, "2 y")
+
+
+@scenario(
+    "within_gradient/perturbation-confusion",
+    rule="W1",
+    needs=("grad", "jvp"),
+    transform="grad of jvp",
+    source=CONFUSION,
+    expects="d/dx of x d/dy (3 x 3 y) = 9 x x is 18 x: 36, and the same with the modes exchanged",
+)
+def perturbation_confusion(h: Checked) -> None:
+    """The classic of nested differentiation, with a query for each variable."""
+    one, x = h.array(1.0), h.array(2.0)
+    for outer, inner in (("grad", "jvp"), ("jvp", "grad")):
+
+        def f(x: Any, inner: str = inner) -> Any:
+            return x * h.nest(inner, lambda y: h.layer(x) * h.layer(y))(one)
+
+        h.equal(h.nest(outer, f)(x), 36.0, f"{outer} of {inner}")
+
+
+@scenario(
+    "within_gradient/zero-tangent",
+    rule="W1",
+    level=SHOULD,
+    needs=("jvp",),
+    transform="jvp",
+    source="PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",
+    expects="3 x with the tangent 0",
+)
+def zero_tangent(h: Checked) -> None:
+    """A tangent whose value is zero is a tangent."""
+    value, tangent = h.jvp(h.layer, h.array(2.0), h.array(0.0))
+    h.equal(value, 6.0, "the value")
+    h.equal(tangent, 0.0, "the tangent")
+
+
+def _total(values: Any) -> Any:
+    return values[0] + values[1]
+
+
+@scenario(
+    "within_gradient/vmap-closes-over-tracked",
+    rule="W5",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    source=VMAP,
+    expects="3 x times 5 a, for a = 1 and 4: 150, gradient 75",
+    varies=True,
+)
+def vmap_closes_over_tracked(h: Checked) -> None:
+    """Under vmap a tracked value that is closed over is tracked, the mapped one is not."""
+    batch = h.array([1.0, 4.0])
+
+    def f(x: Any) -> Any:
+        return _total(h.vmap(lambda a: h.layer(x) * h.layer(a))(batch))
+
+    h.value_and_gradient(f, [h.array(2.0)], 150.0, 75.0)
+
+
+@scenario(
+    "within_gradient/vmap-maps-tracked",
+    rule="W5",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    source=VMAP,
+    expects="3 a times 5 b times 5 c, with c = 2: 150 a b, summed over two rows; gradient 150 b",
+    varies=True,
+)
+def vmap_maps_tracked(h: Checked) -> None:
+    """Of two mapped arguments and a constant that is closed over, the tracked one alone is."""
+    b, c = h.array([1.0, 4.0]), h.array(2.0)
+
+    def f(a: Any) -> Any:
+        return _total(h.vmap(lambda a, b: h.layer(a) * h.layer(b) * h.layer(c))(a, b))
+
+    h.value_and_gradient(f, [h.array([3.0, 2.0])], 1650.0, [150.0, 600.0])
+
+
+@scenario(
+    "within_gradient/vmap-of-grad-of-unmapped",
+    rule="W5",
+    needs=("grad", "vmap"),
+    transform="vmap of grad",
+    source=VMAP,
+    expects="3 y times 5 a times 5 c: the gradient 75 a c at a = 1, 4 and c = 2",
+)
+def vmap_of_grad_of_unmapped(h: Checked) -> None:
+    """In a gradient inside of vmap, of a value that is not mapped, the mapped value is a constant."""
+    y, c = h.array(3.0), h.array(2.0)
+
+    def per_row(a: Any) -> Any:
+        return h.grad(lambda y: h.layer(y) * h.layer(a) * h.layer(c))(y)
+
+    h.equal(h.vmap(per_row)(h.array([1.0, 4.0])), [150.0, 600.0])
+
+
+@scenario(
+    "within_gradient/jit-of-vmap-closes-over-tracked",
+    rule="W5",
+    needs=("grad", "jit", "vmap"),
+    transform="grad of jit of vmap",
+    source=CAPTURED,
+    expects="3 x times 5 a, for a = 1 and 4: 150, gradient 75; then 5 x times 5 a: 250",
+)
+def jit_of_vmap_closes_over_tracked(h: Checked) -> None:
+    """The same where the whole is jitted, differentiated and then called plain."""
+    batch = h.array([1.0, 4.0])
+    jitted = h.jit(lambda x: _total(h.vmap(lambda a: h.layer(x) * h.layer(a))(batch)))
+    h.value_and_gradient(jitted, [h.array(2.0)], 150.0, 75.0)
+    h.equal(jitted(h.array(2.0)), 250.0, "the plain call afterwards")
+
+
+def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
+    """Add up layer(carry) layer(x) layer(other) for each of xs, over a carry that stays as it is."""
+
+    def step(state: Any, x: Any) -> Any:
+        kept, total = state
+        return (kept, total + h.layer(kept) * h.layer(x) * told(h, 1.0 * x, other)), x
+
+    (_, total), _ = h.scan(step, (carry, 0.0 * carry * xs[0] * other), xs)
+    return total
+
+
+@scenario(
+    "within_gradient/scan-over-tracked",
+    rule="W5",
+    needs=("grad", "scan"),
+    transform="grad of scan",
+    source=SCAN,
+    expects="5 c times 3 x times 5 x for x = 1 and 2, c = 2: 750, gradient 300 x",
+)
+def scan_over_tracked(h: Checked) -> None:
+    """In the body of a scan the xs are tracked; a carry that stays, and a value closed over, are not."""
+    c = h.array(2.0)
+    h.value_and_gradient(lambda xs: _scanned(h, c, xs, c), [h.array([1.0, 2.0])], 750.0, [300.0, 600.0])
+
+
+@scenario(
+    "within_gradient/scan-carries-tracked",
+    rule="W5",
+    needs=("grad", "scan"),
+    transform="grad of scan",
+    source=SCAN,
+    expects="3 c times 5 x times 5 x for x = 1 and 2, c = 2: 750, gradient 375",
+)
+def scan_carries_tracked(h: Checked) -> None:
+    """In the body of a scan the carry is tracked; the xs, and a value closed over, are not."""
+    xs, other = h.array([1.0, 2.0]), h.array(1.0)
+    h.value_and_gradient(lambda c: _scanned(h, c, xs, other), [h.array(2.0)], 750.0, 375.0)
+
+
+@scenario(
+    "within_gradient/scan-closes-over-tracked",
+    rule="W5",
+    needs=("grad", "scan"),
+    transform="grad of scan",
+    source=CAPTURED,
+    expects="5 c times 5 x times 3 x for x = 1 and 2, c = 2: 750, which does not depend on what is closed over",
+)
+def scan_closes_over_tracked(h: Checked) -> None:
+    """In the body of a scan a value closed over is tracked; carry and xs are not."""
+    c, xs = h.array(2.0), h.array([1.0, 2.0])
+
+    def f(other: Any) -> Any:
+        return _scanned(h, c, xs, other) + other
+
+    h.value_and_gradient(f, [h.array(1.0)], 751.0, 1.0)
+
+
+@scenario(
+    "within_gradient/jvp-inside-scan",
+    rule="W5",
+    needs=("jvp", "scan"),
+    transform="scan of jvp",
+    source=SCAN,
+    expects="3 x times 5 c inside, so that the derivatives 15 c add up over two steps: 60 for c = 2",
+)
+def jvp_inside_scan(h: Checked) -> None:
+    """A derivative that is taken in the body of a scan tracks its own variable, and not the carry."""
+
+    def step(state: Any, x: Any) -> Any:
+        kept, total = state
+        _, slope = h.jvp(lambda x: h.layer(x) * h.layer(kept), x, h.array(1.0))
+        return (kept, total + slope), x
+
+    (_, total), _ = h.scan(step, (h.array(2.0), h.array(0.0)), h.array([1.0, 2.0]))
+    h.equal(total, 60.0)

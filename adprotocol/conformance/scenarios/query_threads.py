@@ -1,0 +1,283 @@
+"""The query in threads: decided by the value, wherever it is asked."""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checked import Absent
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.query import natively, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checked import Checked
+
+WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
+SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
+COUNTER = "autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659"
+COROUTINES = "PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713"
+
+# No wait of one thread for another lasts longer.
+PATIENCE = 20.0
+
+
+def in_threads(h: Checked, *works: Callable[[], Any], barrier: threading.Barrier | None = None) -> list[Any]:
+    """Return the results of `works`, each run in a thread of its own, all started before one is waited for.
+
+    If one raises, `barrier` is broken, so that the others do not wait for it in vain.
+    """
+    if not h.threads():
+        msg = "the system says that it is not to be used from several threads"
+        raise Absent(msg)
+
+    def run(work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except BaseException:
+            if barrier is not None:
+                barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(run, work) for work in works]
+    errors = [error for error in (future.exception() for future in futures) if error is not None]
+    # Who waited in vain says nothing of the cause.
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return [future.result() for future in futures]
+
+
+@scenario(
+    "within_gradient/child-thread-tracked",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=WORKERS,
+    expects="3 x x, computed in a child thread inside of a gradient: 12, gradient 12; "
+    "not applicable where the system itself has no derivative from there",
+    varies=True,
+)
+def child_thread_tracked(h: Checked) -> None:
+    """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there."""
+    x = h.array(2.0)
+    natively(h, lambda: h.grad(lambda x: in_threads(h, lambda: x * x * x)[0])(x), 12.0)
+    h.value_and_gradient(lambda x: in_threads(h, lambda: h.layer(x) * x)[0], [x], 12.0, 12.0)
+
+
+@scenario(
+    "within_gradient/child-thread-plain",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=WORKERS,
+    expects="5 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 30, gradient 15",
+    varies=True,
+)
+def child_thread_plain(h: Checked) -> None:
+    """A plain value is not tracked in a child thread that runs while the parent is inside of a gradient."""
+    c = h.array(1.0)
+    h.value_and_gradient(lambda x: h.layer(x) * in_threads(h, lambda: h.layer(c))[0], [h.array(2.0)], 30.0, 15.0)
+
+
+@scenario(
+    "within_gradient/child-thread-gradient",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=COUNTER,
+    expects="the gradient 15 c of 3 y times 5 c in the child thread, times 3 x in the parent at c = 1: 90, gradient 45",
+)
+def child_thread_gradient(h: Checked) -> None:
+    """A gradient in a child thread is one of its own, and leaves that of the parent as it is."""
+    c = h.array(1.0)
+
+    def f(x: Any) -> Any:
+        (slope,) = in_threads(h, lambda: h.grad(lambda y: h.layer(y) * h.layer(c))(h.array(4.0)))
+        return h.layer(x) * slope
+
+    h.value_and_gradient(f, [h.array(2.0)], 90.0, 45.0)
+
+
+@scenario(
+    "within_gradient/concurrent-gradient",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=COUNTER,
+    expects="5 x in one thread while the other is inside of a gradient, 3 x in the other; then with roles exchanged",
+    varies=True,
+)
+def concurrent_gradient(h: Checked) -> None:
+    """A gradient that goes on in another thread does not make a plain value tracked, in either direction."""
+    barrier = threading.Barrier(2, timeout=PATIENCE)
+
+    def differentiates() -> Any:
+        def f(x: Any) -> Any:
+            barrier.wait()  # inside of the gradient
+            before = h.layer(x)
+            barrier.wait()  # the other thread has asked
+            return before + h.layer(x)
+
+        return h.grad(f)(h.array(2.0))
+
+    def asks() -> Any:
+        barrier.wait()
+        answer = h.layer(h.array(2.0))
+        barrier.wait()
+        return answer
+
+    def both(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
+        result = first()
+        barrier.wait()  # both roles are over
+        return result, second()
+
+    (slope, plain), (other_plain, other_slope) = in_threads(
+        h, lambda: both(differentiates, asks), lambda: both(asks, differentiates), barrier=barrier
+    )
+    for got in (slope, other_slope):
+        h.equal(got, 6.0, "the gradient of 3 x + 3 x")
+    for got in (plain, other_plain):
+        h.equal(got, 10.0, "5 x, asked while the other thread differentiates")
+
+
+@scenario(
+    "within_gradient/concurrent-gradients",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=COUNTER,
+    expects="in each of two threads 3 x times 5 c, both inside of their gradients at once: the gradient 15 c",
+)
+def concurrent_gradients(h: Checked) -> None:
+    """Two threads that differentiate at once, and end in the order in which they began, answer each for itself."""
+    inside, first_is_over = threading.Barrier(2, timeout=PATIENCE), threading.Event()
+
+    def work(*, first: bool) -> Any:
+        c = h.array(4.0)
+
+        def f(x: Any) -> Any:
+            inside.wait()
+            if not first:
+                first_is_over.wait(PATIENCE)
+            return h.layer(x) * h.layer(c)
+
+        try:
+            slope = h.grad(f)(h.array(2.0))
+        finally:
+            first_is_over.set()
+        return slope, h.layer(c)
+
+    for slope, plain in in_threads(h, lambda: work(first=True), lambda: work(first=False), barrier=inside):
+        h.equal(slope, 60.0, "the gradient")
+        h.equal(plain, 20.0, "5 c afterwards")
+
+
+@scenario(
+    "within_gradient/many-threads",
+    rule="W3",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=SERVER,
+    expects="in each of 8 threads 3 x inside of a gradient and 5 x outside, of a class seen for the first time",
+)
+def many_threads(h: Checked) -> None:
+    """Many threads that meet a class for the first time, half of them inside of a gradient, all answer rightly."""
+    barrier = threading.Barrier(8, timeout=PATIENCE)
+    box = dataclasses.make_dataclass("Box", ["value"])
+
+    def ask(x: Any) -> Any:
+        barrier.wait()
+        return told(h, x, box(x))
+
+    def work(i: int) -> Any:
+        x = h.array(2.0)
+        return h.grad(ask)(x) if i % 2 else ask(x)
+
+    works = [functools.partial(work, i) for i in range(8)]
+    for i, got in enumerate(in_threads(h, *works, barrier=barrier)):
+        h.equal(got, 3.0 if i % 2 else 10.0, "the gradient of 3 x" if i % 2 else "5 x")
+
+
+@scenario(
+    "within_gradient/thread-used-again",
+    rule="W2",
+    needs=("grad", "threads"),
+    transform="threads",
+    source=SERVER,
+    expects="5 x in a thread that has differentiated, and that has failed inside of a gradient; then 3 x in a gradient",
+)
+def thread_used_again(h: Checked) -> None:
+    """A thread of a pool starts with nothing left over from what it did before."""
+
+    def fails(x: Any) -> Any:
+        h.layer(x)
+        msg = "raised on purpose"
+        raise ZeroDivisionError(msg)
+
+    def work() -> tuple[Any, Any]:
+        x = h.array(2.0)
+        h.grad(h.layer)(x)
+        with h.raises(ZeroDivisionError):
+            h.grad(fails)(x)
+        return h.layer(x), h.grad(h.layer)(x)
+
+    ((plain, slope),) = in_threads(h, work)
+    h.equal(plain, 10.0, "5 x")
+    h.equal(slope, 3.0, "the gradient of 3 x")
+
+
+@scenario(
+    "within_gradient/no-grad-in-another-thread",
+    rule="W2",
+    needs=("grad", "no_grad", "threads"),
+    transform="threads",
+    source=SERVER,
+    expects="the gradient 3 of 3 x in one thread while another has gradients switched off",
+    varies=True,
+)
+def no_grad_in_another_thread(h: Checked) -> None:
+    """A switch that is on in another thread does not concern this one."""
+    barrier = threading.Barrier(2, timeout=PATIENCE)
+
+    def waits(x: Any) -> Any:
+        barrier.wait()  # the switch is on
+        barrier.wait()  # the other thread is done
+        return x
+
+    def differentiates() -> Any:
+        barrier.wait()
+        slope = h.grad(h.layer)(h.array(2.0))
+        barrier.wait()
+        return slope
+
+    _, slope = in_threads(h, lambda: h.no_grad(waits)(h.array(2.0)), differentiates, barrier=barrier)
+    h.equal(slope, 3.0)
+
+
+@scenario(
+    "within_gradient/thread-in-context",
+    rule="W2",
+    level=SHOULD,
+    needs=("grad", "threads"),
+    transform="threads",
+    source=COROUTINES,
+    expects="5 c, asked in another thread in a copy of the context of a gradient that goes on",
+)
+def thread_in_context(h: Checked) -> None:
+    """The context of a gradient, carried to another thread, does not make a plain value tracked there."""
+    c = h.array(1.0)
+
+    def f(x: Any) -> Any:
+        context = contextvars.copy_context()
+        (plain,) = in_threads(h, lambda: context.run(lambda: told(h, 1.0, c)))
+        return h.layer(x) * float(plain)
+
+    h.value_and_gradient(f, [h.array(2.0)], 30.0, 15.0)
+    h.holds(not adprotocol.within_gradient(c), "the plain value is said to be tracked afterwards")

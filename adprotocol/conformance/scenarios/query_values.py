@@ -1,0 +1,213 @@
+"""The query about containers, and about values that are no arrays of the system."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.query import told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checked import Checked
+
+TREES = "JAX: argnums shaped as the tree, for parameters are containers: https://github.com/jax-ml/jax/issues/3875"
+LABELS = "pytreeclass: leaves of a tree that are not differentiated: https://github.com/ASEM000/pytreeclass/issues/21"
+BOXES = "autograd: NumPy arrays of boxes, of dtype object: https://github.com/HIPS/autograd/issues/459"
+CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
+
+
+class Pair(NamedTuple):
+    """A named tuple that no framework knows."""
+
+    first: Any
+    second: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A dataclass that no framework knows."""
+
+    name: str
+    weight: Any
+    parts: Any = ()
+
+
+# Containers of one value, and of things that are never tracked.
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "a list": lambda v: [v],
+    "a tuple": lambda v: (1, v),
+    "a dict": lambda v: {"a": None, "b": v},
+    "a named tuple": lambda v: Pair("text", v),
+    "a dataclass": lambda v: Model("m", v),
+    "nested containers": lambda v: {"a": [1.5, (None, Model("m", 0, [Pair(v, "text")]))]},
+    "a list of many": lambda v: [*([0.0] * 200), {"last": v}],
+}
+
+
+def containers(h: Checked, transforms: str) -> None:
+    """For each container 3 x if it holds x, 5 x if it holds a constant: 8 x, whose derivative is 8."""
+    c = h.array(4.0)
+    want = nesting.expected(transforms, lambda x: [8 * x, 8.0])(2.0)[0]
+    for name, make in CONTAINERS.items():
+
+        def f(x: Any, make: Any = make) -> Any:
+            return told(h, x, make(x)) + told(h, x, make(c))
+
+        h.equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
+
+
+for _transforms in ("grad", "jvp", "grad of jit"):
+    scenario(
+        f"within_gradient/containers-{_transforms.replace(' ', '-')}",
+        rule="W3",
+        needs=nesting.needs(_transforms),
+        transform=_transforms,
+        source=TREES,
+        expects="3 x for containers that hold x, 5 x for those that hold a constant",
+        summary=f"A container is tracked if a leaf is, under {_transforms}.",
+    )(functools.partial(containers, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/plain-containers",
+    rule="W3",
+    source=TREES,
+    expects="False for empty containers, and for containers of plain values",
+)
+def plain_containers(h: Checked) -> None:
+    """Without AD no container is tracked, and an empty one never is."""
+    c = h.array(4.0)
+    empties: tuple[Any, ...] = ([], (), {}, [[], {"a": ()}], Pair([], None))
+    for empty in empties:
+        h.same(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
+    for name, make in CONTAINERS.items():
+        h.equal(told(h, c, make(c)), 20.0, f"with {name} of a plain array")
+
+
+@scenario(
+    "within_gradient/registered-node",
+    rule="W3",
+    needs=("grad", "node"),
+    transform="grad",
+    source="JAX: custom pytree nodes: https://docs.jax.dev/en/latest/custom_pytrees.html",
+    expects="3 x for a node that holds x, 5 x for one that holds a constant: 16, gradient 8",
+)
+def registered_node(h: Checked) -> None:
+    """A container of a class that the system's own registry knows is tracked if a child is."""
+    c = h.array(4.0)
+    h.value_and_gradient(lambda x: told(h, x, h.node([c, x])) + told(h, x, [h.node([c, 2])]), [h.array(2.0)], 16.0, 8.0)
+
+
+@scenario(
+    "within_gradient/several-values",
+    rule="W3",
+    needs=("grad",),
+    transform="grad",
+    source=TREES,
+    expects="3 x twice, where x is the first of several values and where it is the last; 5 x where none is x: 22",
+)
+def several_values(h: Checked) -> None:
+    """Of several values in one question it is enough that one is tracked."""
+    c = h.array(4.0)
+
+    def f(x: Any) -> Any:
+        return told(h, x, x, c) + told(h, x, c, 1, None, x) + told(h, x, c, c, "text")
+
+    h.value_and_gradient(f, [h.array(2.0)], 22.0, 11.0)
+
+
+@scenario(
+    "within_gradient/labelled-leaf",
+    rule="W9",
+    needs=("grad",),
+    transform="grad",
+    source=LABELS,
+    expects="5 x for a label of x, alone and in a container; 3 x where x stands beside: 26, gradient 13",
+)
+def labelled_leaf(h: Checked) -> None:
+    """A leaf that is labelled non-differentiable is not tracked; its neighbours are."""
+
+    def f(x: Any) -> Any:
+        label = adprotocol.NonDifferentiable(x)
+        return told(h, x, label) + told(h, x, {"a": [label]}) + told(h, x, {"a": [label], "b": x})
+
+    h.value_and_gradient(f, [h.array(2.0)], 26.0, 13.0)
+
+
+@scenario(
+    "within_gradient/other-values",
+    rule="W8",
+    source=CANONICAL,
+    expects="False for each, also inside of a gradient",
+)
+def other_values(h: Checked) -> None:
+    """Numbers, strings, None, functions, types and NumPy arrays are not tracked, whatever goes on around."""
+    others = (1, 2.5, 1j, True, "text", b"bytes", None, len, other_values, lambda: None, int, range(3), ...)
+    arrays = (np.ones(2), np.float64(1.0), np.arange(3), np.array([True]), np.array(["a"], dtype=object))
+
+    def check(x: Any) -> Any:
+        for value in (*others, *arrays):
+            h.same(adprotocol.within_gradient(value), False, f"the answer for {value!r:.40}")  # noqa: FBT003
+        return h.layer(x)
+
+    h.equal(check(h.array(2.0)), 10.0)
+    if h.has("grad"):
+        h.value_and_gradient(check, [h.array(2.0)], 6.0, 3.0)
+
+
+@scenario(
+    "within_gradient/object-array",
+    rule="W8",
+    level=SHOULD,
+    needs=("grad",),
+    transform="grad",
+    source=BOXES,
+    expects="3 x for a NumPy array of objects that holds x, 5 x for one that holds a constant: 16, gradient 8",
+)
+def object_array(h: Checked) -> None:
+    """A NumPy array of objects is tracked if an element is."""
+    c = h.array(4.0)
+
+    def holding(value: Any) -> Any:
+        made = np.empty(2, dtype=object)
+        made[1] = value
+        return made
+
+    h.value_and_gradient(lambda x: told(h, x, holding(x)) + told(h, x, holding(c)), [h.array(2.0)], 16.0, 8.0)
+
+
+class ForeignArray:
+    """An array of a framework that nobody has written a plugin for."""
+
+    shape = ()
+    dtype = "float32"
+
+
+class ForeignBuffer:
+    """Another one, which shows by the protocol for exchange alone what it is."""
+
+    def __dlpack__(self) -> Any:
+        """Refuse to be read."""
+        raise NotImplementedError
+
+
+@scenario(
+    "within_gradient/unclaimed-array",
+    rule="W8",
+    source=CANONICAL,
+    expects="an error of adprotocol that names the type; alone, and beside an array of the system",
+)
+def unclaimed_array(h: Checked) -> None:
+    """An array that no plugin claims is an error, for False might be wrong."""
+    for cls in (ForeignArray, ForeignBuffer):
+        for values in ((cls(),), (h.array(2.0), [cls()])):
+            with h.raises(adprotocol.ADProtocolError, words=[cls.__name__]):
+                adprotocol.within_gradient(*values)

@@ -1,0 +1,111 @@
+"""autograd, as the conformance suite sees it: its own functions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import autograd
+import numpy as np
+from autograd.extend import defjvp, defvjp, notrace_primitive, primitive, vspace
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_NO_TRACE = "autograd runs Python, and traces no program"
+
+
+class AutogradHarness(Harness):
+    """Differentiate arrays of NumPy with autograd."""
+
+    name = "autograd"
+    tolerance = 1e-10
+    absent: ClassVar[Mapping[str, str]] = {
+        "jit": _NO_TRACE,
+        "compile": _NO_TRACE,
+        "abstract": _NO_TRACE,
+        "scan": "autograd has no scan; loops are Python's",
+        "vmap": "autograd does not batch",
+        "no_grad": "autograd has no switch for the recording of derivatives",
+        "parameter": "autograd has no parameters",
+        "node": "autograd has no registry of containers",
+        "threads": "autograd counts its traces in one counter for all threads",
+    }
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+        """Return the further ways to a gradient."""
+        return {
+            "grad": {
+                "vjp": _grad_by_vjp,
+                "jacobian": autograd.jacobian,
+                "elementwise_grad": autograd.elementwise_grad,
+            },
+        }
+
+    def array(self, value: Any) -> Any:
+        """Return a NumPy array."""
+        return np.asarray(value)
+
+    def to_numpy(self, array: Any) -> Any:
+        """Return the array itself."""
+        return np.asarray(array)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``autograd.grad``."""
+        return autograd.grad(fun)  # type: ignore[no-any-return]
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``autograd.value_and_grad``."""
+        return autograd.value_and_grad(fun)  # type: ignore[no-any-return]
+
+    def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+        """Call ``autograd.make_jvp``."""
+        value, slope = autograd.make_jvp(fun)(primal)(tangent)
+        return value, slope
+
+    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``autograd.checkpoint``."""
+        return autograd.checkpoint(fun)  # type: ignore[no-any-return]
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Call the identity as a function that autograd does not trace."""
+        return _identity(array)
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Make `fun` a primitive, with the derivative for reverse and forward mode."""
+        made = primitive(fun)
+        defvjp(made, lambda _ans, x: lambda g: g * derivative(x))
+        defjvp(made, lambda g, _ans, x: g * derivative(x))
+        return made  # type: ignore[no-any-return]
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Make the identity a primitive that counts cotangents and tangents."""
+        runs: list[None] = []
+
+        def count(g: Any) -> Any:
+            runs.append(None)
+            return g
+
+        made = primitive(lambda x: 1.0 * x)
+        defvjp(made, lambda _ans, _x: count)
+        defjvp(made, lambda g, _ans, _x: count(g))
+        return made, lambda: len(runs)
+
+    def devices(self) -> Sequence[str]:
+        """Name the CPU."""
+        return ("cpu",)
+
+
+@notrace_primitive
+def _identity(array: Any) -> Any:
+    return array
+
+
+def _grad_by_vjp(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(*arguments: Any) -> Any:
+        vjp, value = autograd.make_vjp(fun)(*arguments)
+        return vjp(vspace(value).ones())
+
+    return gradient

@@ -1,0 +1,202 @@
+"""JAX, as the conformance suite sees it: its own functions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import Mesh, PartitionSpec
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+class JaxHarness(Harness):
+    """Differentiate, batch and compile arrays of JAX, in its default precision."""
+
+    name = "jax"
+    absent: ClassVar[Mapping[str, str]] = {
+        "compile": "jit is JAX's compiler",
+        "no_grad": "JAX has no switch for the recording of derivatives",
+        "parameter": "JAX has no parameters; every leaf is an array",
+    }
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+        """Return the further ways that JAX has."""
+        return {
+            "grad": {
+                "linearize": _grad_by_linearize,
+                "jacrev": jax.jacrev,
+                "jacfwd": jax.jacfwd,
+            },
+            "jvp": {"linearize": _jvp_by_linearize, "jacfwd": _jvp_by_jacobian},
+            "jit": {"shard_map": self._shard_map, "make_jaxpr": _jit_by_jaxpr, "export": _jit_by_export},
+            "scan": {"fori_loop": _scan_by_loop},
+            "checkpoint": {"everything_saveable": _checkpoint_saving},
+            "custom_rule": {"custom_vjp": _rule_by_vjp},
+        }
+
+    def array(self, value: Any) -> Any:
+        """Return an array on the device, in JAX's default dtype."""
+        return jnp.array(value, device=self._device())
+
+    def _device(self) -> Any:
+        return None if self.device is None else _devices()[self.device]
+
+    def to_numpy(self, array: Any) -> Any:
+        """Copy the array to the host."""
+        return np.asarray(array)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``jax.grad``."""
+        return jax.grad(fun)
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``jax.value_and_grad``."""
+        return jax.value_and_grad(fun)
+
+    def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+        """Call ``jax.jvp``."""
+        value, slope = jax.jvp(fun, (primal,), (tangent,))
+        return value, slope
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``jax.jit``."""
+        return jax.jit(fun)
+
+    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``jax.vmap``."""
+        return jax.vmap(fun)
+
+    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``jax.checkpoint``."""
+        return jax.checkpoint(fun)
+
+    def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+        """Call ``jax.lax.scan``."""
+        last, ys = jax.lax.scan(fun, carry, xs)
+        return last, ys
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Call ``jax.lax.stop_gradient``."""
+        return jax.lax.stop_gradient(array)
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Make `fun` a ``jax.custom_jvp``, which serves both modes."""
+        made = jax.custom_jvp(fun)
+        made.defjvp(lambda primals, tangents: (fun(*primals), derivative(*primals) * tangents[0]))
+        return made
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Make the identity a ``jax.custom_vjp``, which counts the runs of its backward pass; under jit its traces."""
+        runs: list[None] = []
+
+        def backward(_: None, cotangent: Any) -> tuple[Any]:
+            runs.append(None)
+            return (cotangent,)
+
+        identity = jax.custom_vjp(lambda x: x)
+        identity.defvjp(lambda x: (x, None), backward)
+        return identity, lambda: len(runs)
+
+    def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
+        """Call ``jax.eval_shape``."""
+        jax.eval_shape(fun, *arrays)
+
+    def node(self, children: Sequence[Any]) -> Any:
+        """Return an instance of a class that is registered with ``jax.tree_util``."""
+        return _Node(children)
+
+    def threads(self) -> bool:
+        """Answer True: JAX keeps its traces by thread."""
+        return True
+
+    def devices(self) -> Sequence[str]:
+        """Name the devices of the default platform, and those of the CPU."""
+        return tuple(_devices())
+
+    def _shard_map(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        mesh = Mesh(np.array([self._device() or jax.devices()[0]]), ("all",))
+        spec = PartitionSpec()  # type: ignore[no-untyped-call]
+        return jax.jit(jax.shard_map(fun, mesh=mesh, in_specs=spec, out_specs=spec))
+
+
+@jax.tree_util.register_pytree_node_class
+class _Node:
+    """A container that JAX knows, and adprotocol by the plugin alone."""
+
+    def __init__(self, children: Sequence[Any]) -> None:
+        self.children = tuple(children)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.children)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        return self.children, None
+
+    @classmethod
+    def tree_unflatten(cls, _metadata: None, children: Sequence[Any]) -> _Node:
+        return cls(children)
+
+
+def _devices() -> dict[str, Any]:
+    return {f"{device.platform}:{device.id}": device for device in (*jax.devices(), *jax.devices("cpu"))}
+
+
+def _grad_by_linearize(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(x: Any, *rest: Any) -> Any:
+        value, tangents = jax.linearize(lambda x: fun(x, *rest), x)
+        return jax.linear_transpose(tangents, x)(jnp.ones_like(value))[0]
+
+    return gradient
+
+
+def _jvp_by_linearize(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+    value, tangents = jax.linearize(fun, primal)
+    return value, tangents(tangent)
+
+
+def _jvp_by_jacobian(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+    def both(x: Any) -> tuple[Any, Any]:
+        value = fun(x)
+        return value, value
+
+    jacobian, value = jax.jacfwd(both, has_aux=True)(primal)
+    return value, jnp.tensordot(jacobian, tangent, axes=jnp.ndim(primal))
+
+
+def _jit_by_jaxpr(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: jaxpr_as_fun(jax.make_jaxpr(fun)(*arguments))(*arguments)[0]
+
+
+def _jit_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: jax.export.export(jax.jit(fun))(*arguments).call(*arguments)
+
+
+def _scan_by_loop(fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+    _, y = jax.eval_shape(fun, carry, xs[0])
+
+    def body(i: Any, state: Any) -> Any:
+        carry, ys = state
+        carry, y = fun(carry, xs[i])
+        return carry, ys.at[i].set(y)
+
+    last, ys = jax.lax.fori_loop(0, len(xs), body, (carry, jnp.zeros((len(xs), *y.shape), y.dtype)))
+    return last, ys
+
+
+def _checkpoint_saving(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.checkpoint(fun, policy=jax.checkpoint_policies.everything_saveable)
+
+
+def _rule_by_vjp(fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+    made = jax.custom_vjp(fun)
+    made.defvjp(lambda x: (fun(x), x), lambda x, cotangent: (derivative(x) * cotangent,))
+    return made

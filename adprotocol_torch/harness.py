@@ -1,0 +1,247 @@
+"""PyTorch, as the conformance suite sees it: its own functions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.utils import _pytree
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol.conformance import Harness
+from adprotocol_torch.internals import functorch_is_active
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+class TorchHarness(Harness):
+    """Differentiate, batch and compile tensors of 64 bits."""
+
+    name = "torch"
+    tolerance = 1e-9
+    absent: ClassVar[Mapping[str, str]] = {
+        "jit": "torch.compile traces anew when what it read has changed; see compile",
+        "scan": "PyTorch has no public scan",
+    }
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+        """Return the further ways that PyTorch has."""
+        return {
+            "grad": {
+                "func": torch.func.grad,
+                "backward": _grad_by_backward,
+                "jacrev": torch.func.jacrev,
+                "jacfwd": torch.func.jacfwd,
+            },
+            "jvp": {"dual": _jvp_by_dual, "double_backward": _jvp_by_double_backward},
+            "compile": {"dynamo": _compile_by_dynamo, "export": _compile_by_export},
+            "checkpoint": {"reentrant": _checkpoint_reentrant},
+            "no_grad": {"inference_mode": torch.inference_mode()},
+            "abstract": {"meta": _abstract_by_device},
+        }
+
+    def array(self, value: Any) -> Any:
+        """Return a tensor on the device; floats are of 64 bits, as in NumPy."""
+        return torch.tensor(np.asarray(value), device=self.device)
+
+    def to_numpy(self, array: Any) -> Any:
+        """Copy the tensor to the host, without its graph."""
+        return array.numpy(force=True)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.autograd.grad``, and ``torch.func.grad`` where PyTorch takes nothing else."""
+        with_value = self.value_and_grad(fun)
+        return lambda *arguments: with_value(*arguments)[1]
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.autograd.grad``, and ``torch.func.grad_and_value`` where PyTorch takes nothing else."""
+
+        def both(x: Any, *rest: Any) -> tuple[Any, Any]:
+            if torch.compiler.is_dynamo_compiling() or functorch_is_active():
+                gradient, value = torch.func.grad_and_value(fun)(x, *rest)
+                return value, gradient
+            value, leaf = _run(fun, x, rest)
+            return value, _gradient(value, leaf)
+
+        return both
+
+    def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+        """Call ``torch.func.jvp``."""
+        value, slope = torch.func.jvp(fun, (primal,), (tangent,))
+        return value, slope
+
+    def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.compile`` for one graph, with what every compiling backend builds on."""
+        return torch.compile(fun, fullgraph=True, backend="aot_eager", isolate_recompiles=True)
+
+    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.func.vmap``."""
+        return torch.func.vmap(fun)
+
+    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.utils.checkpoint`` of the kind that PyTorch recommends."""
+        return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=False)
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Call ``detach``."""
+        return array.detach()
+
+    def no_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Call ``torch.no_grad``."""
+        return torch.no_grad()(fun)
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Make `fun` a ``torch.autograd.Function`` with rules for both modes."""
+
+        class Rule(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(x: Any) -> Any:
+                return fun(x)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, _output: Any) -> None:
+                ctx.save_for_backward(*inputs)
+                ctx.save_for_forward(*inputs)
+
+            @staticmethod
+            def backward(ctx: Any, cotangent: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return derivative(x) * cotangent
+
+            @staticmethod
+            def jvp(ctx: Any, tangent: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return derivative(x) * tangent
+
+        return Rule.apply
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Make the identity a ``torch.autograd.Function`` that counts cotangents and tangents."""
+        runs: list[None] = []
+
+        class Identity(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(x: Any) -> Any:
+                return x.clone()
+
+            @staticmethod
+            def setup_context(_ctx: Any, _inputs: Any, _output: Any) -> None:
+                pass
+
+            @staticmethod
+            def backward(_ctx: Any, cotangent: Any) -> Any:
+                runs.append(None)
+                return cotangent
+
+            @staticmethod
+            def jvp(_ctx: Any, tangent: Any) -> Any:
+                runs.append(None)
+                return tangent.clone()
+
+        return Identity.apply, lambda: len(runs)
+
+    def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
+        """Call `fun` with the fake tensors of PyTorch's compilers."""
+        with FakeTensorMode() as mode:
+            fun(*(mode.from_tensor(array) for array in arrays))
+
+    def parameter(self, value: Any, *, trains: bool) -> Any:
+        """Return a parameter of ``torch.nn``."""
+        return torch.nn.Parameter(self.array(value), requires_grad=trains)
+
+    def node(self, children: Sequence[Any]) -> Any:
+        """Return an instance of a class that is registered with PyTorch's pytrees."""
+        return _Node(children)
+
+    def threads(self) -> bool:
+        """Answer True: PyTorch keeps its modes by thread."""
+        return True
+
+    def devices(self) -> Sequence[str]:
+        """Name the CPU and the CUDA devices."""
+        return ("cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count())))
+
+
+class _Node:
+    """A container that PyTorch knows, and adprotocol by the plugin alone."""
+
+    def __init__(self, children: Sequence[Any]) -> None:
+        self.children = tuple(children)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.children)
+
+
+_pytree.register_pytree_node(
+    _Node, lambda node: (list(node.children), None), lambda children, _context: _Node(list(children))
+)
+
+
+def _run(fun: Callable[..., Any], x: Any, rest: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the value of `fun`, and the tensor in the place of `x` that its graph begins at."""
+    # A copy keeps what surrounds the call: a history, a tangent. Under no_grad there is no history.
+    leaf = x.clone() if torch.is_grad_enabled() else x.detach()
+    with torch.enable_grad():
+        return fun(leaf.requires_grad_(), *rest), leaf
+
+
+def _gradient(value: Any, leaf: Any) -> Any:
+    if not value.requires_grad:
+        return torch.zeros_like(leaf)
+    again = torch.is_grad_enabled()
+    return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
+
+
+def _grad_by_backward(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(x: Any, *rest: Any) -> Any:
+        value, leaf = _run(fun, x, rest)
+        if value.requires_grad:
+            value.backward(inputs=[leaf], create_graph=torch.is_grad_enabled())
+        return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+    return gradient
+
+
+def _jvp_by_dual(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+    with forward_ad.dual_level():
+        value, slope = forward_ad.unpack_dual(fun(forward_ad.make_dual(primal, tangent)))
+    return value, torch.zeros_like(value) if slope is None else slope
+
+
+def _jvp_by_double_backward(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+    value, slope = torch.autograd.functional.jvp(fun, primal, tangent, create_graph=torch.is_grad_enabled())
+    return value, slope
+
+
+def _compile_by_dynamo(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(fun, fullgraph=True, backend="eager", isolate_recompiles=True)
+
+
+class _Module(torch.nn.Module):
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        super().__init__()
+        self.fun = fun
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.fun(*arguments)
+
+
+def _compile_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: torch.export.export(_Module(fun), arguments).module()(*arguments)
+
+
+def _abstract_by_device(fun: Callable[..., Any], *arrays: Any) -> None:
+    fun(*(array.to("meta") for array in arrays))
+
+
+def _checkpoint_reentrant(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=True)

@@ -1,0 +1,117 @@
+"""The adprotocol plugin for toyad.
+
+A level of toyad puts a tracer of its own in the place of what it differentiates,
+so everything is decided by the value. Where jit has yet to be told who will
+differentiate, `toyad.is_differentiated` answers with a staged boolean, and
+`toyad.cond` takes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import toyad
+
+from adprotocol import NonDifferentiable
+from adprotocol.errors import BranchMismatchError
+from adprotocol.extend import check_output, predicate_error, predicate_shape_error, put_back, take_out
+from adprotocol.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from toyad_harness import ToyHarness
+
+# toyad's own transformations pass labels on: what comes out of one is a constant.
+toyad.CONTAINERS[NonDifferentiable] = (
+    lambda label: ((label.held,), None),
+    lambda _, children: NonDifferentiable(*children),
+)
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim arrays, parameters and tracers, all subclasses of one."""
+    return (toyad.Value,)
+
+
+@hookimpl
+def parameter_types() -> tuple[type, ...]:
+    """A parameter is one leaf, however often a model holds it."""
+    return (toyad.Parameter,)
+
+
+@hookimpl
+def within_gradient(value: Any) -> Any:
+    """Ask toyad; integers are False, and the answer under jit is staged."""
+    return toyad.is_differentiated(value)
+
+
+@hookimpl
+def non_differentiable(value: Any) -> Any:
+    """Stop the derivatives of all levels."""
+    return toyad.stop_gradient(value)
+
+
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Check the predicate, and let toyad choose; errors are those that users of every framework know."""
+    if not isinstance(pred, bool):
+        if pred.dtype != bool:
+            raise predicate_error(pred, pred.dtype)
+        if pred.shape != ():
+            raise predicate_shape_error(pred, pred.shape)
+    try:
+        return toyad.cond(pred, true_fun, false_fun, *operands)
+    except toyad.BranchMismatch as error:
+        raise BranchMismatchError(str(error)) from error
+
+
+@hookimpl
+def trainable(value: Any) -> bool | None:
+    """Floats take gradients, a parameter only if its flag says so; integers and booleans never do."""
+    if not toyad.is_inexact(value):
+        return None
+    return value.trains if isinstance(value, toyad.Parameter) else True
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Differentiate with respect to the leaves, and nothing else."""
+    rest = []
+
+    def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
+        value, aux = fun(tracked)
+        check_output(value, value)
+        # toyad takes its tracers out of its own containers; aux may be any.
+        others, inside = take_out(aux, toyad.Value)
+        rest.append(others)
+        return value, inside
+
+    value, inside, gradients = toyad.gradients(checked, leaves)
+    return value, put_back(rest[0], inside), gradients
+
+
+@hookimpl
+def tree_node(value: Any) -> Any:
+    """Take apart what toyad's registry knows, in the same way."""
+    return toyad.CONTAINERS.get(type(value))
+
+
+@hookimpl
+def explain(value: Any) -> str:
+    """Say what the tracer tells."""
+    if not toyad.is_inexact(value):
+        return f"dtype {value.dtype} has no derivative"
+    answer = toyad.is_differentiated(value)
+    if not isinstance(answer, bool):
+        return "decided when what jit traces is run; branch on it with adprotocol.cond"
+    return f"{'a' if answer else 'no'} level of grad or jvp follows this {type(value).__name__}"
+
+
+@hookimpl
+def harness(device: str | None) -> ToyHarness:
+    """Give the conformance suite what it needs."""
+    from toyad_harness import ToyHarness  # noqa: PLC0415  (of use to the suite alone)
+
+    return ToyHarness(device)

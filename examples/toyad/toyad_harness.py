@@ -1,0 +1,114 @@
+"""What the conformance suite needs of toyad: its own functions, under the names that the suite calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import toyad
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+class Bag:
+    """A container of things, known to toyad."""
+
+    def __init__(self, children: Iterable[Any]) -> None:
+        self.children = tuple(children)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.children)
+
+
+toyad.CONTAINERS[Bag] = (lambda bag: (bag.children, None), lambda _, children: Bag(children))
+
+
+class ToyHarness(Harness):
+    """Use toyad, which has all that a harness may offer."""
+
+    name = "toyad"
+    tolerance = 1e-9
+
+    def array(self, value: Any) -> toyad.Array:
+        """Return an array."""
+        return toyad.array(value, self.device or "cpu")
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """Return a NumPy array."""
+        return np.asarray(array)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient."""
+        return toyad.grad(fun)
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return value and gradient."""
+        return toyad.value_and_grad(fun)
+
+    def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+        """Return value and derivative along the tangent."""
+        return toyad.jvp(fun, primal, tangent)
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Trace the function once."""
+        return toyad.jit(fun)
+
+    def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Trace the function and optimise the program for each kind of caller."""
+        return toyad.compile(fun)
+
+    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Batch the function."""
+        return toyad.vmap(fun)
+
+    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Run the function again on the way back."""
+        return toyad.checkpoint(fun)
+
+    def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+        """Loop."""
+        return toyad.scan(fun, carry, xs)
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Return a constant."""
+        return toyad.stop_gradient(array)
+
+    def no_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Switch recording off while the function runs."""
+
+        def unrecorded(*args: Any) -> Any:
+            with toyad.no_grad():
+                return fun(*args)
+
+        return unrecorded
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with another derivative."""
+        return toyad.custom_rule(fun, derivative)
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Count the derivatives that are computed of an identity."""
+        return toyad.counter()
+
+    def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
+        """Trace, and compute nothing."""
+        toyad.abstract(fun, *arrays)
+
+    def parameter(self, value: Any, *, trains: bool) -> toyad.Parameter:
+        """Return a parameter."""
+        return toyad.Parameter(value, trains, self.device or "cpu")
+
+    def node(self, children: Sequence[Any]) -> Bag:
+        """Return a container of a class that toyad's registry knows."""
+        return Bag(children)
+
+    def threads(self) -> bool:
+        """Each thread has its own state."""
+        return True
+
+    def devices(self) -> Sequence[str]:
+        """Name the devices; that of an array is a note, no more."""
+        return ("cpu", "fpga")

@@ -1,0 +1,446 @@
+"""Gradients that are not those asked for: `value_and_grad` gone wrong."""
+
+import numpy as np
+import toyad
+import toyad_adprotocol as right
+
+import adprotocol
+from adprotocol import backend, extend, gradient, output, plugins, selection
+from mutants.mutant import mutant
+
+GROUP = "value_and_grad"
+differentiate = right.value_and_grad
+
+
+def hook(function):
+    """Return a mutant with another hook."""
+    return {"value_and_grad": lambda fun, leaves: function(fun, leaves)}
+
+
+def after(change):
+    """Return a mutant whose hook changes what comes out: ``change(leaves, value, aux, gradients)``."""
+    return hook(lambda fun, leaves: change(leaves, *differentiate(fun, leaves)))
+
+
+def public(make):
+    """Return a mutant with another `value_and_grad`, and the `grad` that goes with it."""
+
+    def grad(fun, **options):
+        both = make(fun, **options)
+
+        def differentiated(*args, **kwargs):
+            value, slope = both(*args, **kwargs)
+            return (slope, value[1]) if options.get("has_aux") else slope
+
+        return differentiated
+
+    return {"adprotocol.value_and_grad": make, "adprotocol.grad": grad}
+
+
+real = adprotocol.value_and_grad
+
+
+def is_zero(array):
+    """Tell whether all elements are known to be zero."""
+    return isinstance(array, toyad.Array) and not array.value.any()
+
+
+@mutant(GROUP)
+def ignores_the_mask():
+    """Differentiates with respect to all leaves, whatever `where` says."""
+    return {
+        "adprotocol.gradient.select": lambda structures, _where, **kw: selection.select(structures, None, **kw),
+        "adprotocol.gradient._check_trainable": lambda *_: None,
+    }
+
+
+@mutant(GROUP)
+def computes_the_frozen():
+    """Differentiates with respect to all leaves, and drops what was not asked for."""
+
+    def both(fun, *, where=None, argnums=0, **options):
+        def differentiated(*args, **kwargs):
+            many = not isinstance(argnums, int)
+            wanted = tuple(args[i] for i in argnums) if many else args[argnums]
+            wanted = adprotocol.trainable(wanted, where)
+            value, slope = real(fun, argnums=argnums, **options)(*args, **kwargs)
+            leaves = extend.flatten((wanted,))
+            following = iter(leaves)
+            return value, extend.tree_map(lambda leaf: None if next(following) is None else leaf, slope)
+
+        return differentiated
+
+    return public(both)
+
+
+def filled(fill):
+    """Return a mutant that puts something in the place of None: ``fill(leaf)``."""
+
+    def rebuilt(self, gradients):
+        following = iter(gradients)
+        return self._structure.rebuilt(
+            [
+                next(following) if mine else fill(leaf)
+                for mine, leaf in zip(self._chosen, self._structure.leaves, strict=True)
+            ]
+        )
+
+    return {"adprotocol.gradient._Slots.gradient": rebuilt}
+
+
+def zeros_like(leaf):
+    """Return zeros for an array."""
+    return toyad.Array(np.zeros(leaf.shape, leaf.dtype)) if isinstance(leaf, toyad.Value) else None
+
+
+@mutant(GROUP)
+def zeros_for_the_frozen():
+    """Returns zeros where nothing is differentiated."""
+    return filled(lambda leaf: zeros_like(leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else None)
+
+
+@mutant(GROUP)
+def zeros_for_integers():
+    """Returns integer zeros for integers."""
+    return filled(lambda leaf: zeros_like(leaf) if isinstance(leaf, toyad.Value) and leaf.dtype.kind in "iu" else None)
+
+
+@mutant(GROUP)
+def zeros_for_numbers():
+    """Returns zeros for numbers of Python's that are no floats."""
+    return filled(lambda leaf: 0 if type(leaf) is int else None)
+
+
+@mutant(GROUP)
+def the_frozen_themselves():
+    """Leaves what is frozen in the gradient."""
+    return filled(lambda leaf: leaf)
+
+
+@mutant(GROUP)
+def none_for_unused():
+    """Returns None for a leaf that the function does not use."""
+    return after(lambda _, value, aux, found: (value, aux, [None if is_zero(slope) else slope for slope in found]))
+
+
+@mutant(GROUP)
+def nan_for_unused():
+    """Returns NaN for a leaf that the function does not use."""
+    return after(lambda _, value, aux, found: (value, aux, [s / s if is_zero(s) else s for s in found]))
+
+
+@mutant(GROUP)
+def scalar_for_unused():
+    """Returns the number zero for an array that the function does not use."""
+    return after(lambda _, value, aux, found: (value, aux, [toyad.array(0.0) if is_zero(s) else s for s in found]))
+
+
+@mutant(GROUP)
+def sum_for_tied_leaves():
+    """Returns the sum of all places for each place of an array."""
+
+    def summed(leaves, value, aux, found):
+        total = {}
+        for leaf, slope in zip(leaves, found, strict=True):
+            total[id(leaf)] = total[id(leaf)] + slope if id(leaf) in total else slope
+        return value, aux, [total[id(leaf)] for leaf in leaves]
+
+    return after(summed)
+
+
+@mutant(GROUP)
+def once_for_tied_leaves():
+    """Takes an array at two places for one leaf."""
+    return {"parameter_types": lambda: (toyad.Value,)}
+
+
+@mutant(GROUP)
+def parameters_twice():
+    """Takes a parameter at two places for two leaves."""
+    return {"parameter_types": None}
+
+
+@mutant(GROUP)
+def runs_twice():
+    """Calls the function for its value, and again for the gradient."""
+    return hook(lambda fun, leaves: (fun(leaves), differentiate(fun, leaves))[1])
+
+
+@mutant(GROUP)
+def drops_aux():
+    """Returns no auxiliary output."""
+    return after(lambda _, value, _aux, found: (value, None, found))
+
+
+@mutant(GROUP)
+def aux_keeps_tracers():
+    """Leaves tracers in the auxiliary output."""
+
+    def kept(fun, leaves):
+        aux = []
+
+        def of_value(tracked):
+            value, other = fun(tracked)
+            aux.append(other)
+            return value, None
+
+        value, _, found = differentiate(of_value, leaves)
+        return value, aux[0], found
+
+    return hook(kept)
+
+
+@mutant(GROUP)
+def aux_in_own_containers_only():
+    """Takes tracers out of its own containers, and leaves them in others."""
+
+    def own(fun, leaves):
+        def checked(tracked):
+            value, aux = fun(tracked)
+            extend.check_output(value, value)
+            return value, aux
+
+        return toyad.gradients(checked, leaves)
+
+    return hook(own)
+
+
+@mutant(GROUP)
+def aux_is_constant():
+    """Returns an auxiliary output that a derivative around the call does not see."""
+    return after(lambda _, value, aux, found: (value, extend.constant_tree(aux), found))
+
+
+def reduced(change):
+    """Return a mutant that changes the result of the function before it is differentiated."""
+
+    def lenient(fun, leaves):
+        def changed(tracked):
+            value, aux = fun(tracked)
+            return change(value), aux
+
+        return differentiate(changed, leaves)
+
+    return hook(lenient)
+
+
+@mutant(GROUP)
+def sums_vectors():
+    """Differentiates the sum of a vector, instead of refusing it."""
+    return reduced(lambda value: toyad.sum(value) if getattr(value, "shape", ()) else value)
+
+
+@mutant(GROUP)
+def takes_integers():
+    """Differentiates an integer, instead of refusing it."""
+    return reduced(lambda value: value * 1.0 if isinstance(value, (int, toyad.Value)) else value)
+
+
+@mutant(GROUP)
+def takes_none():
+    """Takes None for zero, instead of refusing it."""
+    return reduced(lambda value: 0.0 if value is None else value)
+
+
+@mutant(GROUP)
+def error_of_its_own():
+    """Refuses what is no scalar with the framework's own error."""
+    return {"adprotocol.extend.check_output": lambda *_: None, "toyad_adprotocol.check_output": lambda *_: None}
+
+
+@mutant(GROUP)
+def takes_no_pair():
+    """Takes a result without auxiliary output for one with None, where a pair is promised."""
+    split = output.split
+
+    def lenient(result, binding, *, has_aux):
+        return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
+
+    return {"adprotocol.output.split": lenient}
+
+
+@mutant(GROUP)
+def detached_gradients():
+    """Returns gradients that a derivative around the call does not see."""
+    return after(lambda _, value, aux, found: (value, aux, list(map(toyad.stop_gradient, found))))
+
+
+@mutant(GROUP)
+def detached_value():
+    """Returns a value that a derivative around the call does not see."""
+    return after(lambda _, value, aux, found: (toyad.stop_gradient(value), aux, found))
+
+
+@mutant(GROUP)
+def detached_leaves():
+    """Cuts the leaves off from the derivatives around the call."""
+    return hook(
+        lambda fun, leaves: differentiate(
+            fun, [toyad.stop_gradient(x) if isinstance(x, toyad.Tracer) else x for x in leaves]
+        )
+    )
+
+
+@mutant(GROUP)
+def updates_the_leaves():
+    """Takes a step of gradient descent on its way."""
+
+    def update(leaves, value, aux, found):
+        for leaf, slope in zip(leaves, found, strict=True):
+            if isinstance(leaf, toyad.Array) and isinstance(slope, toyad.Array) and leaf.value.flags.writeable:
+                leaf.value -= 0.1 * slope.value
+        return value, aux, found
+
+    return after(update)
+
+
+@mutant(GROUP)
+def reversed_gradients():
+    """Returns the gradients in another order."""
+    return after(lambda _, value, aux, found: (value, aux, found[::-1]))
+
+
+@mutant(GROUP)
+def value_keeps_its_tracer():
+    """Returns the value as it was inside, with its tracer."""
+
+    def kept(fun, leaves):
+        values = []
+
+        def noted(tracked):
+            values.append(fun(tracked))
+            return values[0]
+
+        _, aux, found = differentiate(noted, leaves)
+        return values[0][0], aux, found
+
+    return hook(kept)
+
+
+@mutant(GROUP)
+def broken_by_an_exception():
+    """Returns constants for ever once a function has raised."""
+    raised = []
+
+    def fragile(fun, leaves):
+        try:
+            value, aux, found = differentiate(fun, leaves)
+        except Exception:
+            raised.append(True)
+            raise
+        return value, aux, [slope * 0.0 for slope in found] if raised else found
+
+    return hook(fragile)
+
+
+@mutant(GROUP)
+def changes_exceptions():
+    """Raises another error in the place of the one that the function raises."""
+
+    def other(fun, leaves):
+        try:
+            return differentiate(fun, leaves)
+        except adprotocol.ADProtocolError:
+            raise
+        except Exception as error:
+            msg = "the function failed"
+            raise RuntimeError(msg) from error
+
+    return hook(other)
+
+
+@mutant(GROUP)
+def forgets_the_structure():
+    """Returns the gradients as a list."""
+    return {"adprotocol.gradient._Slots.gradient": lambda _self, gradients: list(gradients)}
+
+
+@mutant(GROUP)
+def first_argument_only():
+    """Differentiates with respect to the first argument, whatever `argnums` says."""
+    return public(lambda fun, *, argnums=0, **options: real(fun, argnums=0 * argnums if argnums == 0 else 0, **options))
+
+
+@mutant(GROUP)
+def sorts_arguments():
+    """Returns the gradients of several arguments in the order of the arguments."""
+    return public(
+        lambda fun, *, argnums=0, **options: real(
+            fun, argnums=argnums if isinstance(argnums, int) else tuple(sorted(argnums)), **options
+        )
+    )
+
+
+@mutant(GROUP)
+def drops_keywords():
+    """Calls the function without its keyword arguments."""
+
+    def both(fun, **options):
+        def differentiated(*args, **_kwargs):
+            return real(fun, **options)(*args)
+
+        return differentiated
+
+    return public(both)
+
+
+@mutant(GROUP)
+def freezes_what_passes_through():
+    """Makes what is frozen a constant, and all that goes through it."""
+
+    def both(fun, **options):
+        def differentiated(*args, **kwargs):
+            rest = [extend.constant_tree(arg) for arg in args[1:]]
+            return real(fun, **options)(args[0], *rest, **{k: extend.constant_tree(v) for k, v in kwargs.items()})
+
+        return differentiated
+
+    return public(both)
+
+
+@mutant(GROUP)
+def tracks_the_frozen():
+    """Lets the function see tracers in the place of what is frozen, with no gradient at the end."""
+    real_filled = gradient._Slots.filled
+
+    def both(self, tracked, replaced, undo):
+        trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
+        leaves = self._structure.leaves
+        if trace is None:
+            return real_filled(self, tracked, replaced, undo)
+        self._structure.leaves = [
+            toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
+            for leaf in leaves
+        ]
+        try:
+            return real_filled(self, tracked, replaced, undo)
+        finally:
+            self._structure.leaves = leaves
+
+    return {"adprotocol.gradient._Slots.filled": both}
+
+
+@mutant(GROUP)
+def loses_metadata():
+    """Returns a function without the name and the documentation of the one that it differentiates."""
+    return {"adprotocol.gradient.wrap": lambda wrapper, _fun: wrapper}
+
+
+@mutant(GROUP)
+def takes_no_numbers():
+    """Wants arrays of the framework, though its name is given."""
+
+    def strict(fun, leaves):
+        if not all(isinstance(leaf, toyad.Value) for leaf in leaves):
+            msg = "toyad differentiates with respect to its own arrays"
+            raise TypeError(msg)
+        return differentiate(fun, leaves)
+
+    return hook(strict)
+
+
+@mutant(GROUP)
+def any_backend():
+    """Differentiates with the framework of the arguments where another one is named that is not there."""
+    known = backend._known
+    return {"adprotocol.backend._known": lambda name: known(name) if name in plugins.REGISTRY.known() else "toyad"}

@@ -1,0 +1,100 @@
+"""A mutant: the plugin of toyad with one thing wrong, in a hook or in the core function behind it.
+
+A mutant is a function whose docstring says how it is wrong. It returns what it
+replaces: hooks by their name, and functions elsewhere by their dotted path.
+"""
+
+import contextlib
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from unittest import mock
+
+import toyad
+import toyad_adprotocol as right
+
+import adprotocol
+from adprotocol import path
+from adprotocol.hookspecs import hookimpl
+
+HOOKS = tuple(name for name, value in vars(right).items() if hasattr(value, "adprotocol_impl"))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Hold one way to be wrong; `hook` is the group of scenarios that has to notice."""
+
+    hook: str
+    name: str
+    way: str
+    make: Callable[[], dict]
+    # So wrong that a scenario that it fails shows nothing.
+    trivial: bool = False
+
+
+MUTANTS = []
+
+
+def mutant(hook, *, trivial=False):
+    """Enter a function as a mutant."""
+
+    def enter(make):
+        name = make.__name__.strip("_").replace("_", "-")
+        way = " ".join(make.__doc__.split()).rstrip(".")
+        MUTANTS.append(Mutant(hook=hook, name=name, way=way, make=make, trivial=trivial))
+        return make
+
+    return enter
+
+
+def plugin(hooks):
+    """Return the plugin of toyad with other hooks; one that is None is left out."""
+    made = types.ModuleType("toyad_mutant")
+    for name in HOOKS:
+        setattr(made, name, getattr(right, name))
+    for name, function in hooks.items():
+        if function is None:
+            delattr(made, name)
+        else:
+            setattr(made, name, hookimpl(function))
+    return made
+
+
+@contextlib.contextmanager
+def active(mutated):
+    """Put a mutant, or for None the plugin as it should be, in the place of toyad's plugin."""
+    replaced = mutated.make() if mutated is not None else {}
+    hooks = {name: function for name, function in replaced.items() if "." not in name}
+    patches = {name: function for name, function in replaced.items() if "." in name}
+    # What earlier mutants matched by patterns is remembered there.
+    path._KNOWN.clear()
+    registered = adprotocol.plugins.register(plugin(hooks), "toyad")
+    try:
+        with contextlib.ExitStack() as stack:
+            for target, new in patches.items():
+                stack.enter_context(mock.patch(target, new))
+            yield
+    finally:
+        adprotocol.plugins.unregister(registered.name)
+        path._KNOWN.clear()
+
+
+def tracers(value):
+    """Return the tracers that stand for a value, that of the innermost level first."""
+    found = []
+    while isinstance(value, toyad.Tracer):
+        found.append(value)
+        value = value.below
+    return found
+
+
+def innermost(value):
+    """Return what is left of a value without its tracers: an array, or a result in a program."""
+    while isinstance(value, toyad.Tracer):
+        value = value.below
+    return value
+
+
+def is_staged(value):
+    """Tell whether a value has a place in a program, so that toyad leaves answers open."""
+    return isinstance(innermost(value), toyad.Staged)

@@ -1,0 +1,391 @@
+"""Wrong answers to `within_gradient`."""
+
+import contextlib
+import threading
+
+import numpy as np
+import toyad
+import toyad_adprotocol as right
+
+import adprotocol
+from mutants.mutant import is_staged, mutant, tracers
+
+GROUP = "within_gradient"
+ask = right.within_gradient
+
+
+def answers(query):
+    """Return a mutant with another answer for arrays of floats."""
+    return {"within_gradient": lambda value: query(value) if toyad.is_inexact(value) else False}
+
+
+@mutant(GROUP)
+def always_false():
+    """Says False, whatever is differentiated."""
+    return answers(lambda _value: False)
+
+
+@mutant(GROUP)
+def always_true():
+    """Says True of everything."""
+    return {"within_gradient": lambda value: True}
+
+
+@mutant(GROUP)
+def true_under_jit():
+    """Takes the tracer of jit for one of a derivative."""
+    return answers(lambda value: True if is_staged(value) else ask(value))
+
+
+@mutant(GROUP)
+def false_under_jit():
+    """Takes an answer that is left open for False."""
+    return answers(lambda value: ask(value) is True)
+
+
+@mutant(GROUP)
+def tracer_class():
+    """Looks at the class of the tracer."""
+    return answers(lambda value: isinstance(value, (toyad.Dual, toyad.Recorded)))
+
+
+@mutant(GROUP)
+def top_level_only():
+    """Looks at the innermost level only, so that vmap hides a derivative around it."""
+    return answers(lambda value: ask(value) if is_staged(value) else isinstance(value, (toyad.Dual, toyad.Recorded)))
+
+
+@mutant(GROUP)
+def ignores_forward_mode():
+    """Knows of tapes, and not of tangents."""
+    return answers(lambda value: ask(value) if not any(isinstance(t, toyad.Dual) for t in tracers(value)) else False)
+
+
+@mutant(GROUP)
+def ignores_reverse_mode():
+    """Knows of tangents, and not of tapes."""
+    return answers(
+        lambda value: ask(value) if not any(isinstance(t, toyad.Recorded) for t in tracers(value)) else False
+    )
+
+
+@mutant(GROUP)
+def vmap_is_ad():
+    """Takes the tracer of vmap for one of a derivative."""
+    return answers(lambda value: any(isinstance(t, toyad.Batched) for t in tracers(value)) or ask(value))
+
+
+@mutant(GROUP)
+def vmap_hides_ad():
+    """Says False of what vmap batches."""
+    return answers(lambda value: False if isinstance(value, toyad.Batched) else ask(value))
+
+
+@mutant(GROUP)
+def integers():
+    """Says True of integers that are traced."""
+    return {"within_gradient": lambda value: True if value.dtype.kind in "iu" else ask(value)}
+
+
+@mutant(GROUP)
+def booleans():
+    """Says True of booleans."""
+    return {"within_gradient": lambda value: True if value.dtype.kind == "b" else ask(value)}
+
+
+@mutant(GROUP)
+def ignores_no_grad():
+    """Says True of what no_grad keeps off the tape."""
+    return answers(lambda value: any(isinstance(t, toyad.Recorded) for t in tracers(value)) or ask(value))
+
+
+def flagged(function, flag):
+    """Return a function of toyad's that takes a function, with a flag up while that runs."""
+
+    def wrapped(fun, *args, **kwargs):
+        def noted(*inner, **keywords):
+            flag.append(True)
+            try:
+                return fun(*inner, **keywords)
+            finally:
+                flag.pop()
+
+        return function(noted, *args, **kwargs)
+
+    return wrapped
+
+
+def while_inside(name, answer):
+    """Return a mutant with another answer inside one of toyad's functions."""
+    flag = []
+    query = answers(lambda value: answer(value) if flag else ask(value))
+    return query | {f"toyad.{name}": flagged(getattr(toyad, name), flag)}
+
+
+@mutant(GROUP)
+def checkpoint_decides_at_once():
+    """Answers in a checkpoint for the first pass, in which nothing is recorded."""
+    return while_inside("checkpoint", lambda value: ask(value) is True)
+
+
+@mutant(GROUP)
+def compile_decides_at_once():
+    """Answers under compile for the moment of compilation."""
+    return while_inside("compile", lambda value: ask(value) is True)
+
+
+@mutant(GROUP)
+def scan_hides_ad():
+    """Says False in the body of a scan."""
+    return while_inside("scan", lambda _value: False)
+
+
+@mutant(GROUP)
+def custom_rule_is_ad():
+    """Says True in a function with a rule of its own, into which no derivative goes."""
+    return while_inside("custom_rule", lambda _value: True)
+
+
+@mutant(GROUP)
+def abstract_is_ad():
+    """Says True where a function runs on shapes alone."""
+    return while_inside("abstract", lambda _value: True)
+
+
+@mutant(GROUP)
+def no_grad_stops_forward_mode():
+    """Says False under no_grad, which does not concern forward mode."""
+    flag = []
+    plain = toyad.no_grad
+
+    @contextlib.contextmanager
+    def no_grad():
+        flag.append(True)
+        try:
+            with plain():
+                yield
+        finally:
+            flag.pop()
+
+    return answers(lambda value: False if flag else ask(value)) | {"toyad.no_grad": no_grad}
+
+
+class Depth:
+    """Counts the derivatives under way, as a library with a flag of its own would."""
+
+    def __init__(self):
+        self.count = 0  # as a program that forgets exceptions sees it
+        self.real = 0
+        self.threads = []
+
+    def counted(self, function):
+        def wrapped(fun, *args):
+            self.count += 1
+            self.real += 1
+            self.threads.append(threading.get_ident())
+            try:
+                result = function(fun, *args)
+            finally:
+                self.real -= 1
+                self.threads.remove(threading.get_ident())
+            self.count -= 1
+            return result
+
+        return wrapped
+
+    def patches(self):
+        return {f"toyad.{name}": self.counted(getattr(toyad, name)) for name in ("gradients", "jvp")}
+
+
+@mutant(GROUP)
+def ambient_flag():
+    """Decides by a flag that a derivative is under way, and not by the value."""
+    depth = Depth()
+    return answers(lambda _value: depth.real > 0) | depth.patches()
+
+
+@mutant(GROUP)
+def flag_leaks_on_exception():
+    """Keeps a counter of derivatives under way, which an exception leaves too high."""
+    depth = Depth()
+    return answers(lambda value: True if depth.count > depth.real else ask(value)) | depth.patches()
+
+
+@mutant(GROUP)
+def flag_lost_in_threads():
+    """Keeps a flag in the thread that differentiates, where a child thread does not see it."""
+    depth = Depth()
+    return (
+        answers(lambda value: ask(value) if threading.get_ident() in depth.threads or is_staged(value) else False)
+        | depth.patches()
+    )
+
+
+@mutant(GROUP)
+def flag_shared_by_threads():
+    """Keeps one counter for all threads: a derivative in one is seen in the others."""
+    depth = Depth()
+    return answers(lambda value: bool(set(depth.threads) - {threading.get_ident()}) or ask(value)) | depth.patches()
+
+
+@mutant(GROUP)
+def decides_while_tracing():
+    """Leaves nothing open: what is traced once has the answer of the moment for ever."""
+    depth = Depth()
+    return answers(lambda value: depth.real > 0 if is_staged(value) else ask(value)) | depth.patches()
+
+
+@mutant(GROUP)
+def outer_levels_not_seen():
+    """Sees the innermost derivative only, and not one around it of another variable."""
+    levels = []
+
+    def gradients(fun, leaves, gradients=toyad.gradients):
+        def noted(roots):
+            levels.append(roots[0].trace)
+            try:
+                return fun(roots)
+            finally:
+                levels.pop()
+
+        return gradients(noted, leaves)
+
+    def query(value):
+        traces = [tracer.trace for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
+        return ask(value) if not levels or not traces or levels[-1] in traces else False
+
+    return answers(query) | {"toyad.gradients": gradients}
+
+
+@mutant(GROUP)
+def cached_by_shape():
+    """Remembers its answer for each shape, dtype and class of value."""
+    known = {}
+    return answers(lambda value: known.setdefault((value.shape, value.dtype, type(value)), ask(value)))
+
+
+@mutant(GROUP)
+def cached_by_function():
+    """Remembers what it said of a program when that was traced first."""
+    known = {}
+
+    def jit(fun, jit=toyad.jit):
+        flag = []
+
+        def query(value):
+            return known.setdefault(fun, ask(value))
+
+        def noted(*args, **kwargs):
+            flag.append(True)
+            asking.append(query)
+            try:
+                return fun(*args, **kwargs)
+            finally:
+                asking.pop()
+
+        return jit(noted)
+
+    asking = []
+    return answers(lambda value: asking[-1](value) if asking else ask(value)) | {"toyad.jit": jit}
+
+
+@mutant(GROUP)
+def nudges_the_value():
+    """Tries out whether a derivative comes, and leaves a trace of that in the value."""
+
+    def query(value):
+        below = value
+        while isinstance(below, toyad.Tracer):
+            below = below.below
+        if isinstance(below, toyad.Array) and below.value.flags.writeable:
+            below.value += 1e-3
+        return ask(value)
+
+    return answers(query)
+
+
+@mutant(GROUP)
+def numpy_answer():
+    """Answers with a bool of NumPy's."""
+    return answers(lambda value: np.bool_(answer) if isinstance(answer := ask(value), bool) else answer)
+
+
+@mutant(GROUP)
+def array_answer():
+    """Answers with an array even when it knows."""
+    return answers(lambda value: toyad.array(answer) if isinstance(answer := ask(value), bool) else answer)
+
+
+@mutant(GROUP)
+def none_for_false():
+    """Answers None instead of False."""
+    return answers(lambda value: None if (answer := ask(value)) is False else answer)
+
+
+@mutant(GROUP)
+def first_of_many():
+    """Looks at the first of several values only."""
+    return {"any_within_gradient": lambda values: ask(values[0])}
+
+
+@mutant(GROUP)
+def last_of_many():
+    """Looks at the last of several values only."""
+    return {"any_within_gradient": lambda values: ask(values[-1])}
+
+
+@mutant(GROUP)
+def all_of_many():
+    """Says True of several values only if each of them is differentiated."""
+
+    def every(values):
+        answer = ask(values[0])
+        for value in values[1:]:
+            answer = answer & ask(value)
+        return answer
+
+    return {"any_within_gradient": every}
+
+
+@mutant(GROUP)
+def first_argument_only():
+    """Ignores all arguments but the first."""
+    return {"adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: real(*values[:1])}
+
+
+@mutant(GROUP)
+def containers_are_false():
+    """Does not look into containers."""
+    real = adprotocol.within_gradient
+    return {"adprotocol.within_gradient": lambda *values: real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)}
+
+
+@mutant(GROUP)
+def only_in_the_main_thread():
+    """Works in the thread in which it was loaded, and says False elsewhere."""
+    return answers(lambda value: ask(value) if threading.current_thread().name == "conformance" else False)
+
+
+@mutant(GROUP)
+def unclaimed_is_false():
+    """Says False of an array that no plugin claims."""
+    return {"adprotocol.table._is_array": lambda _cls: False}
+
+
+@mutant(GROUP)
+def nothing_is_false():
+    """Says False when it is asked about nothing."""
+    return {"adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: bool(values) and real(*values)}
+
+
+@mutant(GROUP)
+def raises():
+    """Raises for what jit traces, where it should leave the answer open."""
+
+    def query(value):
+        if is_staged(value):
+            msg = "not known yet"
+            raise RuntimeError(msg)
+        return ask(value)
+
+    return answers(query)

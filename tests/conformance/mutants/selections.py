@@ -1,0 +1,401 @@
+"""Leaves that are trained and should not be, or the other way round: `trainable` and `where` gone wrong."""
+
+import fnmatch
+
+import toyad
+import toyad_adprotocol as right
+
+import adprotocol
+from adprotocol import declaration, parts, selection
+from adprotocol.binding import cannot
+from adprotocol.errors import SelectionError
+from mutants.mutant import mutant
+
+GROUP = "trainable"
+takes = right.trainable
+
+
+def leaves(function):
+    """Return a mutant with another answer for leaves."""
+    return {"trainable": lambda value: function(value)}
+
+
+@mutant(GROUP)
+def everything():
+    """Trains integers and booleans too."""
+    return leaves(lambda _value: True)
+
+
+@mutant(GROUP)
+def nothing():
+    """Says of every array that it never takes a gradient."""
+    return leaves(lambda _value: None)
+
+
+@mutant(GROUP)
+def only_if_selected():
+    """Trains no array, unless the call selects it."""
+    return leaves(lambda value: False if takes(value) else takes(value))
+
+
+@mutant(GROUP)
+def integers():
+    """Trains integers."""
+    return leaves(lambda value: True if value.dtype.kind in "iu" else takes(value))
+
+
+@mutant(GROUP)
+def booleans():
+    """Trains booleans."""
+    return leaves(lambda value: True if value.dtype.kind == "b" else takes(value))
+
+
+@mutant(GROUP)
+def ignores_flags():
+    """Trains a parameter whose flag says no."""
+    return leaves(lambda value: True if takes(value) is False else takes(value))
+
+
+@mutant(GROUP)
+def flags_are_final():
+    """Never trains a parameter whose flag says no, even if the call selects it."""
+    return leaves(lambda value: None if takes(value) is False else takes(value))
+
+
+@mutant(GROUP)
+def parameters_only():
+    """Trains parameters, and no other arrays."""
+    return leaves(lambda value: takes(value) if isinstance(value, toyad.Parameter) else None)
+
+
+@mutant(GROUP)
+def arrays_only():
+    """Trains arrays, and no parameters."""
+    return leaves(lambda value: None if isinstance(value, toyad.Parameter) else takes(value))
+
+
+@mutant(GROUP)
+def flags_of_tracers():
+    """Does not know a tracer for something that can be trained."""
+    return leaves(lambda value: None if isinstance(value, toyad.Tracer) else takes(value))
+
+
+@mutant(GROUP)
+def frozen_python_floats():
+    """Trains no float of Python's."""
+    return {"adprotocol.table.BINDINGS.plain.trainable": cannot}
+
+
+@mutant(GROUP)
+def trained_python_integers():
+    """Trains the integers of Python's."""
+    from adprotocol.table import BINDINGS
+
+    known = BINDINGS.plain.trainable
+    return {
+        "adprotocol.table.BINDINGS.plain.trainable": lambda value: True if type(value) in (int, bool) else known(value)
+    }
+
+
+@mutant(GROUP)
+def trains_labels():
+    """Trains what is labelled as not differentiable."""
+    return {"adprotocol.table.BINDINGS.label.trainable": lambda _value: True}
+
+
+def choosing(function):
+    """Return a mutant whose `trainable`, `partition` and gradients choose in another way."""
+    return {
+        "adprotocol.parts.select": function,
+        "adprotocol.gradient.select": function,
+    }
+
+
+real = selection.select
+
+
+@mutant(GROUP)
+def ignores_where():
+    """Lets the defaults decide, whatever the call says."""
+    return choosing(lambda structures, _where, **kw: real(structures, None, **kw))
+
+
+@mutant(GROUP)
+def opposite():
+    """Trains what the mask freezes."""
+
+    def swapped(structures, where, **kw):
+        if where is None:
+            return real(structures, where, **kw)
+        return [[not mine for mine in chosen] for chosen in real(structures, where, **kw)]
+
+    return choosing(swapped)
+
+
+@mutant(GROUP)
+def where_adds_only():
+    """Trains what the call selects, and what is trained by default."""
+
+    def added(structures, where, **kw):
+        default = real(structures, None)
+        if where is None:
+            return default
+        return [
+            [mine or other for mine, other in zip(*both, strict=True)]
+            for both in zip(real(structures, where, **kw), default, strict=True)
+        ]
+
+    return choosing(added)
+
+
+@mutant(GROUP)
+def where_takes_away_only():
+    """Trains of what the call selects that which is trained by default."""
+
+    def kept(structures, where, **kw):
+        default = real(structures, None)
+        if where is None:
+            return default
+        return [
+            [mine and other for mine, other in zip(*both, strict=True)]
+            for both in zip(real(structures, where, **kw), default, strict=True)
+        ]
+
+    return choosing(kept)
+
+
+@mutant(GROUP)
+def patterns_may_match_nothing():
+    """Trains nothing where a pattern matches nothing, instead of saying so."""
+    by_patterns = selection._by_patterns
+
+    def silent(structures, patterns):
+        try:
+            return by_patterns(structures, patterns)
+        except SelectionError:
+            return [[False] * len(structure.leaves) for structure in structures]
+
+    return {"adprotocol.selection._by_patterns": silent, "adprotocol.gradient._check_trainable": lambda *_: None}
+
+
+@mutant(GROUP)
+def one_pattern_may_match_nothing():
+    """Overlooks one of several patterns that matches nothing."""
+    by_patterns = selection._by_patterns
+
+    def lenient(structures, patterns):
+        found = []
+        for pattern in patterns:
+            try:
+                found.append(by_patterns(structures, (pattern,)))
+            except SelectionError:
+                if len(patterns) == 1:
+                    raise
+        return [
+            [any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)
+        ]
+
+    return {"adprotocol.selection._by_patterns": lenient}
+
+
+@mutant(GROUP)
+def stars_stop_at_dots():
+    """Lets a star match no dot."""
+
+    def match(paths, pattern):
+        def parts_match(name):
+            names, patterns = name.split("."), pattern.split(".")
+            return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
+
+        return [parts_match(name) for name in paths.of_leaves]
+
+    return {"adprotocol.selection._match": match}
+
+
+@mutant(GROUP)
+def patterns_match_inside():
+    """Takes a pattern for found that matches a part of a path."""
+    return {
+        "adprotocol.selection._match": lambda paths, pattern: [
+            fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves
+        ]
+    }
+
+
+@mutant(GROUP)
+def first_pattern_only():
+    """Looks at the first of several patterns."""
+    patterns = selection._patterns
+    return {"adprotocol.selection._patterns": lambda where: (found := patterns(where)) and found[:1]}
+
+
+@mutant(GROUP)
+def masks_of_any_structure():
+    """Trains nothing of a structure that the mask does not fit, instead of saying so."""
+    by_mask = selection._by_mask
+
+    def silent(structure, mask):
+        try:
+            return by_mask(structure, mask)
+        except SelectionError:
+            return [False] * len(structure.leaves)
+
+    return {"adprotocol.selection._by_mask": silent}
+
+
+@mutant(GROUP)
+def no_prefixes():
+    """Wants a mask to say something of every leaf."""
+    by_mask = selection._by_mask
+
+    def strict(structure, mask):
+        from adprotocol import tree
+
+        if len(tree.flatten((mask,))) != len(structure.leaves):
+            msg = "the mask has another structure"
+            raise SelectionError(msg)
+        return by_mask(structure, mask)
+
+    return {"adprotocol.selection._by_mask": strict}
+
+
+@mutant(GROUP)
+def truth_of_anything():
+    """Takes the answer of a predicate for a bool, whatever it is."""
+
+    def by_predicate(structure, predicate):
+        return [
+            bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)
+        ]
+
+    return {"adprotocol.selection._by_predicate": by_predicate}
+
+
+@mutant("value_and_grad")
+def paths_with_slashes():
+    """Shows predicates paths of another form."""
+    by_predicate = selection._by_predicate
+    return {
+        "adprotocol.selection._by_predicate": lambda structure, predicate: by_predicate(
+            structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf)
+        )
+    }
+
+
+@mutant(GROUP)
+def incapable_leaves_pass():
+    """Overlooks a selected leaf that cannot take a gradient."""
+
+    def checked(structure, wanted):
+        able = structure.capable(wanted)
+        return [mine and can is not None for mine, can in zip(wanted, able, strict=True)]
+
+    return {"adprotocol.selection._checked": checked}
+
+
+@mutant(GROUP)
+def ignores_declarations():
+    """Trains all fields, whichever a class declares."""
+    return {"adprotocol.declaration.trainable_names": lambda _value, names: set(names)}
+
+
+@mutant(GROUP)
+def ignores_class_attributes():
+    """Does not read `__trainable__`."""
+    return {"adprotocol.declaration._declared": lambda value: declaration._REGISTERED.get(type(value))}
+
+
+@mutant(GROUP)
+def ignores_metadata():
+    """Does not read the metadata of fields."""
+    return {"adprotocol.declaration._frozen_fields": lambda _cls: frozenset()}
+
+
+@mutant(GROUP)
+def ignores_registration():
+    """Forgets what was registered for a class."""
+    return {"adprotocol.register_trainable": lambda _cls, _names: None}
+
+
+@mutant(GROUP)
+def declares_once_for_a_class():
+    """Remembers what the first instance of a class declared."""
+    known = {}
+    declared = declaration._declared
+    return {"adprotocol.declaration._declared": lambda value: known.setdefault(type(value), declared(value))}
+
+
+@mutant(GROUP)
+def unknown_fields_pass():
+    """Overlooks a declared field that the class does not have."""
+    return {"adprotocol.declaration._check_known": lambda *_: None}
+
+
+@mutant(GROUP)
+def cycles_overflow():
+    """Raises Python's own error for a structure that contains itself."""
+    return {"adprotocol.tree.too_deep": lambda _tree: RecursionError("too deep")}
+
+
+@mutant(GROUP)
+def swaps_the_parts():
+    """Returns the rest first, and then what is trained."""
+    return {"adprotocol.partition": lambda tree, where=None: parts.partition(tree, where)[::-1]}
+
+
+@mutant(GROUP)
+def keeps_all_in_the_rest():
+    """Returns the whole as the rest."""
+    return {"adprotocol.partition": lambda tree, where=None: (parts.partition(tree, where)[0], tree)}
+
+
+@mutant(GROUP)
+def last_tree_wins():
+    """Combines by taking each leaf from the last tree that has it."""
+    return {"adprotocol.combine": lambda *trees: parts.combine(*trees[::-1])}
+
+
+@mutant(GROUP)
+def combines_anything():
+    """Returns the first tree where structures differ, instead of saying so."""
+
+    def combine(*trees):
+        try:
+            return parts.combine(*trees)
+        except adprotocol.errors.TreeError:
+            return trees[0]
+
+    return {"adprotocol.combine": combine}
+
+
+@mutant(GROUP)
+def copies_leaves():
+    """Returns copies of the arrays that are trained."""
+
+    def copied(tree, where=None):
+        return adprotocol.extend.tree_map(
+            lambda leaf: toyad.array(leaf) if isinstance(leaf, toyad.Array) else leaf, parts.trainable(tree, where)
+        )
+
+    return {"adprotocol.trainable": copied}
+
+
+@mutant(GROUP)
+def leaves_the_frozen_out():
+    """Returns a structure without what is frozen."""
+
+    def short(tree, where=None):
+        found = parts.trainable(tree, where)
+        return {key: value for key, value in found.items() if value is not None} if type(found) is dict else found
+
+    return {"adprotocol.trainable": short}
+
+
+@mutant(GROUP)
+def false_for_the_frozen():
+    """Returns False where None is due."""
+
+    def marked(tree, where=None):
+        return adprotocol.extend.tree_map(lambda leaf: False if leaf is None else leaf, parts.trainable(tree, where))
+
+    return {"adprotocol.trainable": marked}

@@ -1,0 +1,158 @@
+"""Containers, types and plugins: what lies between a call and the hooks, gone wrong."""
+
+from pathlib import Path
+
+import toyad
+import toyad_adprotocol as right
+
+from adprotocol import plugins
+from mutants.mutant import mutant
+
+GROUP = "plugins"
+
+
+@mutant("within_gradient")
+def no_nodes():
+    """Does not know the containers of its framework."""
+    return {"tree_node": None}
+
+
+@mutant("trainable")
+def reversed_children():
+    """Takes a container of its framework apart in another order than it puts it together."""
+
+    def node(value):
+        found = right.tree_node(value)
+        if found is None:
+            return None
+        flatten, unflatten = found
+
+        def backwards(value):
+            children, meta = flatten(value)
+            return tuple(children)[::-1], meta
+
+        return backwards, unflatten
+
+    return {"tree_node": node}
+
+
+@mutant("non_differentiable")
+def rebuilds_as_a_list():
+    """Puts a container of its framework together as a list."""
+
+    def node(value):
+        found = right.tree_node(value)
+        return None if found is None else (found[0], lambda _, children: list(children))
+
+    return {"tree_node": node}
+
+
+@mutant(GROUP)
+def arrays_without_tracers():
+    """Claims arrays, and no tracers."""
+    return {"array_types": lambda: (toyad.Array,)}
+
+
+@mutant(GROUP)
+def tracers_without_arrays():
+    """Claims tracers, and no arrays."""
+    return {"array_types": lambda: (toyad.Tracer, toyad.Staged)}
+
+
+@mutant(GROUP)
+def explanation_raises():
+    """Raises where it should explain."""
+
+    def explain(value):
+        msg = "no explanation"
+        raise RuntimeError(msg)
+
+    return {"explain": explain}
+
+
+@mutant(GROUP)
+def explanation_lies():
+    """Explains False, whatever the answer."""
+    return {"adprotocol.explain": lambda *values: "\n".join(f"{type(value).__name__}: False" for value in values)}
+
+
+@mutant(GROUP)
+def tables_are_not_emptied():
+    """Keeps serving a type as before when plugins change."""
+    from adprotocol import table
+
+    def keep():
+        with plugins.LOCK:
+            for plugin in plugins.REGISTRY.active():
+                for binding in plugin.bindings:
+                    setattr(table.BINDINGS, binding.key, binding)
+
+    return {"adprotocol.plugins.REGISTRY.watchers": [keep]}
+
+
+@mutant(GROUP)
+def frameworks_mix():
+    """Lets the last of two frameworks answer, instead of refusing them."""
+
+    def last(found, binding):
+        return found if binding.framework is None else binding
+
+    return {f"adprotocol.{module}.sole_framework": last for module in ("query", "branching", "structure", "backend")}
+
+
+@mutant(GROUP)
+def wrong_signatures_pass():
+    """Takes a plugin with hooks of another signature."""
+    return {"adprotocol.validation._check_parameters": lambda *_: None}
+
+
+@mutant(GROUP)
+def only_its_own_classes():
+    """Serves the classes of the framework, and no subclasses that are defined elsewhere."""
+    claimants = plugins.REGISTRY.claimants
+    return {
+        "adprotocol.plugins.REGISTRY.claimants": lambda cls: [
+            plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types
+        ]
+    }
+
+
+@mutant(GROUP)
+def imports_numpy():
+    """Imports NumPy when it is imported itself."""
+    return {"adprotocol.__file__": str(Path(__file__).parent / "eager" / "adprotocol" / "__init__.py")}
+
+
+@mutant(GROUP)
+def conflicts_are_silent():
+    """Does not report two plugins that claim one type."""
+    return {"adprotocol.plugins.REGISTRY.conflicts": list}
+
+
+@mutant(GROUP, trivial=True)
+def raises_in_every_hook():
+    """Raises in every hook."""
+
+    def refuse(*_):
+        msg = "this plugin does nothing"
+        raise RuntimeError(msg)
+
+    return {
+        "within_gradient": lambda value: refuse(),
+        "non_differentiable": lambda value: refuse(),
+        "cond": lambda pred, true_fun, false_fun, operands: refuse(),
+        "trainable": lambda value: refuse(),
+        "value_and_grad": lambda fun, leaves: refuse(),
+        "tree_node": lambda value: refuse(),
+        "explain": lambda value: refuse(),
+    }
+
+
+@mutant(GROUP, trivial=True)
+def claims_nothing():
+    """Claims no type that occurs."""
+
+    class Nothing:
+        """No value is of this type."""
+
+    return {"array_types": lambda: (Nothing,)}

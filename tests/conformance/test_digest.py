@@ -1,0 +1,102 @@
+"""What the written reports have in common: text that is fit to be shown, and what is counted where."""
+
+import pytest
+import reports
+from reports import HOSTILE, divergence, made, report
+
+from adprotocol.conformance import digest
+from adprotocol.conformance.result import EXPECTED, NOT_APPLICABLE
+
+
+def test_control_characters_are_escaped_and_lines_are_kept():
+    assert digest.clean("a\x1b[31m\r\nb\tc\x00\u202e\udc80\x7f\rd") == "a\\x1b[31m\nb\tc\\x00\\u202e\\udc80\\x7f\\rd"
+    assert digest.clean("ünïcode ✓ \u221e") == "ünïcode ✓ \u221e"
+    assert digest.line(" a\n\n  b ") == "a b"
+
+
+def test_cleaned_text_can_be_written_as_utf8():
+    assert digest.clean(HOSTILE).encode().isascii()
+
+
+def test_a_missing_capability_counts_at_each_that_lacks_and_not_where_it_did_not_matter():
+    found = report(
+        made("cond/a", NOT_APPLICABLE, needs=("jit", "vmap", "grad")),
+        made("cond/b", NOT_APPLICABLE, needs=("jit",)),
+        made("cond/c", NOT_APPLICABLE, needs=("grad",), message="no hook"),
+        made("cond/d", needs=("jit",)),
+        capabilities={
+            "grad": "there",
+            "jit": "absent: no compiler",
+            "vmap": "broken: it raised: x",
+            "scan": "absent: no",
+        },
+    )
+    assert [(lack.capability, lack.state, lack.reason, lack.scenarios) for lack in digest.lacks(found)] == [
+        ("jit", "absent", "no compiler", 2),
+        ("vmap", "broken", "it raised: x", 1),
+        ("scan", "absent", "no", 0),
+    ]
+    assert digest.other_reasons(found) == {"no hook": 1}
+
+
+def test_expected_failures_are_grouped_in_the_order_of_the_manifest():
+    found = report(
+        made("cond/a", EXPECTED, divergence="second"),
+        made("cond/b", EXPECTED, divergence="unknown"),
+        made("cond/c", EXPECTED, divergence="first"),
+        divergences=(divergence("first", title="The first"), divergence("second")),
+    )
+    groups = digest.by_divergence(found)
+    assert {name: [one.id for one in group] for name, group in groups.items()} == {
+        "first": ["cond/c"],
+        "second": ["cond/a"],
+        "unknown": ["cond/b"],
+    }
+    assert list(groups) == ["first", "second", "unknown"]
+    assert digest.declared(found, found.results[2]) == "The first"
+    assert digest.declared(found, found.results[1]) == "unknown"
+
+
+def test_nothing_wrong_is_not_said_without_what_is_declared_wrong():
+    wrong = made("cond/a", EXPECTED, divergence="levels")
+    ours = report(made(), wrong, divergences=(divergence("levels", "wrong"),))
+    assert digest.none_wrong(ours).endswith("with no error, beyond the 1 declared below.")
+    assert digest.none_wrong(report(made())) == "None of the 1 scenarios that ran gave a wrong answer with no error."
+
+
+def test_whose_fault_it_is_stands_beside_the_level():
+    said = [digest.standing(made(outcome="fail", level="MAY", cause=cause)) for cause in ("plugin", "time limit")]
+    assert said == [
+        "MAY, rule W1, since 0.1; it does not fail the suite",
+        "MAY, rule W1, since 0.1; it ran out of time",
+    ]
+
+
+def test_the_markdown_of_a_divergence_in_blocks():
+    text = "One\ntwo.\n\n% raises: Error\n\n```python\n% 3\n~~~\n```\n100 % of\n~~~\nopen"
+    assert list(digest.blocks(text)) == [
+        ("prose", "One\ntwo."),
+        ("code", "% 3\n~~~"),
+        ("prose", "100 % of"),
+        ("code", "open"),
+    ]
+    assert list(digest.blocks("")) == []
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.0, "0 ms"), (0.0123, "12 ms"), (1.25, "1.2 s"), (41.2, "41.2 s")])
+def test_times(value, said):
+    assert digest.seconds(value) == said
+
+
+def test_the_head_says_what_ran_on_what():
+    found = reports.report(
+        made(), device="cuda:0", keywords=("jit", "W5"), level="SHOULD", plugin=None, plugin_version=None
+    )
+    assert digest.facts(found) == {
+        "plugin": "-",
+        "framework": "toyad 1.2",
+        "device": "cuda:0",
+        "adprotocol": "0.1.0",
+        "python": "3.12.1 on Linux",
+        "selection": "--level SHOULD -k jit -k W5",
+    }

@@ -1,0 +1,150 @@
+"""The report as Markdown: what comes first, and that no text breaks it."""
+
+import re
+
+import pytest
+import reports
+from reports import HOSTILE, made, report
+
+from adprotocol.conformance import markdown
+from adprotocol.conformance.result import EXPECTED, FAIL
+
+HEADINGS = [
+    "# Conformance of toyad 1.2",
+    "## Problems with the harness or the manifest",
+    "## Silently wrong: 1",
+    "## Fail: 2",
+    "## Expected failures: 2",
+    "## Support matrix",
+    "## Not applicable",
+    "## Slowest, of 2.5 s",
+    "## Every scenario",
+]
+
+
+def tables(text):
+    """The rows of each table, the rule below the head left out, as lists of cells; what stands in code is no table."""
+    found, fence, rows = [], "", []
+    for row in [*text.split("\n"), ""]:
+        mark = re.match("`{3,}", row)
+        if mark and (not fence or row == fence):
+            fence = "" if fence else mark[0]
+        elif row.startswith("| ") and not fence:
+            rows.append(re.split(r"(?<!\\)\|", row)[1:-1])
+        elif rows and not row.startswith("|"):
+            found, rows = [*found, [rows[0], *rows[2:]]], []
+    return found
+
+
+def test_the_parts_come_in_the_order_of_what_matters():
+    rows = markdown.to_markdown(reports.mixed()).splitlines()
+    assert [row for row in rows if re.match("##? ", row)] == HEADINGS
+
+
+def test_the_summary_counts_outcomes_by_level():
+    assert [[cell.strip() for cell in row] for row in tables(markdown.to_markdown(reports.mixed()))[0]] == [
+        ["level", "ran", "silently wrong", "fail", "expected failure", "pass", "n/a"],
+        ["MUST", "6 of 8", "**!! 1**", "**✗ 1**", "2", "2", "2"],
+        ["SHOULD", "1 of 1", "0", "-", "-", "1", "-"],
+        ["MAY", "1 of 1", "0", "**✗ 1**", "-", "-", "-"],
+        ["all", "8 of 10", "**!! 1**", "**✗ 2**", "2", "3", "2"],
+    ]
+
+
+def test_that_nothing_is_silently_wrong_is_said():
+    text = markdown.to_markdown(report(made()))
+    assert "## Silently wrong: 0\n\nNone of the 1 scenarios that ran gave a wrong answer with no error.\n" in text
+
+
+def test_a_failure_has_its_repro_in_a_block_to_unfold():
+    text = markdown.to_markdown(reports.mixed())
+    assert (
+        "<details><summary>To reproduce, paste into Python</summary>\n\n"
+        "```python\nimport adprotocol\nprint(adprotocol)\n```\n\n</details>\n"
+    ) in text
+
+
+def test_an_expected_failure_has_the_reason_of_its_divergence_without_comments_for_tests():
+    text = markdown.to_markdown(reports.mixed())
+    assert (
+        "### Checkpoint by *two* runs\n\n*An error.* Remedy: Ask outside.\n\nThe first run records `nothing`." in text
+    )
+    assert "### Only one level\n\n*Another answer, with no error.*" in text
+    assert "```\nprint(1 < 2)\n```" in text
+    assert "raises:" not in text
+
+
+def test_every_scenario_has_a_row():
+    text = markdown.to_markdown(reports.mixed())
+    every = text.split("## Every scenario")[1]
+    assert {row[0].strip().strip("`") for table in tables(every) for row in table[1:]} == {
+        result.id for result in reports.mixed().results
+    }
+    assert "| `within_gradient/staged` | SHOULD | W1 | ✓ pass (staged) | 1.5 s |" in every
+    assert "<summary>cond: 1 of 3 ran: 1 pass, 2 n/a</summary>" in every
+
+
+@pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.all_absent, report])
+def test_the_rows_of_a_table_have_as_many_cells_as_its_head(build):
+    found = tables(markdown.to_markdown(build()))
+    assert found
+    for rows in found:
+        assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_hostile_text_stays_text():
+    pytest.importorskip("markdown_it")
+    from markdown_it import MarkdownIt
+
+    text = markdown.to_markdown(reports.hostile())
+    html = MarkdownIt("commonmark").enable("table").render(text)
+    assert "<script" not in html
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", html)
+    # All headings of the report are there still: nothing was swallowed, and nothing was added.
+    headings = re.findall("<h2>(.*?)</h2>", html)
+    assert headings == [re.sub("^## ", "", heading) for heading in _hostile_headings()]
+    assert html.count("<details>") == html.count("</details>")
+    # Nothing is bold or a link but what the report makes so, and the author of a divergence.
+    assert "<strong>bold</strong>" not in html.split("<h2>Expected")[0]
+    assert "<a " not in html
+
+
+def _hostile_headings():
+    counts = {"## Silently wrong: 1": "## Silently wrong: 1", "## Fail: 2": "## Fail: 1"}
+    return [counts.get(heading, heading) for heading in HEADINGS[1:]]
+
+
+def test_a_fence_is_longer_than_any_in_the_text():
+    assert markdown.fenced("a\n````\nb\n\n", "python") == "`````python\na\n````\nb\n`````"
+
+
+def test_what_is_escaped():
+    assert markdown.escape("a|b <i>*_`[x]` ~$#\n&") == r"a\|b &lt;i&gt;\*\_\`\[x\]\` \~\$\# &amp;"
+    assert markdown.code("within_gradient/grad") == "`within_gradient/grad`"
+    assert markdown.code("a|b") == r"a\|b"
+    assert markdown.code("a`b") == r"a\`b"
+
+
+def test_html_of_a_divergence_swallows_nothing_and_code_stays_code():
+    known = reports.divergence(text="<!-- open `a < b` <details>", title="`x < y`")
+    text = markdown.to_markdown(report(made(outcome=EXPECTED, divergence="two-runs"), divergences=(known,)))
+    assert "&lt;!-- open `a < b` &lt;details>" in text
+    assert "### `x < y`" in text
+
+
+def test_a_failure_that_does_not_fail_the_suite_says_so():
+    text = markdown.to_markdown(report(made(), made("cond/dull", FAIL, level="MAY")))
+    assert "**PASS**" in text
+    assert "- **level**: MAY, rule W1, since 0.1; it does not fail the suite\n" in text
+    assert "| `cond/dull` | MAY | W1 | ✗ fail | 250 ms |" in text
+
+
+def test_nothing_selected_is_said():
+    text = markdown.to_markdown(report(total=9))
+    assert "**FAIL**: 0 of 0 scenarios ran (selected from 9): nothing." in text
+    assert text.endswith("## Every scenario\n\nNone ran.\n")
+
+
+def test_a_long_message_is_whole():
+    assert "x" * 5000 in markdown.to_markdown(reports.hostile())
+    assert HOSTILE not in markdown.to_markdown(reports.hostile())

@@ -1,0 +1,88 @@
+"""Transformations as text: what they do, and the closed forms of what must come out, each told by the other."""
+
+import math
+
+import pytest
+import toyad
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import Polynomial
+from toyad_harness import ToyHarness
+
+from adprotocol.conformance import checked, nesting
+from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+
+ALL = [*nesting.TRANSFORMS, *nesting.pairs()]
+H = checked(ToyHarness())
+WAVES = Polynomial([1.0, -2.0, 0.5, 0.25, 1.0, 0.125])
+
+
+def table(x):
+    return [float(WAVES.deriv(order)(x)) if order else float(WAVES(x)) for order in range(6)]
+
+
+def waves(x):
+    return sum((c * x**k for k, c in enumerate(WAVES.coef) if k), start=WAVES.coef[0] + 0.0 * x)
+
+
+def came_out(transforms, fun, x):
+    return float(H.numpy(nesting.apply(H, transforms, fun)(toyad.array(x))))
+
+
+@pytest.mark.parametrize("transforms", ["", *ALL])
+def test_the_closed_form_is_what_comes_out(transforms):
+    assert came_out(transforms, waves, 0.75) == pytest.approx(nesting.expected(transforms, table)(0.75)[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(nesting.TRANSFORMS), min_size=3, max_size=4).map(" of ".join),
+    st.floats(-1.0, 1.0),
+)
+def test_the_closed_form_is_what_comes_out_of_deeper_nestings(transforms, x):
+    assert came_out(transforms, waves, x) == pytest.approx(nesting.expected(transforms, table)(x)[0], abs=1e-8)
+
+
+def test_closed_forms_by_hand():
+    def cube(x):
+        return [x**3, 3 * x**2, 6 * x, 6.0]
+
+    assert nesting.expected("", cube)(2.0) == [8.0, 12.0, 12.0, 6.0]
+    assert nesting.expected("grad", cube)(2.0) == [12.0, 12.0, 6.0]
+    assert nesting.expected("jit of grad of grad", cube)(2.0) == [12.0, 6.0]
+    assert nesting.expected("vmap", cube)(2.0)[:2] == [8 + 64, 12 + 2 * 48]
+    assert nesting.expected("vmap of grad", cube)(2.0)[:2] == [12 + 48, 12 + 2 * 24]
+    assert nesting.expected("scan", cube)(2.0) == [24.0, 36.0, 36.0, 18.0]
+
+
+def test_the_derivatives_of_what_a_batch_adds_up_follow_the_chain_rule():
+    got = nesting.expected("vmap", lambda x: [math.exp(x)] * 4)(0.5)
+    assert got == pytest.approx([math.exp(0.5) + 2**order * math.e for order in range(4)])
+
+
+def test_a_nesting_is_read_from_the_outside_in():
+    assert nesting.parse("grad of jit of vmap") == ("grad", "jit", "vmap")
+    assert nesting.parse("") == ()
+    assert nesting.needs("grad of jit of grad") == ("grad", "jit")
+
+
+def test_every_transformation_is_a_capability_and_every_pair_is_there():
+    assert {*nesting.TRANSFORMS} <= {*CAPABILITIES, *REQUIRED}
+    assert len(set(nesting.pairs())) == len(nesting.TRANSFORMS) ** 2
+
+
+@pytest.mark.parametrize(
+    ("transforms", "differentiates", "before"),
+    [
+        ("", False, None),
+        ("jit", False, None),
+        ("jit of vmap", False, None),
+        ("grad", True, ""),
+        ("jvp of jit", True, "jit"),
+        ("jit of grad", True, None),
+        ("grad of jit of jvp", True, "jit of jvp"),
+    ],
+)
+def test_what_differentiates_and_which_value_comes_along(transforms, differentiates, before):
+    assert nesting.differentiates(transforms) is differentiates
+    assert nesting.value_before(transforms) == before

@@ -1,0 +1,320 @@
+"""The harness under test: what it does wrong is its own fault, and is said before any scenario runs."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+import toyad
+from small import Autograd, Plain, ToyHarness, made, ran, toy
+
+from adprotocol.conformance import Harness, preflight, run
+from adprotocol.conformance.checked import HarnessFault
+from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+
+EVERY = (*REQUIRED, *CAPABILITIES)
+
+
+def fine(h):
+    h.array(1.0)
+
+
+def problems(harness, **options):
+    report = ran(harness, fine, **options)
+    assert not report.ok
+    return [problem.message for problem in report.problems]
+
+
+@pytest.mark.parametrize("capability", EVERY)
+def test_a_right_harness_passes_each_check(capability):
+    preflight.check(ToyHarness(), capability)
+
+
+def test_every_capability_has_a_check():
+    assert set(preflight._CHECKS) == set(EVERY)
+
+
+def change(x):
+    x.value[...] = 4.0
+    return x
+
+
+WRONG = {
+    "array None": ({"array": lambda self, value: None}, "array", "array(3.0) returned None"),
+    "array float": ({"array": lambda self, value: float(np.mean(value))}, "array", "array(3.0) returned 3.0, a float"),
+    "array list": ({"array": lambda self, value: [value]}, "array", "array(3.0) returned [3.0], a list"),
+    "array of floats alone": (
+        {"array": lambda self, value: toyad.array(np.asarray(value, float))},
+        "array",
+        "array(2) is of dtype float64 and shape (); a integer scalar",
+    ),
+    "array of one element": (
+        {"array": lambda self, value: toyad.array(np.atleast_1d(value))},
+        "array",
+        "shape (1,)",
+    ),
+    "array raises": ({"array": lambda self, value: 1 / 0}, "array", "division by zero"),
+    "to_numpy list": ({"to_numpy": lambda self, array: [3.0]}, "to_numpy", "to_numpy of the harness returned a list"),
+    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "returned a NoneType; it returns a NumPy"),
+    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "1.; 3. was expected"),
+    "grad None": ({"grad": lambda self, fun: None}, "grad", "grad of the harness returned None, a NoneType"),
+    "grad number": ({"grad": lambda self, fun: 12.0}, "grad", "grad of the harness returned 12.0, a float"),
+    "grad of None": ({"grad": lambda self, fun: lambda *xs: None}, "grad", "is None; 12. was expected"),
+    "grad tuple": ({"grad": lambda self, fun: lambda *xs: (toyad.array(12.0),)}, "grad", "shape (1,)"),
+    "grad wrong": ({"grad": lambda self, fun: lambda x, *y: 0.0 * x}, "grad", "is 0.; 12. was expected"),
+    "grad of all": (
+        {"grad": lambda self, fun: lambda *xs: [toyad.grad(fun)(*xs)] * len(xs)},
+        "grad",
+        "grad of x * x * y at 3, 2",
+    ),
+    "value_and_grad order": (
+        {"value_and_grad": lambda self, fun: lambda *xs: toyad.value_and_grad(fun)(*xs)[::-1]},
+        "value_and_grad",
+        "the value of value_and_grad is 12.; 18. was expected",
+    ),
+    "value_and_grad one": (
+        {"value_and_grad": lambda self, fun: toyad.grad(fun)},
+        "value_and_grad",
+        "it returns two things",
+    ),
+    "jvp ignores": (
+        {"jvp": lambda self, fun, x, t: (fun(x), toyad.grad(fun)(x))},
+        "jvp",
+        "the tangent of jvp of x * x at 3 along 2 is 6.; 12. was expected",
+    ),
+    "jit runs": ({"jit": lambda self, fun: fun(toyad.array(3.0), toyad.array(1.0))}, "jit", "it returns a function"),
+    "compile wrong": ({"compile": lambda self, fun: lambda *xs: 2.0 * fun(*xs)}, "compile", "20.; 10. was expected"),
+    "vmap nothing": ({"vmap": lambda self, fun: lambda *xs: xs[0]}, "vmap", "vmap of a * b + 1 has shape (2,)"),
+    "vmap first": (
+        {"vmap": lambda self, fun: lambda *xs: toyad.vmap(lambda x: fun(x, *xs[1:]))(xs[0])},
+        "vmap",
+        "vmap of a * b + 1",
+    ),
+    "checkpoint None": ({"checkpoint": lambda self, fun: lambda *xs: None}, "checkpoint", "None; 10. was expected"),
+    "scan order": (
+        {"scan": lambda self, fun, c, xs: toyad.scan(fun, c, xs)[::-1]},
+        "scan",
+        "the first carry of scan is 3.; 24. was expected",
+    ),
+    "scan None": ({"scan": lambda self, fun, c, xs: None}, "scan", "scan returned None; it returns two things"),
+    "stop_gradient zero": ({"stop_gradient": lambda self, x: 0.0 * x}, "stop_gradient", "is 0.; 3. was expected"),
+    "no_grad number": ({"no_grad": lambda self, fun: 9.0}, "no_grad", "no_grad(fun) returned 9.0; it returns a function"),
+    "custom_rule own": (
+        {"custom_rule": lambda self, fun, derivative: fun},
+        "custom_rule",
+        "its gradient is 6.; 7. was expected",
+    ),
+    "counter idle": (
+        {"counter": lambda self: ((lambda x: x), lambda: 0)},
+        "counter",
+        "the counter stayed at 0 although its identity was differentiated",
+    ),
+    "abstract idle": ({"abstract": lambda self, fun, *xs: None}, "abstract", "did not run the function"),
+    "parameter shared": ({"parameter": lambda self, value, trains: 3.0}, "parameter", "a new parameter each time"),
+    "node copies": (
+        {"node": lambda self, children: [1.0 * child for child in children]},
+        "node",
+        "it yields the children",
+    ),
+    "threads number": ({"threads": lambda self: 2}, "threads", "threads() returned 2; it returns a bool"),
+    "devices text": ({"devices": lambda self: "cpu"}, "devices", "devices() returned 'cpu'"),
+    "devices none": ({"devices": lambda self: ()}, "devices", "at least one"),
+    "changes its input": (
+        {"jit": lambda self, fun: lambda x, y: (fun(x, y), change(x))[0]},
+        "jit",
+        "jit changed its input in place, from 3.0 to 4.0",
+    ),
+    "changes another input": (
+        {"grad": lambda self, fun: lambda *xs: (toyad.grad(fun)(*xs), change(xs[-1]))[0]},
+        "grad",
+        "grad changed its input in place, from 2.0 to 4.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("members", "capability", "words"), WRONG.values(), ids=WRONG)
+def test_each_way_to_be_wrong_is_found(members, capability, words):
+    with pytest.raises(Exception, match=re.escape(words)) as caught:
+        preflight.check(made(ToyHarness, **members)(), capability)
+    assert not isinstance(caught.value, AssertionError)
+
+
+@pytest.mark.parametrize("tolerance", ["tight", None, float("nan"), -1e-3, 0.5, float("inf"), True])
+def test_a_tolerance_that_lets_everything_or_nothing_pass_is_a_fault(tolerance):
+    (message,) = problems(made(tolerance=tolerance))
+    assert message == f"array: tolerance is {tolerance!r}; it is a number from 0 to 0.01"
+
+
+def test_a_harness_without_grad_is_told_how_to_say_so():
+    class Without(Harness):
+        name = "autograd"
+        array = Autograd.array
+        to_numpy = Autograd.to_numpy
+
+    (message,) = problems(Without)
+    assert message.endswith(
+        "Without does not define grad(), which every harness must; if the system does not differentiate, "
+        'say so: absent = {"grad": "why"}'
+    )
+
+
+def test_a_harness_with_nothing_has_a_problem_for_each_function_that_it_must_have():
+    class Nothing(Harness):
+        name = "autograd"
+
+    assert [message.split(" does")[1].split(",")[0] for message in problems(Nothing)] == [
+        " not define array()",
+        " not define to_numpy()",
+        " not define grad()",
+    ]
+
+
+def test_none_takes_an_inherited_capability_away():
+    report = ran(made(jvp=None, absent={"jvp": "not today"}), fine)
+    assert report.capabilities["jvp"] == "absent: not today"
+    assert report.ok
+
+
+def test_a_capability_of_the_instance_counts():
+    harness = Autograd()
+    harness.jit = lambda fun: fun
+    assert ran(harness, fine).capabilities["jit"] == "there"
+
+
+def test_a_fault_of_array_is_one_problem_and_what_takes_it_is_not_checked():
+    report = ran(made(array=lambda self, value: None), fine)
+    assert len(report.problems) == 1
+    assert report.capabilities["array"].startswith("broken: array(3.0) returned None")
+    assert report.capabilities["jvp"] == "broken: not checked, for array is broken"
+    (result,) = report.results
+    assert (result.outcome, result.cause) == ("fail", "harness")
+    assert result.message.startswith("not run: array of the harness is broken: array(3.0) returned None")
+
+
+def test_a_fault_of_grad_is_none_of_what_is_checked_with_it():
+    with toy():
+        report = ran(made(ToyHarness, grad=lambda self, fun: None), fine)
+    assert [problem.message.split(":")[0] for problem in report.problems] == ["grad"]
+    assert report.capabilities["counter"] == "broken: not checked, for grad is broken"
+    assert report.capabilities["jit"] == "there"
+
+
+def test_a_check_that_hangs_is_reported_with_its_place_and_the_others_go_on():
+    def hang(self, fun, primal, tangent):
+        time.sleep(3)
+
+    begin = time.perf_counter()
+    report = ran(made(jvp=hang), fine, seconds=0.2)
+    assert time.perf_counter() - begin < 2
+    (problem,) = report.problems
+    assert problem.message == "jvp: its check did not return: it did not return within 0.2 s"
+    assert "in hang" in problem.detail
+    assert [result.outcome for result in report.results] == ["pass"]
+
+
+def test_an_array_that_hangs_is_waited_for_once():
+    begin = time.perf_counter()
+    report = ran(made(array=lambda self, value: time.sleep(3)), fine, seconds=0.2)
+    assert time.perf_counter() - begin < 2
+    assert len(report.problems) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), RecursionError("too deep")])
+def test_whatever_a_harness_raises_is_a_problem_of_the_harness(error):
+    def fails(self, fun, primal, tangent):
+        raise error
+
+    (message,) = problems(made(jvp=fails))
+    assert message == f"jvp: {type(error).__name__}: {error}"
+
+
+def test_a_problem_has_the_traceback_down_to_the_harness():
+    def fails(self, fun, primal, tangent):
+        raise ValueError("deep down")
+
+    (problem,) = ran(made(jvp=fails), fine).problems
+    assert "in fails" in problem.detail
+    assert problem.detail.rstrip().endswith("ValueError: deep down")
+    assert "runner.py" not in problem.detail
+
+
+@pytest.mark.parametrize("absent", [None, ["jit"], "jit", 3])
+def test_absent_that_is_no_mapping_is_one_problem(absent):
+    assert problems(made(absent=absent)) == [f"absent is {absent!r}; it maps capabilities to reasons"]
+
+
+def test_absent_that_raises_is_one_problem():
+    assert problems(made(absent=property(lambda self: 1 / 0))) == ["absent: ZeroDivisionError: division by zero"]
+
+
+def test_absent_that_names_an_unknown_capability_is_a_problem_and_the_rest_counts():
+    report = ran(made(absent={"jitt": "a slip", "jit": "no compiler"}), fine)
+    assert [problem.message for problem in report.problems] == ["absent names the unknown capability 'jitt'"]
+    assert report.capabilities["jit"] == "absent: no compiler"
+
+
+def test_a_reason_may_be_anything_and_is_shown_on_one_line():
+    assert ran(made(absent={"jit": 3, "vmap": "no\nbatches"}), fine).capabilities["jit"] == "absent: 3"
+    assert ran(made(absent={"vmap": "no\nbatches"}), fine).capabilities["vmap"] == "absent: no batches"
+
+
+@pytest.mark.parametrize(
+    ("variants", "words"),
+    [
+        (None, "variants is None; it maps capabilities to functions by name"),
+        ([], "variants is []; it maps"),
+        ({"grad": [len]}, "it maps capabilities to functions by name"),
+        ({"gradient": {"vjp": len}}, "variants names gradient, unknown; there are grad, "),
+        ({"array": {"other": len}}, "variants names array, unknown"),
+        ({"grad": {"by vjp": len}}, "variants has the name 'by vjp' for grad"),
+        ({"grad": {3: len}}, "variants has the name 3 for grad"),
+        ({"grad": {"a@b": len}}, "variants has the name 'a@b' for grad"),
+        ({"grad": {"vjp": None}}, "the variant grad=vjp is None; it is a function"),
+        ({"grad": {"vjp": lambda fun: None}}, "variant grad=vjp: grad of the harness returned None"),
+        ({"grad": {"vjp": lambda fun: 1 / 0}}, "variant grad=vjp: ZeroDivisionError: division by zero"),
+        ({"grad": {"vjp": lambda fun: lambda *xs: 0.0 * xs[0]}}, "variant grad=vjp: grad of x * x * y at 3, 2 is 0."),
+    ],
+)
+def test_variants_that_are_none_are_problems(variants, words):
+    (message,) = problems(made(variants=variants), needs=("grad",), varies=True)
+    assert words in message
+
+
+def test_variants_that_raise_are_a_problem():
+    messages = problems(made(variants=property(lambda self: 1 / 0)), needs=("grad",), varies=True)
+    assert messages == ["variants: ZeroDivisionError: division by zero"]
+
+
+def test_variants_that_hang_are_a_problem():
+    messages = problems(made(variants=property(lambda self: time.sleep(3))), seconds=0.2)
+    assert messages == ["variants: TimeLimit: it did not return within 0.2 s"]
+
+
+def test_a_variant_that_is_broken_is_not_run_and_the_others_are():
+    variants = {"grad": {"broken": lambda fun: None, "right": Autograd().grad}}
+    report = ran(made(variants=variants), fine, needs=("grad",), varies=True)
+    assert {result.id: (result.outcome, result.cause) for result in report.results} == {
+        "cond/fine": ("pass", ""),
+        "cond/fine@grad=broken": ("fail", "harness"),
+        "cond/fine@grad=right": ("pass", ""),
+    }
+
+
+def test_variants_are_read_once_so_that_a_property_may_make_them():
+    reads = []
+
+    def variants(self):
+        reads.append(1)
+        return {"grad": {f"read{len(reads)}": self.grad}}
+
+    report = ran(made(variants=property(variants)), fine, needs=("grad",), varies=True)
+    assert [result.id for result in report.results] == ["cond/fine", "cond/fine@grad=read1"]
+    assert report.ok
+
+
+def test_prepared_on_the_real_scenarios_numpy_has_no_problem():
+    assert run(Plain, keywords=["within_gradient/vmap"]).problems == ()
+
+
+def test_a_fault_is_not_an_answer():
+    assert not issubclass(HarnessFault, AssertionError)

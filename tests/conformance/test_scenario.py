@@ -1,0 +1,201 @@
+"""Scenarios as data: what is entered is complete, and what is not is refused."""
+
+import functools
+import importlib
+import inspect
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from small import scenarios
+
+from adprotocol.conformance import MAY, MUST, SHOULD, Scenario, all_scenarios
+from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+from adprotocol.conformance.scenario import HOOKS, LEVELS, RULES, scenario
+
+ALL = list(all_scenarios().values())
+GOOD = {"rule": "C1", "expects": "one", "source": "docs/rules.md, C1", "summary": "A summary"}
+
+
+def enter(identifier="cond/words-1", **known):
+    def function(h):
+        """The docstring."""
+
+    with scenarios():
+        scenario(identifier, **(GOOD | known))(function)
+        return all_scenarios()[identifier]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "known", "words"),
+    [
+        ("cond", {}, "hook/words-with-hyphens"),
+        ("cond/", {}, "hook/words-with-hyphens"),
+        ("cond/With-Capitals", {}, "hook/words-with-hyphens"),
+        ("cond/under_scores", {}, "hook/words-with-hyphens"),
+        ("cond/-hyphen", {}, "hook/words-with-hyphens"),
+        ("cond/two--hyphens", {}, "hook/words-with-hyphens"),
+        ("cond/a/b", {}, "hook/words-with-hyphens"),
+        ("cond/a@grad=vjp", {}, "hook/words-with-hyphens"),
+        ("cond/a\n", {}, "hook/words-with-hyphens"),
+        ("branch/words", {}, "its hook is none of within_gradient"),
+        ("cond/a", {"level": "must"}, "its level is none of MUST, SHOULD, MAY"),
+        ("cond/a", {"rule": "W10"}, "'W10' is not known"),
+        ("cond/a", {"rule": "X1"}, "'X1' is not known"),
+        ("cond/a", {"needs": ("jitt",)}, "unknown capability among ('jitt',)"),
+        ("cond/a", {"needs": "jit"}, "unknown capability among ('j', 'i', 't')"),
+        ("cond/a", {"expects": ""}, "lacks a summary, what it expects or a source"),
+        ("cond/a", {"source": " "}, "lacks a summary, what it expects or a source"),
+        ("cond/a", {"summary": "\n"}, "lacks a summary, what it expects or a source"),
+        ("cond/a", {"since": ""}, "no version"),
+        ("cond/a", {"since": "next"}, "no version"),
+        ("cond/a", {"varies": True}, "needs none"),
+    ],
+)
+def test_bad_data_are_refused_with_the_id_and_the_fault(identifier, known, words):
+    with pytest.raises(ValueError, match=re.escape(f"scenario {identifier!r}: ")) as caught:
+        enter(identifier, **known)
+    assert words in str(caught.value)
+
+
+def test_an_id_is_taken_once():
+    with scenarios():
+        scenario("cond/a", **GOOD)(lambda h: None)
+        with pytest.raises(ValueError, match="its id is taken"):
+            scenario("cond/a", **GOOD)(lambda h: None)
+
+
+def test_a_function_without_a_docstring_needs_a_summary():
+    with scenarios(), pytest.raises(ValueError, match="lacks a summary"):
+        scenario("cond/a", **(GOOD | {"summary": ""}))(lambda h: None)
+
+
+def test_the_summary_is_the_first_line_of_the_docstring_unless_one_is_given():
+    def function(h):
+        """One line.
+
+        And more.
+        """
+
+    with scenarios():
+        scenario("cond/a", **(GOOD | {"summary": ""}))(function)
+        scenario("cond/b", **GOOD)(function)
+        assert [made.summary for made in all_scenarios().values()] == ["One line.", "A summary"]
+
+
+def test_defaults_and_parts_of_the_id():
+    made = enter("value_and_grad/words-1", needs=["grad"])
+    assert (made.hook, made.name, made.level, made.needs, made.since) == (
+        "value_and_grad",
+        "words-1",
+        MUST,
+        ("grad",),
+        "0.1",
+    )
+    assert (made.transform, made.varies) == ("", False)
+
+
+def test_what_is_refused_is_not_entered():
+    with scenarios():
+        with pytest.raises(ValueError, match="not known"):
+            scenario("cond/a", **(GOOD | {"rule": "Z9"}))(lambda h: None)
+        assert all_scenarios() == {}
+
+
+def test_scenarios_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        ALL[0].level = MAY
+
+
+def test_the_key_is_the_id():
+    assert all(key == made.id for key, made in all_scenarios().items())
+    assert all(isinstance(made, Scenario) for made in ALL)
+
+
+def test_there_are_at_least_150_for_a_full_harness():
+    assert len(ALL) >= 150
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_a_scenario(rule):
+    assert [made.id for made in ALL if made.rule == rule]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_has_scenarios_and_some_that_must(hook):
+    assert [made.id for made in ALL if made.hook == hook and made.level == MUST]
+
+
+@pytest.mark.parametrize("capability", [*REQUIRED, *CAPABILITIES])
+def test_every_capability_is_taken_by_a_scenario(capability):
+    if capability in ("array", "to_numpy", "devices"):
+        pytest.skip("every scenario takes it without saying so")
+    if capability == "value_and_grad":
+        pytest.skip("taken where it is there, by Checked")
+    assert [made.id for made in ALL if capability in made.needs]
+
+
+def test_every_text_is_one_line_of_its_own():
+    assert [made.id for made in ALL if "\n" in made.summary + made.source + made.transform] == []
+
+
+def test_no_two_scenarios_of_a_hook_have_one_summary_under_one_transformation():
+    seen = {}
+    for made in ALL:
+        seen.setdefault((made.hook, made.summary, made.transform), []).append(made.id)
+    assert [ids for ids in seen.values() if len(ids) > 1] == []
+
+
+def test_every_source_is_an_address_or_names_what_it_is():
+    weak = [made.id for made in ALL if "http" not in made.source and len(made.source.split()) < 2]
+    assert weak == []
+
+
+def test_every_level_is_used():
+    assert {made.level for made in ALL} == {MUST, SHOULD, MAY} == set(LEVELS)
+
+
+def test_every_function_takes_the_harness_alone():
+    for made in ALL:
+        parameters = [
+            p
+            for p in inspect.signature(made.function).parameters.values()
+            if p.default is p.empty and p.kind is not p.KEYWORD_ONLY
+        ]
+        assert len(parameters) == 1, made.id
+
+
+ORDER = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from adprotocol.conformance import all_scenarios
+print("\\n".join(all_scenarios()))
+"""
+
+
+def test_the_order_depends_on_no_import_that_came_before():
+    modules = sorted({getattr(made.function, "func", made.function).__module__ for made in ALL})
+    assert len(modules) > 1
+    shuffled = random.Random(0).sample(modules, len(modules))
+    done = subprocess.run([sys.executable, "-c", ORDER, *shuffled], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [made.id for made in ALL]
+
+
+def test_hooks_come_in_their_order():
+    places = [HOOKS.index(made.hook) for made in ALL]
+    assert places == sorted(places)
+
+
+def test_all_scenarios_may_be_called_twice_and_gives_a_dict_of_its_own():
+    all_scenarios().clear()
+    assert list(all_scenarios()) == [made.id for made in ALL]
+
+
+def test_partial_functions_are_those_of_the_module_that_made_them():
+    for made in ALL:
+        if isinstance(made.function, functools.partial):
+            module = importlib.import_module(made.function.func.__module__)
+            assert getattr(module, made.function.func.__name__) is made.function.func

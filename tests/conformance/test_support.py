@@ -1,0 +1,63 @@
+"""The plugins conform, and the record that the documentation shows is what the suite says now."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def support():
+    spec = importlib.util.spec_from_file_location("support", DOCS / "support.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def measured(support):
+    found = {}
+
+    def measure(backend):
+        if backend not in found:
+            pytest.importorskip(backend)
+            found[backend] = support.measure(backend)
+        return found[backend]
+
+    return measure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch", "autograd", "numpy"])
+def test_plugin_conforms(backend, measured):
+    data = measured(backend)
+    assert data["problems"] == []
+    bad = [
+        f"{result['outcome']}: {result['id']}: {result['message']}"
+        for result in data["results"]
+        if result["outcome"] in ("fail", "silently wrong")
+    ]
+    assert bad == []
+    assert data["ok"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch", "autograd", "numpy"])
+def test_record_is_what_the_suite_says(backend, measured, support):
+    assert support.difference(backend, support.text_of(support.record(measured(backend)))) == "", "run `make support`"
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "autograd"])
+def test_expected_failures_are_declared_with_a_reason(backend, support):
+    (report,) = support.reports([backend])
+    known = {divergence.name for divergence in report.divergences}
+    assert {result.divergence for result in report.results if result.outcome == "expected failure"} <= known
+
+
+def test_page_shows_the_counts_of_the_record(support):
+    page = (DOCS / "support.md").read_text("utf-8")
+    for report in support.reports():
+        assert re.search(rf"^- {report.backend} .*{re.escape(report.sentence())}", page, re.MULTILINE)

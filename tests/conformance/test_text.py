@@ -1,0 +1,214 @@
+"""The report on a terminal and in a log, and the progress of a run."""
+
+import io
+import re
+import sys
+
+import pytest
+import reports
+from reports import HOSTILE, made, report
+
+from adprotocol.conformance import text
+from adprotocol.conformance.result import FAIL, WRONG
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def written(found, stream=None, **options):
+    stream = stream or io.StringIO()
+    text.write(found, stream, **options)
+    return stream.getvalue()
+
+
+def test_the_parts_come_in_the_order_of_what_matters():
+    parts = [
+        "adprotocol conformance of toyad 1.2",
+        "PROBLEMS with the harness or the manifest (1)",
+        "  harness: scan: it returned None",
+        "SILENTLY WRONG (1)",
+        "FAIL (2)",
+        "EXPECTED FAILURE (2)",
+        "!! SILENTLY WRONG: within_gradient/lost",
+        "✗ FAIL: non_differentiable/raises",
+        "✗ FAIL: non_differentiable/dull",
+        "CAPABILITIES: 3 of 4 are there; 2 scenarios are n/a",
+        "hook  ",
+        "SLOWEST, of 2.5 s",
+        "FAIL: 8 of 10 scenarios ran",
+    ]
+    lines = written(reports.mixed()).splitlines()
+    places = [next(place for place, row in enumerate(lines) if row.startswith(part)) for part in parts]
+    assert places == sorted(places)
+    assert places[-1] == len(lines) - 1
+
+
+def test_a_failure_is_told_in_full_with_a_repro_to_paste():
+    whole = written(reports.mixed())
+    block = whole.split("!! SILENTLY WRONG: within_gradient/lost\n")[1].split("\n✗ FAIL")[0]
+    assert block == (
+        "  level    MUST, rule W2, since 0.1\n"
+        "  summary  Inside of grad the answer is True\n"
+        "  expects  True\n"
+        "  found    it went wrong\n"
+        "  source   the rule itself\n"
+        "  to reproduce, paste into Python:\n\n"
+        "      import adprotocol\n"
+        "      print(adprotocol)\n"
+    )
+
+
+def test_tracebacks_and_expected_failures_in_full_only_if_verbose():
+    brief, verbose = written(reports.mixed()), written(reports.mixed(), verbose=True)
+    for detail in ("Traceback: lost", "Traceback: raised", "Traceback: scan", "~ EXPECTED FAILURE: within_gradient/ch"):
+        assert detail not in brief
+        assert detail in verbose
+
+
+def test_an_expected_failure_is_one_line_with_the_title_of_its_divergence():
+    assert "  ~  within_gradient/checkpoint  MUST W1  Checkpoint by *two* runs\n" in written(reports.mixed())
+
+
+def test_what_does_not_apply_is_one_line_for_each_reason():
+    whole = written(reports.mixed())
+    assert "  jit            absent: it does not compile; 1 n/a\n" in whole
+    assert "  other          no hook value_and_grad; 1 n/a\n" in whole
+
+
+def test_the_table_adds_up():
+    rows = [row.split() for row in written(reports.mixed()).splitlines() if " of " in row and "-" in row]
+    assert ["within_gradient", "4", "of", "4", "1", "-", "1", "2", "-"] in rows
+    assert ["cond", "1", "of", "3", "-", "-", "-", "1", "2"] in rows
+    assert "all                 8 of 10               1     2                 2     3    2\n" in written(
+        reports.mixed()
+    )
+
+
+def test_the_slowest_come_with_their_time():
+    lines = written(reports.mixed()).split("SLOWEST")[1].splitlines()
+    assert lines[1:3] == ["    12.3 s  within_gradient/lost", "     1.5 s  within_gradient/staged"]
+    assert len(lines) == 1 + 5 + 2
+
+
+@pytest.mark.parametrize(
+    ("found", "last"),
+    [
+        (report(made()), "PASS: 1 of 1 scenarios ran: 1 pass"),
+        (report(), "FAIL: 0 of 0 scenarios ran: nothing"),
+        (reports.all_absent(), "FAIL: 0 of 3 scenarios ran: 3 n/a"),
+    ],
+)
+def test_the_last_line_is_the_verdict(found, last):
+    assert written(found).splitlines()[-1] == last
+
+
+def test_hostile_text_moves_no_cursor_and_breaks_no_line():
+    whole = written(reports.hostile(), verbose=True)
+    assert all(character == "\n" or character.isprintable() for character in whole)
+    assert "\\x1b[31mred" in whole
+    (row,) = [row for row in whole.splitlines() if row.startswith("  !! ")]
+    assert "second | line" in row
+    assert row.endswith("…")
+
+
+def test_a_message_is_told_in_full_however_long():
+    assert "x" * 5000 in written(reports.hostile())
+
+
+def test_a_stream_that_cannot_write_a_sign_gets_its_escape():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    text.write(reports.mixed(), stream)
+    stream.flush()
+    assert rb"\u2717 FAIL: non_differentiable/raises" in raw.getvalue()
+
+
+def test_a_terminal_gets_the_same_words_in_colour(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = written(reports.mixed(), Terminal())
+    assert ANSI.search(coloured)
+    assert ANSI.sub("", coloured) == written(reports.mixed())
+
+
+def test_a_terminal_gets_lines_that_fit_and_brackets_stay(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = ANSI.sub("", written(report(made(outcome=WRONG, message="[bold] words " * 40)), Terminal()))
+    rows = [row for row in shown.splitlines() if "[bold]" in row]
+    assert len(rows) > 5
+    assert max(map(len, rows)) <= 80
+
+
+def test_a_terminal_without_rich_gets_plain_text(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert written(reports.mixed(), Terminal()) == written(reports.mixed())
+
+
+def progress(total, stream, outcome=None):
+    with text.Progress(total, stream) as shown:
+        for place in range(total):
+            shown.advance(made(f"cond/n{place}", **({"outcome": outcome} if outcome else {})))
+    return stream.getvalue()
+
+
+def test_progress_is_a_line_for_each_tenth_where_there_is_no_terminal():
+    lines = progress(200, io.StringIO()).splitlines()
+    assert [row.split(",")[0] for row in lines] == [f"{done} of 200 scenarios" for done in range(20, 201, 20)]
+
+
+def test_progress_of_a_few_scenarios_is_a_line_each():
+    lines = progress(3, io.StringIO()).splitlines()
+    assert [row.split(",")[0] for row in lines] == ["1 of 3 scenarios", "2 of 3 scenarios", "3 of 3 scenarios"]
+
+
+def test_progress_tells_at_once_what_is_wrong():
+    with text.Progress(stream=(stream := io.StringIO())) as shown:
+        shown.start(2)
+        shown.advance(made(outcome=WRONG))
+        shown.advance(made(outcome=FAIL))
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("1 silently wrong")
+    assert second.endswith("1 silently wrong  1 fail")
+
+
+def test_progress_of_nothing_is_silent():
+    assert progress(0, io.StringIO()) == ""
+
+
+def test_progress_goes_to_standard_error(capsys):
+    with text.Progress(1) as shown:
+        shown.advance(made())
+    out, err = capsys.readouterr()
+    assert (out, err[:18]) == ("", "1 of 1 scenarios, ")
+
+
+def test_progress_on_a_terminal_is_a_bar_that_no_thread_draws(monkeypatch):
+    pytest.importorskip("rich")
+    import threading
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    before, stream = threading.active_count(), Terminal()
+    with text.Progress(2, stream) as shown:
+        shown.advance(made(f"cond/\x1b[2J{HOSTILE}", WRONG))
+        assert threading.active_count() == before
+        shown.advance(made("cond/b"))
+    drawn = ANSI.sub("", stream.getvalue())
+    assert "1/2" in drawn
+    assert "2/2" in drawn
+    assert "1 silently wrong" in drawn
+    assert "\\x1b[2J<script>" in drawn
+
+
+def test_progress_on_a_terminal_works_without_rich(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert progress(1, Terminal()).startswith("1 of 1 scenarios")
