@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs generated support bench bench-pennylane-env clean
+.PHONY: demo test lint types unit docs generated support mutants bench bench-pennylane-env clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m adprotocol demo
@@ -32,6 +32,10 @@ generated: $(VENV)/.dev
 support: $(VENV)/.dev
 	$(BIN)/python docs/support.py
 	$(BIN)/python docs/generate.py
+
+# Which scenarios of the conformance suite catch which plugin that is wrong on purpose.
+mutants: $(VENV)/.dev
+	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

@@ -98,7 +98,7 @@ class AutogradHarness(Harness):
         return ("cpu",)
 
 
-@notrace_primitive
+@notrace_primitive  # type: ignore[untyped-decorator]
 def _identity(array: Any) -> Any:
     return array
 

@@ -7,6 +7,7 @@ FIRST_PASS = Divergence(
     title="First pass of `checkpoint` and of a `primitive`",
     remedy="Ask outside and close over the answer",
     outcome="wrong",
+    scenarios=("within_gradient/grad-of-checkpoint", "within_gradient/checkpoint-answers-alike*"),
     text="""\
 autograd runs the function on plain arrays there. A plain array carries no mark, so the answer is False. In the
 recomputation of `checkpoint` it is True. Ask outside of the checkpoint and close over the answer:
@@ -47,6 +48,7 @@ LABELS_IN_ARGUMENTS = Divergence(
     name="labels-in-arguments",
     title="Labels in arguments",
     remedy="Differentiate with adprotocol.grad",
+    scenarios=("non_differentiable/label-in-native-grad",),
     text="""\
 `autograd.grad` refuses to differentiate with respect to a structure that holds a `NonDifferentiable`, and with respect
 to a dataclass or named tuple. `adprotocol.grad` takes both.

@@ -177,7 +177,7 @@ def _jit_by_jaxpr(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _jit_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: jax.export.export(jax.jit(fun))(*arguments).call(*arguments)
+    return lambda *arguments: jax.export.export(jax.jit(fun))(*arguments).call(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _scan_by_loop(fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:

@@ -120,12 +120,45 @@ A derivative belongs to the value that a `jax.Ref` holds now. Asking about the r
 """,
 )
 
+EXPORT = Divergence(
+    name="export",
+    title="Value and gradient of an exported program",
+    remedy="Export jax.value_and_grad of the function instead",
+    outcome="wrong",
+    text="""\
+`jax.export` stores the plain program, and with `vjp_order=1` its derivative as a second one. Called plain and asked for
+its gradient, each is right. `jax.value_and_grad` of the exported function takes the value from the first and the gradient
+from the second, so that a branch on the answer gives the value of one side and the gradient of the other. Export
+`jax.value_and_grad(f)` for that.
+
+```python
+import jax
+import jax.export
+import jax.numpy as jnp
+
+both = jax.export.export(jax.jit(jax.value_and_grad(layer)))(jax.ShapeDtypeStruct((), jnp.float32))
+print(*both.call(2.0))
+exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct((), jnp.float32))
+exported = jax.export.deserialize(exported.serialize(vjp_order=1))
+print(exported.call(2.0), jax.grad(exported.call)(2.0))
+print(*jax.value_and_grad(exported.call)(2.0))
+```
+
+```text
+6.0 3.0
+10.0 3.0
+10.0 3.0
+```
+""",
+)
+
 DIVERGENCES = (
     STRUCTURES,
     PYTHON_NUMBERS,
     FLAX_STATISTICS,
     EQUINOX_FLOATS,
     SOLVERS,
+    EXPORT,
     STOPPED_BRANCH,
     OTHER_INTERPRETERS,
     INTEGER_IN_LABEL,

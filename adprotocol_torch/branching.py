@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import BranchMismatchError
 from adprotocol.extend import flatten, predicate_error, predicate_shape_error, tree_map
 from adprotocol_torch import connection, dynamo, selection, tracking
 
@@ -45,20 +47,45 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
     # Operands are closed over, so that they may be anything; Dynamo lifts the
     # tensors among them. A result that aliases an operand is refused, hence the
-    # copy, and a Python scalar too, hence the tensor.
-    def tensors(fun: Callable[..., Any]) -> Callable[[], Any]:
+    # copy, and what is no tensor too: numbers are made tensors, None and strings
+    # are noted while they are traced, and put back.
+    def tensors(fun: Callable[..., Any], notes: int) -> Callable[[], Any]:
         def run() -> Any:
-            return tree_map(lambda leaf: _as_result(leaf, like), fun(*operands))
+            places = itertools.count()
+            return tree_map(lambda leaf: _as_result(leaf, like, notes, next(places)), fun(*operands))
 
         return run
 
-    return torch.cond(pred, tensors(true_fun), tensors(false_fun), ())
+    notes, other = dynamo.new_notes(), dynamo.new_notes()
+    result = torch.cond(pred, tensors(true_fun, notes), tensors(false_fun, other), ())
+    constants = dynamo.taken_notes(notes)
+    if constants != dynamo.taken_notes(other):
+        msg = (
+            "the branches of a staged cond must return equal structures, with the same None and strings at the same "
+            "places; they differ there"
+        )
+        raise BranchMismatchError(msg)
+    if not constants:
+        return result
+    places = itertools.count()
+    return tree_map(lambda leaf: _noted(leaf, constants, next(places)), result)
 
 
-def _as_result(leaf: Any, like: torch.Tensor | None) -> Any:
+def _as_result(leaf: Any, like: torch.Tensor | None, notes: int, place: int) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     if isinstance(leaf, (bool, int, float, complex)):
         # Of the precision that the other branch most probably computes in; where it does not, torch.cond says so.
         return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
+    if leaf is None or isinstance(leaf, str):
+        dynamo.note(notes, place, leaf)
+        # For a gradient torch.cond wants floats, and compilers merge what is equal, which it takes for an alias.
+        return torch.tensor(float(place))
+    return leaf
+
+
+def _noted(leaf: Any, constants: list[tuple[int, Any]], place: int) -> Any:
+    for at, constant in constants:
+        if at == place:
+            return constant
     return leaf

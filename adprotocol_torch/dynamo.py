@@ -10,13 +10,17 @@ to the graph. Tried with PyTorch 2.13.
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals, tracking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INSTALLED = False
 
@@ -77,6 +81,28 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
+# What the branches of a staged cond return that a graph cannot hold, by branch: pairs of a place and a constant.
+_NOTES: dict[int, dict[int, Any]] = {}
+_KEYS = itertools.count()
+
+
+def new_notes() -> int:
+    """Begin to take notes of a branch; a traced function runs this, and the next two, while it is traced."""
+    key = next(_KEYS)
+    _NOTES[key] = {}
+    return key
+
+
+def note(key: int, place: int, constant: Any) -> None:
+    """Note the constant that a branch returns at a place."""
+    _NOTES[key][place] = constant
+
+
+def taken_notes(key: int) -> list[tuple[int, Any]]:
+    """Return the notes of a branch, which are then forgotten."""
+    return sorted(_NOTES.pop(key).items())
+
+
 @run_while_tracing
 def install() -> None:
     """Give Dynamo the handlers; run while it traces, before they are needed."""
@@ -105,8 +131,21 @@ def install() -> None:
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
 
+    def run(function: Callable[..., Any]) -> Callable[..., Any]:
+        def handler(_self: Any, tx: Any, *arguments: Any) -> Any:
+            return SourcelessBuilder.create(tx, function(*(argument.as_python_constant() for argument in arguments)))
+
+        return handler
+
     handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
-    for function, handler in ((ask_fake, answer), (unused_operands, unused), (sharing, shared)):
+    for function, handler in (
+        (ask_fake, answer),
+        (unused_operands, unused),
+        (sharing, shared),
+        (new_notes, run(new_notes)),
+        (note, run(note)),
+        (taken_notes, run(taken_notes)),
+    ):
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler
     _INSTALLED = True

@@ -85,6 +85,17 @@ Hooks on parameters do not run in compiled graphs. Apply to the gradient that is
 """,
 )
 
+THREADS_IN_FORWARD_MODE = Divergence(
+    name="forward-mode-in-threads",
+    title="Forward mode in threads",
+    remedy="Run torch.func.jvp in one thread at a time",
+    outcome="wrong",
+    text="""\
+PyTorch counts the levels of forward mode for the whole process. Of two threads inside `torch.func.jvp` at once, the one
+that stays longer loses its tangents, with or without this package. Run one at a time.
+""",
+)
+
 NONE_UNDER_VMAP = Divergence(
     name="none-under-vmap",
     title="None under vmap",
@@ -133,6 +144,7 @@ DIVERGENCES = (
     MODULE_IN_THREADS,
     AGAINST_ITS_FLAG,
     NESTED_IN_THREADS,
+    THREADS_IN_FORWARD_MODE,
     COMPILED_HOOKS,
     NONE_UNDER_VMAP,
     PYTHON_NUMBERS,

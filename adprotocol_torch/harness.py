@@ -38,7 +38,7 @@ class TorchHarness(Harness):
                 "jacrev": torch.func.jacrev,
                 "jacfwd": torch.func.jacfwd,
             },
-            "jvp": {"dual": _jvp_by_dual, "double_backward": _jvp_by_double_backward},
+            "jvp": {"dual": _jvp_by_dual},
             "compile": {"dynamo": _compile_by_dynamo, "export": _compile_by_export},
             "checkpoint": {"reentrant": _checkpoint_reentrant},
             "no_grad": {"inference_mode": torch.inference_mode()},
@@ -72,12 +72,12 @@ class TorchHarness(Harness):
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Call ``torch.func.jvp``."""
-        value, slope = torch.func.jvp(fun, (primal,), (tangent,))
+        value, slope, *_ = torch.func.jvp(fun, (primal,), (tangent,))
         return value, slope
 
     def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.compile`` for one graph, with what every compiling backend builds on."""
-        return torch.compile(fun, fullgraph=True, backend="aot_eager", isolate_recompiles=True)
+        return _compiled(fun, "aot_eager")
 
     def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.func.vmap``."""
@@ -213,17 +213,20 @@ def _grad_by_backward(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 def _jvp_by_dual(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
     with forward_ad.dual_level():
-        value, slope = forward_ad.unpack_dual(fun(forward_ad.make_dual(primal, tangent)))
+        dual = forward_ad.make_dual(primal, tangent)  # type: ignore[no-untyped-call]
+        value, slope = forward_ad.unpack_dual(fun(dual))  # type: ignore[no-untyped-call]
     return value, torch.zeros_like(value) if slope is None else slope
 
 
-def _jvp_by_double_backward(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
-    value, slope = torch.autograd.functional.jvp(fun, primal, tangent, create_graph=torch.is_grad_enabled())
-    return value, slope
+def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    # Isolated: scenarios compile one function many times, in closures.
+    return torch.compile(  # type: ignore[call-overload,no-any-return]
+        fun, fullgraph=True, backend=backend, isolate_recompiles=True
+    )
 
 
 def _compile_by_dynamo(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(fun, fullgraph=True, backend="eager", isolate_recompiles=True)
+    return _compiled(fun, "eager")
 
 
 class _Module(torch.nn.Module):

@@ -67,12 +67,25 @@ grad answers True there as elsewhere; ask before.
 SEVERAL_RESULTS = Divergence(
     name="several-results-under-inductor",
     title="Several results under inductor",
-    remedy="Return one tensor (stack them), or use the backend aot_eager",
+    remedy="Return one tensor (stack them)",
     outcome="wrong",
     text="""\
 PyTorch 2.13 computes wrong gradients for a `torch.cond` with two tensor results under `torch.compile` with the inductor
-backend, in cases where both receive the same cotangent. A staged `cond` that returns several tensors under that backend
-inherits it. Return one tensor (stack them), or use the backend `aot_eager`.
+backend, in cases where both receive the same cotangent; others are refused, see below. A staged `cond` that returns
+several tensors under that backend inherits it. Return one tensor (stack them).
+""",
+)
+
+RESULTS_UNDER_COMPILE = Divergence(
+    name="results-under-compile",
+    title="Results of a staged `cond` under `torch.compile`",
+    remedy="Return one tensor (stack them), and numbers of one type",
+    scenarios=("cond/containers-under-compile", "cond/numbers-of-two-types-under-compile"),
+    text="""\
+Where two results of floating point receive the same cotangent, as in `y[0] + y[1]`, PyTorch 2.13 refuses the gradient
+of a `torch.cond` (`cond_true might be aliasing the input or the output!`). Where one branch returns an integer and the
+other a Python float, it refuses the two dtypes; so it is for a number beside a tensor of another precision than that of
+the operands. Return one tensor, and write `1.0` for `1`.
 """,
 )
 
@@ -137,8 +150,7 @@ EXPORT = Divergence(
     outcome="wrong",
     text="""\
 `torch.export` and `torch.jit.trace` fix the answer when they export, as they fix `module.training`. Export under the
-mode in which you deploy: under `torch.no_grad()`, or with inputs that require no gradient, for inference. An exported
-JAX program, in contrast, keeps the question open.
+mode in which you deploy: under `torch.no_grad()`, or with inputs that require no gradient, for inference.
 
 ```python
 import torch
@@ -163,6 +175,7 @@ ERRORS_UNDER_COMPILE = Divergence(
     name="mismatch-under-compile",
     title="Mismatched branches under `torch.compile`",
     remedy="Call the function without torch.compile to see the error alone",
+    scenarios=("cond/mismatch-under-compile",),
     text="""\
 Dynamo wraps exceptions, so the error is of PyTorch's own type and not a `BranchMismatchError`. The same holds for every
 other error that is raised while Dynamo traces; the message is kept inside. Call the function without `torch.compile` to
@@ -198,8 +211,8 @@ SCALARS_UNDER_COMPILE = Divergence(
     remedy="Take the number out with item(), outside of the compiled function",
     outcome="wrong",
     text="""\
-A branch of a staged `cond` that returns a number gives a tensor. Take the number out of it with `item()`, outside of
-the compiled function.
+A branch of a staged `cond` that returns a number gives a tensor, a float one of the precision of the first operand of
+floating point. Take the number out of it with `item()`, outside of the compiled function.
 """,
 )
 
@@ -209,6 +222,7 @@ DIVERGENCES = (
     LINEARIZE,
     BELOW_AUTOGRAD,
     SEVERAL_RESULTS,
+    RESULTS_UNDER_COMPILE,
     ODD_RESULTS,
     DUAL_LEVEL,
     COMPILED_INSIDE_FUNC,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import manifest, plugins, report
-from adprotocol.conformance.checked import said
 from adprotocol.conformance.harness import Harness
+from adprotocol.conformance.result import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from adprotocol.plugins import Plugin
 
@@ -78,7 +78,7 @@ def find(name: str, device: str | None = None) -> Backend:
     try:
         harness = hook(device)
     except (Exception, SystemExit) as error:
-        msg = f"{where} raises {said(error)}"
+        msg = f"{where} raises {one_line(error)}"
         raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
         msg = f"{where} returned {harness!r:.60}; it returns an instance of adprotocol.conformance.Harness"
@@ -104,10 +104,10 @@ def load(path: str, device: str | None = None) -> Backend:
         with _prints_apart():
             made = operator.attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        msg = f"--harness {path!r} names nothing: {said(error)}; it is MODULE:CLASS"
+        msg = f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS"
         raise UsageError(msg) from error
     except (Exception, SystemExit) as error:
-        msg = f"--harness {path!r}: importing {module} raises {said(error)}"
+        msg = f"--harness {path!r}: importing {module} raises {one_line(error)}"
         raise BrokenBackend(msg) from error
     return around(made, device, expression=_expression(path, device))
 
@@ -122,7 +122,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         try:
             harness = harness() if device is None else harness(device)
         except (Exception, SystemExit) as error:
-            msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {said(error)}"
+            msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {one_line(error)}"
             raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
         msg = f"{harness!r:.80} is a {type(harness).__name__}; a harness derives from adprotocol.conformance.Harness"
@@ -131,7 +131,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
     try:
         name = harness.name
     except Exception as error:
-        msg = f"the attribute name of {cls.__qualname__} raises {said(error)}"
+        msg = f"the attribute name of {cls.__qualname__} raises {one_line(error)}"
         raise BrokenBackend(msg) from error
     if not isinstance(name, str) or not name:
         msg = f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin"
@@ -157,8 +157,14 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,
-        framework_version=report.framework_version(plugin.framework, metadata.packages_distributions()),
+        framework_version=report.framework_version(plugin.framework, _distributions()),
     )
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    # 40 ms, which every repro and every class of tests would pay.
+    return metadata.packages_distributions()
 
 
 def _expression(name: str, device: str | None) -> str:
@@ -177,7 +183,7 @@ def _check_device(harness: Harness, wanted: str | None) -> None:
     try:
         there = [str(device) for device in harness.devices()]
     except (Exception, SystemExit) as error:
-        msg = f"the harness of {harness.name} cannot tell its devices: {said(error)}"
+        msg = f"the harness of {harness.name} cannot tell its devices: {one_line(error)}"
         raise BrokenBackend(msg) from error
     if harness.device not in there:
         msg = f"{harness.name} has no device {harness.device!r} here; there are {', '.join(there)}"
@@ -204,7 +210,7 @@ def _activated(name: str) -> Plugin:
             if isinstance(error, ModuleNotFoundError) and error.name == plugin.framework:
                 msg = f"backend {name!r}: {plugin.framework} is not installed ({error}); install it"
                 raise UsageError(msg) from error
-            msg = f"backend {name!r}: importing {plugin.framework} raises {said(error)}"
+            msg = f"backend {name!r}: importing {plugin.framework} raises {one_line(error)}"
             raise BrokenBackend(msg) from error
         plugins.wake_plugins()
     if plugin.state == plugins.BLOCKED:

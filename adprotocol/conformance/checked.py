@@ -13,7 +13,6 @@ import numpy as np
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.result import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +30,6 @@ class HarnessFault(Exception):  # noqa: N818
 
 class Absent(Exception):  # noqa: N818
     """A scenario found that it does not apply here; the text says why."""
-
-
-def said(error: BaseException) -> str:
-    """Return the kind and message of an error on one line, even if its own ``__str__`` raises."""
-    try:
-        return one_line(error)
-    except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
-        return f"{type(error).__name__}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
 
 
 class Checked:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import queue
 import sys
 import threading
+import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import thread as pools
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+# Seconds after which an interrupt by the user is seen at the latest. On Windows a wait does not see it at all, nor does
+# one elsewhere that it precedes by a moment.
+STEP = 0.5
 
 # How much of the stack of a call that hangs is shown.
 FRAMES = 20
@@ -54,13 +61,15 @@ class Worker:
             self._thread.start()
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._calls.put((call, answer))
+        deadline = time.monotonic() + seconds
         try:
-            return answer.get(timeout=seconds)
-        except queue.Empty:
-            return TimeLimit(f"it did not return within {seconds:g} s", self._give_up())
+            while (left := deadline - time.monotonic()) > 0:
+                with contextlib.suppress(queue.Empty):
+                    return answer.get(timeout=min(left, STEP))
         except BaseException:  # interrupted by the user
             self._give_up()
             raise
+        return TimeLimit(f"it did not return within {seconds:g} s", self._give_up())
 
     def _give_up(self) -> str:
         thread, calls = self._thread, self._calls
@@ -70,6 +79,10 @@ class Worker:
         frame = sys._current_frames().get(thread.ident)  # noqa: SLF001  (documented, in spite of its name)
         detail = "".join(traceback.format_stack(frame)[-FRAMES:]) if frame is not None else ""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
+        # Python waits at exit for the threads of executors, daemons or not. Those that a call here started are daemons.
+        waited_for = cast("dict[Any, Any]", pools._threads_queues)  # noqa: SLF001  (there is no other way)
+        for other in [other for other in waited_for if other.daemon]:
+            del waited_for[other]
         # The thread ends here if the call swallows `Stop`, or returns before it arrives.
         calls.put(None)
         return detail

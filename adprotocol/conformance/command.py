@@ -87,6 +87,10 @@ def _run(arguments: argparse.Namespace) -> tuple[Report, str]:
     """Return the report, and what the user's interrupt left of it if there was one."""
     with _prints_apart(), text.Progress() as progress, _watch(arguments.time_limit) as watch:
 
+        def start(total: int) -> None:
+            watch()
+            progress.start(total)
+
         def advance(result: Result) -> None:
             watch()
             progress.advance(result)
@@ -98,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> tuple[Report, str]:
                 level=arguments.level,
                 device=arguments.device,
                 seconds=arguments.time_limit,
-                on_start=progress.start,
+                on_start=start,
                 on_result=advance,
             )
         except Interrupted as interrupt:

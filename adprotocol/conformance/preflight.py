@@ -148,7 +148,10 @@ def _check_array(h: Probe, x: Any) -> None:
 
 
 def _check_operators(h: Probe, x: Any) -> None:
-    _check_array(h, x)
+    made = h.harness.to_numpy(x)
+    if not isinstance(made, np.ndarray) or made.shape != () or made != 3.0:  # noqa: PLR2004
+        msg = f"to_numpy(array(3.0)) returned {made!r:.60}, a {type(made).__name__}; it returns a NumPy array, 3"
+        raise HarnessFault(msg)
     y = _array(h, [1.0, 2.0])
     _equal(h, (2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")
     _equal(h, x > y[1], np.True_, "array(3.0) > array([1.0, 2.0])[1]")

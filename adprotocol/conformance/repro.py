@@ -70,7 +70,7 @@ def _definition(function: Any) -> tuple[str, list[str]] | None:
 def _imports(function: types.FunctionType, names: list[str]) -> list[str]:
     found: list[str] = []
     for name in names:
-        if name not in function.__globals__:
+        if name not in function.__globals__ or name == "Any":
             continue
         value = function.__globals__[name]
         if not isinstance(value, types.ModuleType):

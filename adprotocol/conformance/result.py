@@ -193,8 +193,12 @@ def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def one_line(error: BaseException, limit: int = 400) -> str:
-    """Return the kind and message of an error without line breaks, cut at `limit` characters."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """Return the kind and message of an error on one line, cut at `limit` characters; its ``__str__`` may raise."""
+    name = type(error).__name__
+    try:
+        text = f"{name}: {' '.join(str(error).split())}"
+    except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
+        text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from adprotocol.conformance import clock, manifest, preflight
 from adprotocol.conformance.backend import UsageError
 from adprotocol.conformance.case import Case, cases, select
-from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer, said
+from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer
 from adprotocol.conformance.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 from adprotocol.conformance.repro import repro
@@ -34,6 +34,7 @@ from adprotocol.conformance.result import (
     Problem,
     Report,
     Result,
+    one_line,
 )
 from adprotocol.conformance.scenario import MAY
 
@@ -112,7 +113,7 @@ class Runner:
         error = self._error(lambda: found.append(get()))
         if error is None:
             return found[0]
-        message = str(error) if isinstance(error, HarnessFault) else f"{what}: {said(error)}"
+        message = str(error) if isinstance(error, HarnessFault) else f"{what}: {one_line(error)}"
         self.note(where, message, _detail(error))
         return None
 
@@ -205,7 +206,7 @@ class Runner:
             message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
             return self._result(case, FAIL, cause=MANIFEST, message=message, **known)
         silent = isinstance(error, WrongAnswer)
-        known.update(message=str(error) if silent else said(error), detail=_detail(error))
+        known.update(message=str(error) if silent else one_line(error), detail=_detail(error))
         # What hangs, and a fault of the harness, is not what a manifest declares as an error.
         found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
         if declared is not None and declared.outcome == found:
@@ -306,7 +307,7 @@ def _fault(error: BaseException) -> str:
     """Return what is wrong with the harness, in words."""
     if isinstance(error, TimeLimit):
         return f"its check did not return: {error}"
-    return str(error) if isinstance(error, HarnessFault) else said(error)
+    return str(error) if isinstance(error, HarnessFault) else one_line(error)
 
 
 def _detail(error: BaseException) -> str:

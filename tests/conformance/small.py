@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import types
 from unittest import mock
 
 import autograd
@@ -11,7 +10,7 @@ import toyad_adprotocol
 from toyad_harness import ToyHarness
 
 from adprotocol import conformance, plugins
-from adprotocol.conformance import Harness, scenario
+from adprotocol.conformance import Harness, backend, scenario
 
 __all__ = ["Autograd", "Plain", "ToyHarness", "made", "ran", "scenarios", "toy"]
 
@@ -57,7 +56,10 @@ def made(base=Autograd, **members):
 def scenarios(*functions, **known):
     """Let there be only the scenarios of some functions, `cond/their-name`."""
     scenario.all_scenarios()
-    with mock.patch.object(scenario, "_SCENARIOS", {}):
+    backend.find("autograd")
+    hooks = plugins.REGISTRY.known()["autograd"].hooks
+    # What autograd's plugin declares are other scenarios.
+    with mock.patch.object(scenario, "_SCENARIOS", {}), mock.patch.dict(hooks, divergences=tuple):
         for function in functions:
             data = {
                 "rule": "C1",
@@ -85,7 +87,9 @@ def toy(without=(), **hooks):
     for name, function in hooks.items():
         original = getattr(toyad_adprotocol, name)
         members[name] = functools.wraps(original)(function)
-    plugin = plugins.register(types.SimpleNamespace(**members), "toyad")
+    plugin = plugins.register(
+        type("Plugin", (), {name: staticmethod(hook) for name, hook in members.items()})(), "toyad"
+    )
     try:
         yield plugin
     finally:

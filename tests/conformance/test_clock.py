@@ -163,11 +163,14 @@ def test_the_interrupt_of_the_user_is_raised_and_the_call_given_up(worker):
         "threading.Lock().acquire() and (lock := threading.Lock()).acquire() and lock.acquire()",
         "ctypes.CDLL(None).sleep(60)",
         "[thread.start() or thread.join() for thread in [threading.Thread(target=time.sleep, args=(60,))]]",
+        "[pool.submit(time.sleep, 60).result() for pool in [ThreadPoolExecutor(2)]]",
     ],
 )
 def test_what_was_given_up_does_not_keep_the_process(hang):
     program = f"""
         import ctypes, threading, time
+        from concurrent.futures import ThreadPoolExecutor
+
         from adprotocol.conformance.clock import Worker
 
         print(Worker().run(lambda: {hang}, 0.2))

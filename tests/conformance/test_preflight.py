@@ -54,9 +54,13 @@ WRONG = {
         "shape (1,)",
     ),
     "array raises": ({"array": lambda self, value: 1 / 0}, "array", "division by zero"),
-    "to_numpy list": ({"to_numpy": lambda self, array: [3.0]}, "to_numpy", "to_numpy of the harness returned a list"),
-    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "returned a NoneType; it returns a NumPy"),
-    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "1.; 3. was expected"),
+    "to_numpy list": (
+        {"to_numpy": lambda self, array: [3.0]},
+        "to_numpy",
+        "to_numpy(array(3.0)) returned [3.0], a list; it returns a NumPy array, 3",
+    ),
+    "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "returned None, a NoneType"),
+    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "returned array(1.), a ndarray"),
     "grad None": ({"grad": lambda self, fun: None}, "grad", "grad of the harness returned None, a NoneType"),
     "grad number": ({"grad": lambda self, fun: 12.0}, "grad", "grad of the harness returned 12.0, a float"),
     "grad of None": ({"grad": lambda self, fun: lambda *xs: None}, "grad", "is None; 12. was expected"),
@@ -98,7 +102,11 @@ WRONG = {
     ),
     "scan None": ({"scan": lambda self, fun, c, xs: None}, "scan", "scan returned None; it returns two things"),
     "stop_gradient zero": ({"stop_gradient": lambda self, x: 0.0 * x}, "stop_gradient", "is 0.; 3. was expected"),
-    "no_grad number": ({"no_grad": lambda self, fun: 9.0}, "no_grad", "no_grad(fun) returned 9.0; it returns a function"),
+    "no_grad number": (
+        {"no_grad": lambda self, fun: 9.0},
+        "no_grad",
+        "no_grad(fun) returned 9.0; it returns a function",
+    ),
     "custom_rule own": (
         {"custom_rule": lambda self, fun, derivative: fun},
         "custom_rule",
@@ -143,6 +151,12 @@ def test_each_way_to_be_wrong_is_found(members, capability, words):
 def test_a_tolerance_that_lets_everything_or_nothing_pass_is_a_fault(tolerance):
     (message,) = problems(made(tolerance=tolerance))
     assert message == f"array: tolerance is {tolerance!r}; it is a number from 0 to 0.01"
+
+
+@pytest.mark.parametrize("to_numpy", [lambda self, array: [3.0], lambda self, array: None, lambda self, array: 1 / 0])
+def test_to_numpy_is_tried_even_where_arrays_are_those_of_numpy(to_numpy):
+    (message,) = problems(made(to_numpy=to_numpy))
+    assert message.startswith("to_numpy: ")
 
 
 def test_a_harness_without_grad_is_told_how_to_say_so():

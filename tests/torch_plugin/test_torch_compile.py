@@ -218,6 +218,34 @@ def test_a_number_beside_a_tensor_of_another_precision(dtype):
         assert torch.autograd.grad(result, x)[0] == slope
 
 
+def test_none_and_strings_in_results_of_a_staged_cond():
+    def f(x):
+        made = cond(
+            x > 0.0,
+            lambda x: {"y": (x * x, [x]), "n": None, "s": "same"},
+            lambda x: {"y": (5.0 * x, [7.0]), "n": None, "s": "same"},
+            x,
+        )
+        assert made["n"] is None
+        assert made["s"] == "same"
+        nothing = cond(x > 0.0, lambda x: cond(x > 1.0, lambda: None, lambda: None), lambda x: None, x)
+        assert nothing is None
+        return made["y"][0] + 2.0 * made["y"][1][0]
+
+    for g in (compiled(f), compiled(f, "eager")):
+        for point, value, slope in ((2.0, 8.0, 6.0), (-2.0, 4.0, 5.0)):
+            x = torch.tensor(point, requires_grad=True)
+            result = g(x)
+            assert result == value
+            assert torch.autograd.grad(result, x)[0] == slope
+
+
+@pytest.mark.parametrize("other", [lambda x: None, lambda x: "another", lambda x: x.new_zeros(0)])
+def test_constants_that_differ_between_the_branches_of_a_staged_cond(other):
+    with pytest.raises(Exception, match="branch"):
+        compiled(lambda x: (cond(x > 0.0, lambda x: "one", other, x), x)[1])(X)
+
+
 class Pair(typing.NamedTuple):
     a: object
     b: object

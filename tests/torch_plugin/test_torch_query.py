@@ -405,3 +405,32 @@ def test_any_nesting_to_depth_three_agrees_with_the_oracle(outermost):
         assert answers[0] is derivative, names
         compared += 1
     assert compared > 50
+
+
+def test_a_wrapper_asked_about_in_another_thread_loses_its_derivative_and_is_false():
+    answers = []
+
+    def f(x):
+        def ask():
+            answers.append((within_gradient(x), (x * x).requires_grad))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        ask()
+        return x * x
+
+    torch.func.grad(f)(torch.tensor(2.0))
+    assert answers == [(False, False), (True, True)]
+
+
+def test_a_wrapper_that_outlives_its_transformation_is_false():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), kept.append(x * x), x * x)[2])(torch.tensor(2.0))
+    assert [within_gradient(x) for x in kept] == [(x * 1.0).requires_grad for x in kept] == [False, False]
+
+
+def test_a_wrapper_of_a_tensor_that_requires_grad_is_true_after_its_transformation():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x * x)[1])(torch.tensor(2.0, requires_grad=True))
+    assert within_gradient(kept[0]) is (kept[0] * 1.0).requires_grad is True

@@ -250,14 +250,14 @@ def label_returned(h: Checked) -> None:
 @staged(
     "cond/mismatch",
     rule="C3",
-    expects="a BranchMismatchError, which is a TypeError, for x beside (x, x), None, x of shape (2,) and an integer",
+    expects="a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers",
     source=_STRUCTURE,
 )
 def mismatch_under_jit(h: Checked, way: str) -> None:
     """Branches of a staged cond that differ in structure, shape or dtype are an error that says so."""
     vector, integer = h.array([1.0, 2.0]), h.array(1)
     for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer):
-        with h.raises(BranchMismatchError):
+        with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
             trace(h, way, lambda x: (adprotocol.cond(x > 0.0, lambda x: x, other, x), x)[1])(h.array(2.0))  # noqa: B023
 
 

@@ -89,24 +89,6 @@ def decorated_containers(h: Checked) -> None:
     h.value_and_gradient(f, (h.array(3.0),), 81.0, 27.0)
 
 
-class Scale:
-    """An object that knows a factor."""
-
-    def __init__(self, factor: Any) -> None:
-        self.factor = factor
-
-    @adprotocol.non_differentiable
-    def times(self, x: Any) -> Any:
-        """Return the product with the factor."""
-        return self.factor * x
-
-    @staticmethod
-    @adprotocol.non_differentiable
-    def square(x: Any) -> Any:
-        """Return the square."""
-        return x * x
-
-
 @scenario(
     "non_differentiable/decorated-method",
     rule="N3",
@@ -117,6 +99,20 @@ class Scale:
 )
 def decorated_method(h: Checked) -> None:
     """A decorated method gives a constant, also of what its object holds."""
+
+    class Scale:
+        def __init__(self, factor: Any) -> None:
+            self.factor = factor
+
+        @adprotocol.non_differentiable
+        def times(self, x: Any) -> Any:
+            return self.factor * x
+
+        @staticmethod
+        @adprotocol.non_differentiable
+        def square(x: Any) -> Any:
+            return x * x
+
     h.value_and_gradient(lambda x: Scale(x).times(x) * x, (h.array(3.0),), 27.0, 9.0, "method")
     h.value_and_gradient(lambda x: Scale(x).square(x) * x, (h.array(3.0),), 27.0, 9.0, "static method")
 
@@ -324,5 +320,5 @@ def decorated_generator(h: Checked) -> None:
 
     with h.raises(TypeError, words=("values",)):
         adprotocol.non_differentiable(values)
-    with h.raises(TypeError, words=("Scale",)):
-        adprotocol.non_differentiable(Scale)
+    with h.raises(TypeError, words=("Harness",)):
+        adprotocol.non_differentiable(type("Harness", (), {}))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.query import natively
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checked import Checked
 
 _ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
@@ -205,3 +209,27 @@ def result_is_not_within_outer_gradient(h: Checked) -> None:
         return h.grad(f)(h.array(3.0))
 
     h.value_and_gradient(inner, (h.array(2.0),), 22.0, 11.0, "the digits are the answers for c, x and y")
+
+
+@scenario(
+    "non_differentiable/in-a-child-thread",
+    rule="N1",
+    needs=("grad", "threads"),
+    transform="threads",
+    expects="x c with c the constant of x, made in a thread that the function starts, at 3: 9, with the gradient 3",
+    source="PyTorch, grad mode is kept for each thread: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    varies=True,
+)
+def in_a_child_thread(h: Checked) -> None:
+    """A constant that a child thread of the differentiated function makes is one."""
+
+    def product(stop: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def f(x: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                return x * pool.submit(stop, x).result()
+
+        return f
+
+    x = h.array(3.0)
+    natively(h, lambda: h.grad(product(lambda x: x * 1.0))(x), 6.0)
+    h.value_and_gradient(product(adprotocol.non_differentiable), (x,), 9.0, 3.0)

@@ -79,6 +79,7 @@ def container_types(h: Checked) -> None:
     x = h.array(1.0)
     given: dict[str, Any] = {"z": [x], "a": (x,), "point": Point(x, "p"), "model": Model(x, 3), "empty": ({}, [], ())}
     result = adprotocol.non_differentiable(given)
+    h.holds(type(result) is dict, f"the result is a {type(result).__name__}, not a dict")
     h.holds(list(result) == list(given), f"the keys are {list(result)}, in place of {list(given)}")
     for key, value in given.items():
         got = result[key]

@@ -65,11 +65,15 @@ def patterns(h: Checked) -> None:
     "trainable/where-predicate",
     rule="T3",
     source="Equinox: filters are functions of the leaf: https://docs.kidger.site/equinox/api/manipulation",
-    expects="the predicate gets each path and identical leaf, and selects vectors",
+    expects="the predicate gets each path, dotted, and identical leaf; what it is True for is selected",
 )
 def predicate(h: Checked) -> None:
     """A predicate gets the path and the leaf of every leaf, and decides."""
     tree = {"a": h.array(1.0), "b": h.array([1.0, 2.0]), "n": 3, "s": "text"}
+    inner = [h.array(1.0), h.array(2.0)]
+    found = adprotocol.trainable({"inner": inner}, lambda path, _: path == "inner.1")
+    h.same(found["inner"][0], None, "what trainable returned at 'inner.0'")
+    h.same(found["inner"][1], inner[1], "what trainable returned at 'inner.1'")
     seen: dict[str, Any] = {}
 
     def chosen(path: str, leaf: Any) -> bool:

@@ -5,7 +5,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "toyad"))
 
-from mutants import branches, constants, gradients, queries, selections, structures  # noqa: E402, F401  (they enter theirs)
-from mutants.mutant import MUTANTS, Mutant, active  # noqa: E402
+# Each module enters its mutants.
+from mutants import (  # noqa: F401
+    branch_results,
+    branches,
+    constant_functions,
+    constants,
+    declarations,
+    flags,
+    gradient_calls,
+    gradients,
+    queries,
+    selections,
+    structures,
+)
+from mutants.mutant import MUTANTS, Mutant, active
 
 __all__ = ["MUTANTS", "Mutant", "active"]

@@ -1,7 +1,6 @@
 """Constants that are none, or more than that: `non_differentiable` gone wrong."""
 
 import copy
-import functools
 import threading
 
 import toyad
@@ -93,12 +92,6 @@ def changes_the_shape():
 
 
 @mutant(GROUP)
-def only_in_one_thread():
-    """Stops nothing in the threads that a function starts."""
-    return stops(lambda value: stop(value) if threading.current_thread().name == "conformance" else value)
-
-
-@mutant(GROUP)
 def works_in_place():
     """Writes the constant into the container that it was given."""
 
@@ -121,7 +114,11 @@ def copies_leaves():
             return "".join(list(leaf)) if len(leaf) > 1 else leaf
         return copy.deepcopy(leaf) if not isinstance(leaf, toyad.Value) else leaf
 
-    return {"adprotocol.non_differentiable": lambda value: real(value) if callable(value) else extend.tree_map(one, real(value))}
+    return {
+        "adprotocol.non_differentiable": lambda value: (
+            real(value) if callable(value) else extend.tree_map(one, real(value))
+        )
+    }
 
 
 def rebuilt(value):
@@ -192,135 +189,8 @@ def refuses_strings():
     }
 
 
-def decorates(wrapper, *, wraps=True):
-    """Return a mutant that wraps functions in another way."""
-
-    def decorate(value):
-        if not callable(value) or isinstance(value, toyad.Value):
-            return real(value)
-
-        def wrapped(*args, **kwargs):
-            return wrapper(value, *args, **kwargs)
-
-        return functools.wraps(value)(wrapped) if wraps else wrapped
-
-    return {"adprotocol.non_differentiable": decorate}
-
-
 @mutant(GROUP)
-def first_argument_only():
-    """Makes the first argument of a function constant, and nothing else."""
-    return decorates(lambda fun, first, *args, **kwargs: fun(real(first), *args, **kwargs))
-
-
-@mutant(GROUP)
-def forgets_keywords():
-    """Makes the positional arguments of a function constant, and nothing else."""
-    return decorates(lambda fun, *args, **kwargs: fun(*map(real, args), **kwargs))
-
-
-@mutant(GROUP)
-def closed_over_values_leak():
-    """Makes the arguments of a function constant, and not what it closes over."""
-    return decorates(
-        lambda fun, *args, **kwargs: fun(*map(real, args), **{name: real(value) for name, value in kwargs.items()})
-    )
-
-
-@mutant(GROUP)
-def arguments_stay_tracked():
-    """Makes the result of a function constant, and runs it on arguments that are differentiated."""
-    return decorates(lambda fun, *args, **kwargs: real(fun(*args, **kwargs)))
-
-
-@mutant(GROUP)
-def loses_metadata():
-    """Returns a function without the name and the documentation of the one that it wraps."""
-    return decorates(lambda fun, *args, **kwargs: real(fun)(*args, **kwargs), wraps=False)
-
-
-def stops_native_gradients(flag):
-    """Return a `toyad.gradients` that gives zeros while a flag is up."""
-    gradients = toyad.gradients
-
-    def stopped(fun, leaves):
-        value, aux, found = gradients(fun, leaves)
-        return value, aux, [slope * 0.0 for slope in found] if flag else found
-
-    return {"toyad.gradients": stopped}
-
-
-@mutant(GROUP)
-def decorated_function_stops_threads():
-    """Stops, while a decorated function runs, what other threads differentiate."""
-    flag = []
-
-    def flagged(fun, *args, **kwargs):
-        flag.append(True)
-        try:
-            return real(fun)(*args, **kwargs)
-        finally:
-            flag.pop()
-
-    return decorates(flagged) | stops_native_gradients(flag)
-
-
-@mutant(GROUP)
-def decorated_function_leaves_a_flag():
-    """Stops, once a decorated function has raised, all derivatives for ever."""
-    flag = []
-
-    def flagged(fun, *args, **kwargs):
-        flag.append(True)
-        result = real(fun)(*args, **kwargs)
-        flag.pop()
-        return result
-
-    return decorates(flagged) | stops_native_gradients(flag)
-
-
-@mutant(GROUP)
-def label_lets_through():
-    """Gives out the value of a label with its derivative."""
-    return {"adprotocol.NonDifferentiable.value": property(lambda self: self.held)}
-
-
-@mutant(GROUP)
-def label_sticks():
-    """Labels the result of arithmetic with a label."""
-    label = adprotocol.NonDifferentiable
-    return {
-        "adprotocol.NonDifferentiable.__add__": lambda self, other: label(self.value + getattr(other, "value", other)),
-        "adprotocol.NonDifferentiable.__mul__": lambda self, other: label(self.value * getattr(other, "value", other)),
-    }
-
-
-@mutant(GROUP)
-def label_refuses_reflection():
-    """Knows a label on the left of an operator only."""
-
-    def refuse(self, other):
-        return NotImplemented
-
-    return {f"adprotocol.NonDifferentiable.__r{name}__": refuse for name in ("add", "sub", "mul", "truediv")}
-
-
-@mutant(GROUP)
-def label_is_lost_in_copies():
-    """Copies and pickles the value without the label."""
-    return {"adprotocol.NonDifferentiable.__reduce__": lambda self: (_itself, (self.held,))}
-
-
-def _itself(value):
-    return value
-
-
-@mutant(GROUP)
-def sorts_dicts():
-    """Returns dicts in another order."""
-
-    def by_key(value):
-        made = real(value)
-        return dict(sorted(made.items(), reverse=True)) if type(made) is dict else made
-
-    return {"adprotocol.non_differentiable": by_key}
+def only_in_one_thread():
+    """Stops nothing in a thread that the differentiated function starts."""
+    # The name of the thread that the suite runs scenarios in.
+    return stops(lambda value: stop(value) if threading.current_thread().name == "conformance" else value)

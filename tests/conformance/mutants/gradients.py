@@ -5,7 +5,7 @@ import toyad
 import toyad_adprotocol as right
 
 import adprotocol
-from adprotocol import backend, extend, gradient, output, plugins, selection
+from adprotocol import extend, output, selection
 from mutants.mutant import mutant
 
 GROUP = "value_and_grad"
@@ -14,7 +14,12 @@ differentiate = right.value_and_grad
 
 def hook(function):
     """Return a mutant with another hook."""
-    return {"value_and_grad": lambda fun, leaves: function(fun, leaves)}
+
+    # pluggy reads the names of the parameters.
+    def value_and_grad(fun, leaves):
+        return function(fun, leaves)
+
+    return {"value_and_grad": value_and_grad}
 
 
 def after(change):
@@ -60,15 +65,12 @@ def computes_the_frozen():
 
     def both(fun, *, where=None, argnums=0, **options):
         def differentiated(*args, **kwargs):
-            many = not isinstance(argnums, int)
-            wanted = tuple(args[i] for i in argnums) if many else args[argnums]
-            wanted = adprotocol.trainable(wanted, where)
+            wanted = iter(extend.flatten((adprotocol.trainable(args[argnums], where),)))
             value, slope = real(fun, argnums=argnums, **options)(*args, **kwargs)
-            leaves = extend.flatten((wanted,))
-            following = iter(leaves)
-            return value, extend.tree_map(lambda leaf: None if next(following) is None else leaf, slope)
+            return value, extend.tree_map(lambda leaf: None if next(wanted) is None else leaf, slope)
 
-        return differentiated
+        several = not isinstance(argnums, int)
+        return real(fun, where=where, argnums=argnums, **options) if several else differentiated
 
     return public(both)
 
@@ -279,168 +281,3 @@ def detached_leaves():
             fun, [toyad.stop_gradient(x) if isinstance(x, toyad.Tracer) else x for x in leaves]
         )
     )
-
-
-@mutant(GROUP)
-def updates_the_leaves():
-    """Takes a step of gradient descent on its way."""
-
-    def update(leaves, value, aux, found):
-        for leaf, slope in zip(leaves, found, strict=True):
-            if isinstance(leaf, toyad.Array) and isinstance(slope, toyad.Array) and leaf.value.flags.writeable:
-                leaf.value -= 0.1 * slope.value
-        return value, aux, found
-
-    return after(update)
-
-
-@mutant(GROUP)
-def reversed_gradients():
-    """Returns the gradients in another order."""
-    return after(lambda _, value, aux, found: (value, aux, found[::-1]))
-
-
-@mutant(GROUP)
-def value_keeps_its_tracer():
-    """Returns the value as it was inside, with its tracer."""
-
-    def kept(fun, leaves):
-        values = []
-
-        def noted(tracked):
-            values.append(fun(tracked))
-            return values[0]
-
-        _, aux, found = differentiate(noted, leaves)
-        return values[0][0], aux, found
-
-    return hook(kept)
-
-
-@mutant(GROUP)
-def broken_by_an_exception():
-    """Returns constants for ever once a function has raised."""
-    raised = []
-
-    def fragile(fun, leaves):
-        try:
-            value, aux, found = differentiate(fun, leaves)
-        except Exception:
-            raised.append(True)
-            raise
-        return value, aux, [slope * 0.0 for slope in found] if raised else found
-
-    return hook(fragile)
-
-
-@mutant(GROUP)
-def changes_exceptions():
-    """Raises another error in the place of the one that the function raises."""
-
-    def other(fun, leaves):
-        try:
-            return differentiate(fun, leaves)
-        except adprotocol.ADProtocolError:
-            raise
-        except Exception as error:
-            msg = "the function failed"
-            raise RuntimeError(msg) from error
-
-    return hook(other)
-
-
-@mutant(GROUP)
-def forgets_the_structure():
-    """Returns the gradients as a list."""
-    return {"adprotocol.gradient._Slots.gradient": lambda _self, gradients: list(gradients)}
-
-
-@mutant(GROUP)
-def first_argument_only():
-    """Differentiates with respect to the first argument, whatever `argnums` says."""
-    return public(lambda fun, *, argnums=0, **options: real(fun, argnums=0 * argnums if argnums == 0 else 0, **options))
-
-
-@mutant(GROUP)
-def sorts_arguments():
-    """Returns the gradients of several arguments in the order of the arguments."""
-    return public(
-        lambda fun, *, argnums=0, **options: real(
-            fun, argnums=argnums if isinstance(argnums, int) else tuple(sorted(argnums)), **options
-        )
-    )
-
-
-@mutant(GROUP)
-def drops_keywords():
-    """Calls the function without its keyword arguments."""
-
-    def both(fun, **options):
-        def differentiated(*args, **_kwargs):
-            return real(fun, **options)(*args)
-
-        return differentiated
-
-    return public(both)
-
-
-@mutant(GROUP)
-def freezes_what_passes_through():
-    """Makes what is frozen a constant, and all that goes through it."""
-
-    def both(fun, **options):
-        def differentiated(*args, **kwargs):
-            rest = [extend.constant_tree(arg) for arg in args[1:]]
-            return real(fun, **options)(args[0], *rest, **{k: extend.constant_tree(v) for k, v in kwargs.items()})
-
-        return differentiated
-
-    return public(both)
-
-
-@mutant(GROUP)
-def tracks_the_frozen():
-    """Lets the function see tracers in the place of what is frozen, with no gradient at the end."""
-    real_filled = gradient._Slots.filled
-
-    def both(self, tracked, replaced, undo):
-        trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
-        leaves = self._structure.leaves
-        if trace is None:
-            return real_filled(self, tracked, replaced, undo)
-        self._structure.leaves = [
-            toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
-            for leaf in leaves
-        ]
-        try:
-            return real_filled(self, tracked, replaced, undo)
-        finally:
-            self._structure.leaves = leaves
-
-    return {"adprotocol.gradient._Slots.filled": both}
-
-
-@mutant(GROUP)
-def loses_metadata():
-    """Returns a function without the name and the documentation of the one that it differentiates."""
-    return {"adprotocol.gradient.wrap": lambda wrapper, _fun: wrapper}
-
-
-@mutant(GROUP)
-def takes_no_numbers():
-    """Wants arrays of the framework, though its name is given."""
-
-    def strict(fun, leaves):
-        if not all(isinstance(leaf, toyad.Value) for leaf in leaves):
-            msg = "toyad differentiates with respect to its own arrays"
-            raise TypeError(msg)
-        return differentiate(fun, leaves)
-
-    return hook(strict)
-
-
-@mutant(GROUP)
-def any_backend():
-    """Differentiates with the framework of the arguments where another one is named that is not there."""
-    known = backend._known
-    return {"adprotocol.backend._known": lambda name: known(name) if name in plugins.REGISTRY.known() else "toyad"}

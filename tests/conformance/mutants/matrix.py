@@ -1,8 +1,10 @@
-"""The kill matrix: every mutant under every scenario."""
+"""The kill matrix: which scenarios fail for which mutant."""
 
 import contextlib
+import multiprocessing
 import threading
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from unittest import mock
 
 import toyad
@@ -10,8 +12,9 @@ import toyad_harness
 
 from adprotocol.conformance import Absent, all_scenarios, checked
 from adprotocol.conformance.clock import Worker
-from mutants.mutant import active
+from mutants.mutant import MUTANTS, active
 
+# A scenario takes a few milliseconds; one that waits for a thread that a mutant has killed is given up.
 SECONDS = 3.0
 
 
@@ -36,7 +39,7 @@ def fresh_harness():
 
 
 def failures(mutant=None, scenarios=None):
-    """Return what scenarios say of a mutant, or for None of the plugin as it should be: an error for each that fails."""
+    """Return an error for each scenario that fails for a mutant, or for None, the plugin as it should be."""
     found = {}
     worker = Worker()
     with contextlib.ExitStack() as stack:
@@ -45,11 +48,54 @@ def failures(mutant=None, scenarios=None):
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # What a mutant raises in a thread of a scenario's is no news.
-        stack.enter_context(mock.patch.object(threading, "excepthook", lambda _: None))
-        stack.enter_context(active(mutant))
-        for scenario in all_scenarios().values() if scenarios is None else scenarios:
-            h = checked(harness)
-            error = worker.run(lambda scenario=scenario, h=h: scenario.function(h), SECONDS)
-            if error is not None and not isinstance(error, Absent):
-                found[scenario.id] = error
+        stack.enter_context(mock.patch.object(threading, "excepthook"))
+        every = list(all_scenarios().values() if scenarios is None else scenarios)
+        for together in [[scenario] for scenario in every] if mutant is not None and mutant.remembers else [every]:
+            with active(mutant):
+                for scenario in together:
+                    h = checked(harness)
+                    error = worker.run(lambda scenario=scenario, h=h: scenario.function(h), SECONDS)
+                    if error is not None and not isinstance(error, Absent):
+                        found[scenario.id] = error
     return found
+
+
+def killers(place):
+    """Return the ids of the scenarios that fail for the mutant at a place of `MUTANTS`."""
+    return list(failures(MUTANTS[place]))
+
+
+def whole(mutants, jobs=2):
+    """Yield each mutant with the ids of all scenarios that fail for it, from several processes."""
+    if jobs == 1:
+        for mutant in mutants:
+            yield mutant, list(failures(mutant))
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        yield from zip(mutants, pool.map(killers, map(MUTANTS.index, mutants)), strict=True)
+
+
+def quick():
+    """Return for each mutant scenarios that fail for it: those of its hook, and of others where nothing else fails."""
+    scenarios = all_scenarios().values()
+    found = {
+        mutant: list(failures(mutant, [scenario for scenario in scenarios if scenario.hook == mutant.hook]))
+        for mutant in MUTANTS
+    }
+    for mutant in MUTANTS:
+        waiting = idle(found, scenarios)
+        if waiting and not mutant.trivial:
+            found[mutant] += failures(mutant, [scenario for scenario in waiting if scenario.hook != mutant.hook])
+    return found
+
+
+def survivors(found):
+    """Return the mutants for which no scenario of their hook fails."""
+    return [mutant for mutant, ids in found.items() if not any(name.partition("/")[0] == mutant.hook for name in ids)]
+
+
+def idle(found, scenarios):
+    """Return the scenarios that fail for no mutant, those apart that fail at everything."""
+    killing = {name for mutant, ids in found.items() if not mutant.trivial for name in ids}
+    return [scenario for scenario in scenarios if scenario.id not in killing]

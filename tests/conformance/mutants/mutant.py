@@ -30,18 +30,25 @@ class Mutant:
     make: Callable[[], dict]
     # So wrong that a scenario that it fails shows nothing.
     trivial: bool = False
+    # It is made anew for each scenario, for it remembers what others did.
+    remembers: bool = False
+
+    @property
+    def id(self):
+        """Return hook and name."""
+        return f"{self.hook}/{self.name}"
 
 
 MUTANTS = []
 
 
-def mutant(hook, *, trivial=False):
+def mutant(hook, *, trivial=False, remembers=False):
     """Enter a function as a mutant."""
 
     def enter(make):
         name = make.__name__.strip("_").replace("_", "-")
         way = " ".join(make.__doc__.split()).rstrip(".")
-        MUTANTS.append(Mutant(hook=hook, name=name, way=way, make=make, trivial=trivial))
+        MUTANTS.append(Mutant(hook, name, way, make, trivial, remembers))
         return make
 
     return enter

@@ -170,126 +170,7 @@ def no_grad_stops_forward_mode():
     return answers(lambda value: False if flag else ask(value)) | {"toyad.no_grad": no_grad}
 
 
-class Depth:
-    """Counts the derivatives under way, as a library with a flag of its own would."""
-
-    def __init__(self):
-        self.count = 0  # as a program that forgets exceptions sees it
-        self.real = 0
-        self.threads = []
-
-    def counted(self, function):
-        def wrapped(fun, *args):
-            self.count += 1
-            self.real += 1
-            self.threads.append(threading.get_ident())
-            try:
-                result = function(fun, *args)
-            finally:
-                self.real -= 1
-                self.threads.remove(threading.get_ident())
-            self.count -= 1
-            return result
-
-        return wrapped
-
-    def patches(self):
-        return {f"toyad.{name}": self.counted(getattr(toyad, name)) for name in ("gradients", "jvp")}
-
-
-@mutant(GROUP)
-def ambient_flag():
-    """Decides by a flag that a derivative is under way, and not by the value."""
-    depth = Depth()
-    return answers(lambda _value: depth.real > 0) | depth.patches()
-
-
-@mutant(GROUP)
-def flag_leaks_on_exception():
-    """Keeps a counter of derivatives under way, which an exception leaves too high."""
-    depth = Depth()
-    return answers(lambda value: True if depth.count > depth.real else ask(value)) | depth.patches()
-
-
-@mutant(GROUP)
-def flag_lost_in_threads():
-    """Keeps a flag in the thread that differentiates, where a child thread does not see it."""
-    depth = Depth()
-    return (
-        answers(lambda value: ask(value) if threading.get_ident() in depth.threads or is_staged(value) else False)
-        | depth.patches()
-    )
-
-
-@mutant(GROUP)
-def flag_shared_by_threads():
-    """Keeps one counter for all threads: a derivative in one is seen in the others."""
-    depth = Depth()
-    return answers(lambda value: bool(set(depth.threads) - {threading.get_ident()}) or ask(value)) | depth.patches()
-
-
-@mutant(GROUP)
-def decides_while_tracing():
-    """Leaves nothing open: what is traced once has the answer of the moment for ever."""
-    depth = Depth()
-    return answers(lambda value: depth.real > 0 if is_staged(value) else ask(value)) | depth.patches()
-
-
-@mutant(GROUP)
-def outer_levels_not_seen():
-    """Sees the innermost derivative only, and not one around it of another variable."""
-    levels = []
-
-    def gradients(fun, leaves, gradients=toyad.gradients):
-        def noted(roots):
-            levels.append(roots[0].trace)
-            try:
-                return fun(roots)
-            finally:
-                levels.pop()
-
-        return gradients(noted, leaves)
-
-    def query(value):
-        traces = [tracer.trace for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
-        return ask(value) if not levels or not traces or levels[-1] in traces else False
-
-    return answers(query) | {"toyad.gradients": gradients}
-
-
-@mutant(GROUP)
-def cached_by_shape():
-    """Remembers its answer for each shape, dtype and class of value."""
-    known = {}
-    return answers(lambda value: known.setdefault((value.shape, value.dtype, type(value)), ask(value)))
-
-
-@mutant(GROUP)
-def cached_by_function():
-    """Remembers what it said of a program when that was traced first."""
-    known = {}
-
-    def jit(fun, jit=toyad.jit):
-        flag = []
-
-        def query(value):
-            return known.setdefault(fun, ask(value))
-
-        def noted(*args, **kwargs):
-            flag.append(True)
-            asking.append(query)
-            try:
-                return fun(*args, **kwargs)
-            finally:
-                asking.pop()
-
-        return jit(noted)
-
-    asking = []
-    return answers(lambda value: asking[-1](value) if asking else ask(value)) | {"toyad.jit": jit}
-
-
-@mutant(GROUP)
+@mutant(GROUP, remembers=True)
 def nudges_the_value():
     """Tries out whether a derivative comes, and leaves a trace of that in the value."""
 
@@ -299,6 +180,18 @@ def nudges_the_value():
             below = below.below
         if isinstance(below, toyad.Array) and below.value.flags.writeable:
             below.value += 1e-3
+        return ask(value)
+
+    return answers(query)
+
+
+@mutant(GROUP)
+def adds_to_the_tangent():
+    """Tries out whether a derivative comes, and counts it twice from then on."""
+
+    def query(value):
+        if isinstance(value, toyad.Dual):
+            value.tangent = value.tangent * 2.0
         return ask(value)
 
     return answers(query)
@@ -357,7 +250,9 @@ def first_argument_only():
 def containers_are_false():
     """Does not look into containers."""
     real = adprotocol.within_gradient
-    return {"adprotocol.within_gradient": lambda *values: real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)}
+    return {
+        "adprotocol.within_gradient": lambda *values: real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)
+    }
 
 
 @mutant(GROUP)
@@ -375,7 +270,9 @@ def unclaimed_is_false():
 @mutant(GROUP)
 def nothing_is_false():
     """Says False when it is asked about nothing."""
-    return {"adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: bool(values) and real(*values)}
+    return {
+        "adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: bool(values) and real(*values)
+    }
 
 
 @mutant(GROUP)

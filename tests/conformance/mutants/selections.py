@@ -5,8 +5,7 @@ import fnmatch
 import toyad
 import toyad_adprotocol as right
 
-import adprotocol
-from adprotocol import declaration, parts, selection
+from adprotocol import selection
 from adprotocol.binding import cannot
 from adprotocol.errors import SelectionError
 from mutants.mutant import mutant
@@ -17,7 +16,12 @@ takes = right.trainable
 
 def leaves(function):
     """Return a mutant with another answer for leaves."""
-    return {"trainable": lambda value: function(value)}
+
+    # pluggy reads the names of the parameters.
+    def trainable(value):
+        return function(value)
+
+    return {"trainable": trainable}
 
 
 @mutant(GROUP)
@@ -101,6 +105,12 @@ def trained_python_integers():
 def trains_labels():
     """Trains what is labelled as not differentiable."""
     return {"adprotocol.table.BINDINGS.label.trainable": lambda _value: True}
+
+
+@mutant(GROUP)
+def overlooks_hidden_arrays():
+    """Freezes an object in which arrays hide, instead of saying that it cannot look into it."""
+    return {"adprotocol.table.BINDINGS.opaque.trainable": cannot}
 
 
 def choosing(function):
@@ -191,9 +201,7 @@ def one_pattern_may_match_nothing():
             except SelectionError:
                 if len(patterns) == 1:
                     raise
-        return [
-            [any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)
-        ]
+        return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
 
     return {"adprotocol.selection._by_patterns": lenient}
 
@@ -264,14 +272,12 @@ def truth_of_anything():
     """Takes the answer of a predicate for a bool, whatever it is."""
 
     def by_predicate(structure, predicate):
-        return [
-            bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)
-        ]
+        return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)]
 
     return {"adprotocol.selection._by_predicate": by_predicate}
 
 
-@mutant("value_and_grad")
+@mutant(GROUP)
 def paths_with_slashes():
     """Shows predicates paths of another form."""
     by_predicate = selection._by_predicate
@@ -291,111 +297,3 @@ def incapable_leaves_pass():
         return [mine and can is not None for mine, can in zip(wanted, able, strict=True)]
 
     return {"adprotocol.selection._checked": checked}
-
-
-@mutant(GROUP)
-def ignores_declarations():
-    """Trains all fields, whichever a class declares."""
-    return {"adprotocol.declaration.trainable_names": lambda _value, names: set(names)}
-
-
-@mutant(GROUP)
-def ignores_class_attributes():
-    """Does not read `__trainable__`."""
-    return {"adprotocol.declaration._declared": lambda value: declaration._REGISTERED.get(type(value))}
-
-
-@mutant(GROUP)
-def ignores_metadata():
-    """Does not read the metadata of fields."""
-    return {"adprotocol.declaration._frozen_fields": lambda _cls: frozenset()}
-
-
-@mutant(GROUP)
-def ignores_registration():
-    """Forgets what was registered for a class."""
-    return {"adprotocol.register_trainable": lambda _cls, _names: None}
-
-
-@mutant(GROUP)
-def declares_once_for_a_class():
-    """Remembers what the first instance of a class declared."""
-    known = {}
-    declared = declaration._declared
-    return {"adprotocol.declaration._declared": lambda value: known.setdefault(type(value), declared(value))}
-
-
-@mutant(GROUP)
-def unknown_fields_pass():
-    """Overlooks a declared field that the class does not have."""
-    return {"adprotocol.declaration._check_known": lambda *_: None}
-
-
-@mutant(GROUP)
-def cycles_overflow():
-    """Raises Python's own error for a structure that contains itself."""
-    return {"adprotocol.tree.too_deep": lambda _tree: RecursionError("too deep")}
-
-
-@mutant(GROUP)
-def swaps_the_parts():
-    """Returns the rest first, and then what is trained."""
-    return {"adprotocol.partition": lambda tree, where=None: parts.partition(tree, where)[::-1]}
-
-
-@mutant(GROUP)
-def keeps_all_in_the_rest():
-    """Returns the whole as the rest."""
-    return {"adprotocol.partition": lambda tree, where=None: (parts.partition(tree, where)[0], tree)}
-
-
-@mutant(GROUP)
-def last_tree_wins():
-    """Combines by taking each leaf from the last tree that has it."""
-    return {"adprotocol.combine": lambda *trees: parts.combine(*trees[::-1])}
-
-
-@mutant(GROUP)
-def combines_anything():
-    """Returns the first tree where structures differ, instead of saying so."""
-
-    def combine(*trees):
-        try:
-            return parts.combine(*trees)
-        except adprotocol.errors.TreeError:
-            return trees[0]
-
-    return {"adprotocol.combine": combine}
-
-
-@mutant(GROUP)
-def copies_leaves():
-    """Returns copies of the arrays that are trained."""
-
-    def copied(tree, where=None):
-        return adprotocol.extend.tree_map(
-            lambda leaf: toyad.array(leaf) if isinstance(leaf, toyad.Array) else leaf, parts.trainable(tree, where)
-        )
-
-    return {"adprotocol.trainable": copied}
-
-
-@mutant(GROUP)
-def leaves_the_frozen_out():
-    """Returns a structure without what is frozen."""
-
-    def short(tree, where=None):
-        found = parts.trainable(tree, where)
-        return {key: value for key, value in found.items() if value is not None} if type(found) is dict else found
-
-    return {"adprotocol.trainable": short}
-
-
-@mutant(GROUP)
-def false_for_the_frozen():
-    """Returns False where None is due."""
-
-    def marked(tree, where=None):
-        return adprotocol.extend.tree_map(lambda leaf: False if leaf is None else leaf, parts.trainable(tree, where))
-
-    return {"adprotocol.trainable": marked}

@@ -124,6 +124,13 @@ def imports_numpy():
 
 
 @mutant(GROUP)
+def imports_what_is_private():
+    """Is of a module that imports from adprotocol what is not for plugins."""
+    # This module is one.
+    return {"array_types": lambda: (toyad.Value,)}
+
+
+@mutant(GROUP)
 def conflicts_are_silent():
     """Does not report two plugins that claim one type."""
     return {"adprotocol.plugins.REGISTRY.conflicts": list}

@@ -1,0 +1,125 @@
+"""Print the kill matrix: every mutant, and how many scenarios of each hook it fails.
+
+Exits with 1 if a mutant survives the scenarios of its hook, or if a scenario kills no mutant.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from adprotocol.conformance import all_scenarios
+from adprotocol.conformance.scenario import HOOKS
+from mutants import matrix
+from mutants.mutant import MUTANTS
+
+SHOWN = 12
+TRIVIAL = " (trivial)"
+WIDTH = len("trainable")
+
+
+def main(arguments=None):
+    """Print the matrix and return the exit status."""
+    options = _parse(arguments)
+    mutants = [mutant for mutant in MUTANTS if any(word in mutant.id for word in options.k or [""])]
+    if not mutants:
+        sys.stderr.write(f"no mutant has one of {', '.join(options.k)} in its name\n")
+        return 2
+    begin = time.perf_counter()
+    wrong = matrix.failures()
+    every = track(
+        matrix.whole(mutants, options.jobs),
+        description="mutants",
+        total=len(mutants),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    found = dict(every)
+    survivors = matrix.survivors(found)
+    # A few mutants alone say nothing about the scenarios.
+    idle = [] if options.k else matrix.idle(found, all_scenarios().values())
+    if options.json:
+        json.dump(_data(found, survivors, idle, wrong), sys.stdout, indent=1)
+        sys.stdout.write("\n")
+    else:
+        _print(found, survivors, idle, wrong, time.perf_counter() - begin)
+    return 1 if survivors or idle or wrong else 0
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("-k", action="append", metavar="WORD", help="only mutants with a word in hook/name")
+    parser.add_argument("--json", action="store_true", help="print the matrix as JSON")
+    parser.add_argument("--jobs", type=int, default=2, help="how many processes (2)")
+    return parser.parse_args(arguments)
+
+
+def _data(found, survivors, idle, wrong):
+    return {
+        "mutants": [
+            {"id": mutant.id, "way": mutant.way, "trivial": mutant.trivial, "killed_by": ids}
+            for mutant, ids in found.items()
+        ],
+        "survivors": [mutant.id for mutant in survivors],
+        "idle": [scenario.id for scenario in idle],
+        "wrong": {name: str(error) for name, error in wrong.items()},
+    }
+
+
+def _print(found, survivors, idle, wrong, seconds):
+    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    longest = max(len(mutant.id) for mutant in found) + len(TRIVIAL)
+    numbers = (len(HOOKS) + 1) * (WIDTH + 2)
+    room = max(console.width - longest - numbers - 4, 20)
+    table.add_column("mutant", no_wrap=True, min_width=longest)
+    table.add_column("how it is wrong", no_wrap=True, overflow="ellipsis", max_width=room)
+    for hook in (*HOOKS, "all"):
+        table.add_column(hook.partition("_")[0], justify="right", no_wrap=True, min_width=WIDTH)
+    for hook in HOOKS:
+        for mutant, ids in found.items():
+            if mutant.hook == hook:
+                table.add_row(*_row(mutant, ids), style="bold red" if mutant in survivors else "")
+        table.add_section()
+    totals = [sum(any(name.startswith(f"{hook}/") for name in ids) for ids in found.values()) for hook in HOOKS]
+    killed = sum(map(bool, found.values()))
+    table.add_row("mutants killed", f"of {len(found)}", *map(str, totals), str(killed), style="bold")
+    console.print(table)
+
+    real = {mutant: ids for mutant, ids in found.items() if not mutant.trivial}
+    weak = sorted(real.items(), key=lambda pair: len(pair[1]))
+    _list(console, "The mutants that fewest scenarios kill", [f"{m.id}: {', '.join(i[:3])}" for m, i in weak[:SHOWN]])
+    counts = Counter(name for ids in real.values() for name in ids)
+    fewest = sorted(counts, key=counts.__getitem__)[:SHOWN]
+    _list(console, "The scenarios that kill fewest mutants", [f"{name}: {counts[name]}" for name in fewest])
+    _list(console, "SURVIVORS", [f"{mutant.id}: {mutant.way}" for mutant in survivors])
+    _list(console, "SCENARIOS THAT KILL NOTHING", [scenario.id for scenario in idle])
+    _list(console, "SCENARIOS THAT FAIL WITHOUT A MUTANT", [f"{name}: {error}" for name, error in wrong.items()])
+    console.print(
+        f"\n{len(found) - len(survivors)} of {len(found)} mutants are killed by scenarios of their hook; "
+        f"{len(counts)} of {len(all_scenarios())} scenarios kill; {seconds:.0f} s",
+        style="bold",
+    )
+
+
+def _row(mutant, ids):
+    counts = Counter(name.partition("/")[0] for name in ids)
+    name = f"{mutant.id}{TRIVIAL}" if mutant.trivial else mutant.id
+    return name, mutant.way, *(str(counts[hook] or "-") for hook in HOOKS), str(len(ids))
+
+
+def _list(console, title, lines):
+    if lines:
+        console.print(f"\n{title}", style="bold")
+    for line in lines:
+        console.print(f"  {line}", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The harnesses of the three plugins: complete, right on closed forms without adprotocol, on the device asked for."""
+
+import subprocess
+import sys
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import adprotocol
+from adprotocol import conformance
+from adprotocol.conformance import checked, harness_of, preflight
+from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+
+NAMES = ["jax", "torch", "autograd"]
+EVERY = (*REQUIRED, *CAPABILITIES)
+
+on_each = pytest.mark.parametrize("name", NAMES)
+
+
+def forbidden(*_args, **_kwargs):
+    msg = "a harness must not call adprotocol"
+    raise AssertionError(msg)
+
+
+@on_each
+def test_the_suite_finds_nothing_wrong_with_the_harness(name):
+    report = conformance.run(name, keywords=["within_gradient/grad"])
+    assert report.problems == ()
+    assert report.ok
+
+
+@on_each
+def test_each_capability_is_defined_or_has_a_reason_and_never_both(name):
+    harness = harness_of(name)
+    for capability in EVERY:
+        assert harness.defines(capability) != (capability in harness.absent), capability
+    assert all(reason.strip() for reason in harness.absent.values())
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # of the reentrant checkpoint
+@pytest.mark.parametrize(("name", "capability"), [(n, c) for n in NAMES for c in EVERY if harness_of(n).defines(c)])
+def test_capabilities_are_right_without_adprotocol(name, capability):
+    harness = harness_of(name)
+    hooks = ("within_gradient", "non_differentiable", "cond", "value_and_grad", "grad", "trainable", "partition")
+    ways = [None, *({capability: way} for way in harness.variants.get(capability, {}).values())]
+    with mock.patch.multiple(adprotocol, **dict.fromkeys(hooks, forbidden)):
+        for way in ways:
+            preflight.check(harness, capability, way)
+
+
+# Of x ** 4 at 2, with vmap over x and 2 x and scan with the weights 1 and 2.
+NESTED = {
+    "grad of grad": 48.0,
+    "grad of jvp": 48.0,
+    "jvp of grad": 48.0,
+    "vmap of grad": 288.0,
+    "grad of vmap": 544.0,
+    "grad of checkpoint": 32.0,
+    "checkpoint of grad": 32.0,
+    "compile of grad": 32.0,
+    "grad of compile": 32.0,
+    "jit of grad": 32.0,
+    "grad of scan": 96.0,
+    "vmap of jvp of grad": 240.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "chain"), [(n, c) for n in NAMES for c in NESTED if all(map(harness_of(n).defines, c.split(" of ")))]
+)
+def test_transformations_nest(name, chain):
+    h = checked(harness_of(name))
+    h.equal(h.nest(chain, lambda x: x * x * x * x)(h.array(2.0)), NESTED[chain])
+
+
+@on_each
+def test_the_gradient_of_an_inner_variable_is_differentiated_by_an_outer_one(name):
+    h = harness_of(name)
+    # d/dy of y d/dx (x y) at x = 1: y y
+    slope = h.grad(lambda y: y * h.grad(lambda x, y: x * y)(h.array(1.0), y))
+    assert float(h.to_numpy(slope(h.array(3.0)))) == 6.0
+    closes = h.grad(lambda y: y * h.grad(lambda x: x * y)(h.array(1.0)))
+    assert float(h.to_numpy(closes(h.array(3.0)))) == 6.0
+
+
+def test_the_switch_of_torch_does_not_reach_a_gradient_inside_of_it():
+    h = harness_of("torch")
+    x = torch.tensor(3.0, requires_grad=True)
+    slope = h.no_grad(h.grad(lambda x: x * x))(x)
+    assert slope == 6.0
+    assert not slope.requires_grad
+    assert not h.no_grad(lambda x: x * x)(x).requires_grad
+
+
+@on_each
+def test_arrays_are_made_on_the_device(name):
+    for device in harness_of(name).devices():
+        harness = harness_of(name, device)
+        for value in (1.0, 1, True, 1j, [[1.0, 2.0]]):
+            made = harness.array(value)
+            if name == "jax":
+                assert {f"{place.platform}:{place.id}" for place in made.devices()} == {device}
+            elif name == "torch":
+                assert str(made.device) == device
+            assert np.array_equal(harness.to_numpy(made), value)
+        assert conformance.run(harness, keywords=["within_gradient/grad"]).device == device
+
+
+def test_every_device_of_jax_and_torch_is_named():
+    assert list(harness_of("jax").devices()) == [f"cpu:{i}" for i in range(len(jax.devices("cpu")))]
+    assert list(harness_of("torch").devices()) == ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
+@on_each
+def test_an_unknown_device_is_refused_with_those_that_are_there(name):
+    with pytest.raises(conformance.UsageError, match=r"no device 'abacus' here; there are cpu"):
+        harness_of(name, "abacus")
+
+
+@on_each
+def test_who_only_asks_does_not_load_the_harness(name):
+    make = {"jax": "jax.numpy.ones(2)", "torch": "torch.ones(2)", "autograd": "__import__('numpy').ones(2)"}[name]
+    program = f"""
+import sys
+import {"jax.numpy" if name == "jax" else name}
+import adprotocol
+import adprotocol_{name}
+assert adprotocol.within_gradient({make}) is False
+assert not [loaded for loaded in sys.modules if loaded.startswith("adprotocol.conformance") or "harness" in loaded]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
