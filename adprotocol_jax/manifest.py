@@ -127,9 +127,9 @@ EXPORT = Divergence(
     outcome="wrong",
     text="""\
 `jax.export` stores the plain program, and with `vjp_order=1` its derivative as a second one. Called plain and asked for
-its gradient, each is right. `jax.value_and_grad` of the exported function takes the value from the first and the gradient
-from the second, so that a branch on the answer gives the value of one side and the gradient of the other. Export
-`jax.value_and_grad(f)` for that.
+its gradient, each is right. `jax.value_and_grad` of the exported function takes the value from the first and the
+gradient from the second, so that a branch on the answer gives the value of one side and the gradient of the other.
+Export `jax.value_and_grad(f)` for that.
 
 ```python
 import jax
