@@ -11,6 +11,9 @@ import pytest
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
+# The toy AD system. A second conftest would take the name of this one, by which Dynamo finds what a test closes over.
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "toyad"))
+
 TRAIN, EVALUATE = 3.0, 5.0
 
 

@@ -198,10 +198,11 @@ def test_a_path_that_names_nothing_says_what_it_is(path):
 
 
 def test_a_path_names_a_class_an_instance_or_what_is_inside():
-    for path in ("small:Plain", "test_backend:INSTANCE", "test_backend:Outer.Inner"):
+    for path in ("small:Plain", "test_backend_of_suite:INSTANCE", "test_backend_of_suite:Outer.Inner"):
         assert harness_of(path).name == "numpy"
-    assert harness_of("test_backend:Placed", "attic").device == "attic"
-    assert backends.load("test_backend:Placed", "attic").expression == "harness_of('test_backend:Placed', 'attic')"
+    assert harness_of("test_backend_of_suite:Placed", "attic").device == "attic"
+    found = backends.load("test_backend_of_suite:Placed", "attic")
+    assert found.expression == "harness_of('test_backend_of_suite:Placed', 'attic')"
 
 
 INSTANCE = Plain()
