@@ -15,6 +15,18 @@ from adprotocol.plugins import REGISTRY
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status; wrong usage exits with 2."""
+    try:
+        try:
+            return _main(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has gone, `head` for one. What is left unwritten must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _main(argv: list[str] | None) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command == "demo":

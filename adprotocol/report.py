@@ -14,6 +14,7 @@ import platform
 import sys
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
@@ -117,6 +118,7 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
         state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken)}"
     elif state == plugins.BLOCKED:
         reason = f"named in {plugins.BLOCK_VARIABLE}"
+    version = framework_version(plugin.framework, providers, distribution)
     divergences: list[dict[str, Any]] = []
     try:
         divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in declared(plugin)]
@@ -125,7 +127,7 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
     return Entry(
         name=plugin.name,
         framework=plugin.framework,
-        framework_version=None if state == plugins.NOT_INSTALLED else framework_version(plugin.framework, providers),
+        framework_version=None if state == plugins.NOT_INSTALLED else version,
         distribution=distribution.name if distribution is not None else None,
         distribution_version=distribution.version if distribution is not None else None,
         state=state,
@@ -135,16 +137,33 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
     )
 
 
-def framework_version(framework: str, providers: Mapping[str, list[str]]) -> str | None:
+def framework_version(
+    framework: str, providers: Mapping[str, list[str]], own: metadata.Distribution | None = None
+) -> str | None:
     """Return the version of the distribution that provides a module, or what the module itself says.
 
-    `providers` maps each top-level module to its distributions.
+    `providers` maps each top-level module to its distributions. `own` is that of
+    the plugin, whose version it is if the two are one project.
     """
     for distribution in (*providers.get(framework, ()), framework):
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(distribution)
     version = getattr(sys.modules.get(framework), "__version__", None)
+    if version is None and own is not None and _holds(own, framework):
+        version = own.version
     return None if version is None else str(version)
+
+
+def _holds(distribution: metadata.Distribution, module: str) -> bool:
+    """Tell whether a project that is installed editable has a module: its metadata does not name its modules."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not origin.get("dir_info", {}).get("editable"):
+        return False
+    root = origin["url"].rstrip("/")
+    places = {f"{root}/{source}{module}{rest}" for source in ("", "src/") for rest in (".py", "/__init__.py")}
+    # The folder may have been given by a link.
+    return not places.isdisjoint({Path(file).absolute().as_uri(), Path(file).resolve().as_uri()})
 
 
 def one_line(error: BaseException) -> str:

@@ -427,3 +427,23 @@ def test_wrong_usage(site, arguments):
     assert done.returncode == 2
     assert "usage: adprotocol" in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["info", "--json", "--no-import"], ["info", "--no-import"], ["--help"], ["conformance", "--list"]]
+)
+def test_a_reader_that_goes_away_is_no_error_to_be_shown(arguments):
+    read, write = os.pipe()
+    os.close(read)
+    # Buffered, what is written fails at the end alone.
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", "adprotocol", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=buffered,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from importlib import metadata
 from types import ModuleType
 
 import pytest
@@ -155,3 +156,29 @@ def test_a_terminal_without_rich_gets_plain_text(registry_of_each_state, monkeyp
 
 def test_no_plugins_at_all(registry):
     assert "no plugins" in written(collected(registry), io.StringIO())
+
+
+def test_the_version_of_a_framework_that_the_plugin_itself_installs_editable(monkeypatch, tmp_path):
+    info = tmp_path / "site" / "fake-1.5.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1.5\n")
+    distribution = metadata.Distribution.at(info)
+    module = ModuleType("fakefw")
+    monkeypatch.setitem(sys.modules, "fakefw", module)
+
+    def version(file, **origin):
+        module.__file__ = str(tmp_path / file)
+        (info / "direct_url.json").write_text(json.dumps(origin))
+        return report.framework_version("fakefw", {}, distribution)
+
+    editable = {"url": (tmp_path / "a b").as_uri(), "dir_info": {"editable": True}}
+    for own in ("a b/fakefw.py", "a b/fakefw/__init__.py", "a b/src/fakefw/__init__.py"):
+        assert version(own, **editable) == "1.5"
+    for other in ("fakefw.py", "a b/.venv/lib/fakefw/__init__.py", "c/fakefw/__init__.py"):
+        assert version(other, **editable) is None
+    assert version("a b/fakefw.py", url=editable["url"], dir_info={}) is None
+    assert version("a b/fakefw.py", url="https://example.org/a.whl", archive_info={}) is None
+    (info / "direct_url.json").unlink()
+    assert report.framework_version("fakefw", {}, distribution) is None
+    module.__version__ = "4.2"
+    assert version("a b/fakefw.py", **editable) == "4.2"

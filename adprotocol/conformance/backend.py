@@ -157,7 +157,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,
-        framework_version=report.framework_version(plugin.framework, _distributions()),
+        framework_version=report.framework_version(plugin.framework, _distributions(), distribution),
     )
 
 

@@ -22,6 +22,7 @@ _COLOURS: Mapping[str, str] = {
     "orange": "#a84b00",
     "lightgrey": "#5f6872",
     "yellow": "#7a6400",
+    "yellowgreen": "#566a00",
     "green": "#2f6f1f",
     "brightgreen": "#1b7f2e",
 }
@@ -49,15 +50,18 @@ def _said(report: Report) -> tuple[str, str]:
     if counts[WRONG]:
         return f"{counts[WRONG]} silently wrong", "red"
     if failed:
-        return f"{failed} of {report.ran} fail", "red"
+        return f"{failed} of {report.ran + report.blocked} fail", "red"
     if problems:
         return f"{problems} problem{'s' * (problems > 1)}", "orange"
     if not report.ran:
         return "nothing ran", "lightgrey"
     passed = f"{counts[PASS]}/{report.ran}"
+    silent = f", {report.declared_wrong} declared silent" if report.declared_wrong else ""
     if len(report.results) < report.total:
         # A selection says so: it would look like the whole.
-        return f"{passed} of {report.total} selected", "yellow"
+        return f"{passed} of {report.total} selected{silent}", "yellow"
+    if silent:
+        return f"{passed}{silent}", "yellowgreen"
     if counts[EXPECTED]:
         return f"{passed}, {counts[EXPECTED]} declared", "green"
     return passed, "green" if counts[FAIL] else "brightgreen"

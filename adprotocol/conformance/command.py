@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance import badge, markdown, page, result, runner, suite, text
-from adprotocol.conformance.backend import BrokenBackend, UsageError, names
+from adprotocol.conformance.backend import BrokenBackend, UsageError, around, names
 from adprotocol.conformance.case import Case, select
 from adprotocol.conformance.harness import CAPABILITIES
 from adprotocol.conformance.runner import Interrupted
@@ -25,8 +25,7 @@ from adprotocol.conformance.scenario import LEVELS, MAY, all_scenarios
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from adprotocol.conformance.result import Report, Result
-    from adprotocol.conformance.scenario import Scenario
+    from adprotocol.conformance.result import Problem, Report, Result
 
 # Seconds that a scenario may take beyond its limit: what is measured is the whole step, reports included.
 _GRACE = 30.0
@@ -40,31 +39,26 @@ INTERRUPTED = 130
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status; wrong usage exits with 2."""
     try:
-        status = _main(argv)
-        sys.stdout.flush()
+        return _main(argv)
     except KeyboardInterrupt:
         sys.stderr.write("adprotocol conformance: interrupted\n")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads has gone, `head` for one. What is left unwritten must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return status
 
 
 def _main(argv: list[str]) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     files = _files(arguments, parser)
-    if arguments.list:
-        if files:
-            parser.error("--list runs nothing, so there is nothing to report")
-        return _list(arguments.keywords, arguments.level, parser)
-    if (arguments.backend is None) == (arguments.harness is None):
+    if arguments.list and files:
+        parser.error("--list runs nothing, so there is nothing to report")
+    given = [name for name in (arguments.backend, arguments.harness) if name is not None]
+    if len(given) != 1 and (given or not arguments.list):
         parser.error(f"name one backend ({', '.join(names())}), or a harness with --harness MODULE:CLASS")
     if arguments.harness is not None and ":" not in arguments.harness:
         parser.error(f"--harness {arguments.harness!r} is not of the form MODULE:CLASS")
     try:
+        if arguments.list:
+            return _list(arguments, parser)
         report, interrupted = _run(arguments)
     except UsageError as error:
         parser.error(str(error))
@@ -196,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="for each scenario (default: %(default)g)",
     )
-    parser.add_argument("--list", action="store_true", help="list the scenarios, and run none")
+    parser.add_argument("--list", action="store_true", help="list the scenarios, of BACKEND if named, and run none")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
 
@@ -263,16 +257,31 @@ def _selection(arguments: argparse.Namespace) -> str:
     return f"{words} --level {arguments.level}".strip()
 
 
-def _list(keywords: list[str], level: str, parser: argparse.ArgumentParser) -> int:
-    chosen = select(map(Case, all_scenarios().values()), keywords, level)
+def _list(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """List the cases of a backend, or without one every scenario."""
+    given = arguments.backend or arguments.harness
+    problems: list[Problem] = []
+    every = list(map(Case, all_scenarios().values()))
+    if given is not None:
+        with _prints_apart():
+            listing = runner.Runner(around(suite.harness_of(given, arguments.device)), arguments.time_limit)
+            try:
+                every = listing.cases()
+            finally:
+                listing.close()
+        problems = listing.problems
+    chosen = select(every, arguments.keywords, arguments.level)
     if not chosen:
-        parser.error(f"no scenario has {', '.join(map(repr, keywords))}")
+        parser.error(f"no scenario has {', '.join(map(repr, arguments.keywords))}")
     for case in chosen:
-        sys.stdout.write(_line(case.scenario))
+        sys.stdout.write(_line(case))
     sys.stdout.write(f"{len(chosen)} scenarios\n")
-    return 0
+    for problem in problems:
+        sys.stderr.write(f"adprotocol conformance: {problem.where}: {problem.message}\n")
+    return 1 if problems else 0
 
 
-def _line(scenario: Scenario) -> str:
+def _line(case: Case) -> str:
+    scenario = case.scenario
     needs = f" [{', '.join(scenario.needs)}]" if scenario.needs else ""
-    return f"{scenario.level:<6} {scenario.rule:<3} {scenario.id}  {scenario.summary}{needs}\n"
+    return f"{scenario.level:<6} {scenario.rule:<3} {case.id}  {scenario.summary}{needs}\n"

@@ -6,18 +6,31 @@ shown: no control character reaches a terminal or a file.
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adprotocol.conformance.result import EXPECTED, FAIL, HARNESS, MANIFEST, NOT_APPLICABLE, OUTCOMES, PASS, TIME, WRONG
+from adprotocol.conformance.result import (
+    EXPECTED,
+    FAIL,
+    HARNESS,
+    MANIFEST,
+    NOT_APPLICABLE,
+    OUTCOMES,
+    PASS,
+    TIME,
+    WRONG,
+    count_ran,
+)
 from adprotocol.conformance.scenario import LEVELS
+from adprotocol.manifest import CORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from adprotocol.conformance.result import Report, Result
+    from adprotocol.conformance.result import Divergence, Report, Result
 
 # Beside the colour, which some readers do not see.
 SIGNS: Mapping[str, str] = {WRONG: "!!", FAIL: "✗", EXPECTED: "~", PASS: "✓", NOT_APPLICABLE: "-"}
@@ -29,6 +42,9 @@ MEANINGS: Mapping[str, str] = {
     EXPECTED: "declared by the plugin, with the reason",
 }
 
+# What the heading of the divergences says that no expected failure shows.
+ALSO = "what the plugin declares and no scenario of this run shows"
+
 _BLAMED: Mapping[str, str] = {
     HARNESS: "the harness is at fault",
     MANIFEST: "the manifest is at fault",
@@ -36,6 +52,9 @@ _BLAMED: Mapping[str, str] = {
 }
 
 THERE = "there"
+
+# How many ids stand for all in a list of reasons.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +95,16 @@ def title(report: Report) -> str:
 
 
 def verdict(report: Report) -> str:
-    """Return PASS or FAIL."""
-    return "PASS" if report.ok else "FAIL"
+    """Return PASS or FAIL; a PASS says how many wrong answers it is in spite of."""
+    if not report.ok:
+        return "FAIL"
+    number = report.declared_wrong
+    return f"PASS, with {number} answer{'s' * (number > 1)} declared silently wrong" if number else "PASS"
+
+
+def verdict_kind(report: Report) -> str:
+    """Return the outcome whose colour the verdict has."""
+    return (EXPECTED if report.declared_wrong else PASS) if report.ok else FAIL
 
 
 def facts(report: Report) -> dict[str, str]:
@@ -115,15 +142,9 @@ def declared(report: Report, result: Result) -> str:
     return line(titles.get(result.divergence, result.divergence) or result.message)
 
 
-def declared_wrong(report: Report) -> int:
-    """Count the expected failures that are wrong answers: no report says that none are wrong without them."""
-    wrong = {divergence.name for divergence in report.divergences if divergence.outcome == "wrong"}
-    return sum(result.divergence in wrong for result in listed(report, EXPECTED))
-
-
 def none_wrong(report: Report) -> str:
     """Return the sentence for a report in which nothing is silently wrong."""
-    number = declared_wrong(report)
+    number = report.declared_wrong
     beyond = f", beyond the {number} declared below" if number else ""
     return f"None of the {report.ran} scenarios that ran gave a wrong answer with no error{beyond}."
 
@@ -135,6 +156,13 @@ def by_divergence(report: Report) -> dict[str, list[Result]]:
     for result in sorted(listed(report, EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
         found.setdefault(result.divergence, []).append(result)
     return found
+
+
+def also_declared(report: Report) -> list[Divergence]:
+    """Return the plugin's divergences that no expected failure shows; those of every framework are not its own."""
+    core = {(entry.name, entry.title) for entry in CORE}
+    shown = by_divergence(report)
+    return [entry for entry in report.divergences if entry.name not in shown and (entry.name, entry.title) not in core]
 
 
 def lacks(report: Report) -> list[Lack]:
@@ -154,15 +182,30 @@ def lacks(report: Report) -> list[Lack]:
     return found
 
 
-def other_reasons(report: Report) -> dict[str, int]:
-    """Return why scenarios do not apply although every capability is there, and how many."""
-    return dict(
-        Counter(
-            line(result.message) or "no reason was given"
-            for result in report.results
-            if result.outcome == NOT_APPLICABLE
-            and all(report.capabilities.get(need, THERE) == THERE for need in result.needs)
-        )
+def other_reasons(report: Report) -> dict[str, list[str]]:
+    """Return why scenarios do not apply although every capability is there, and their ids."""
+    found: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.outcome == NOT_APPLICABLE and all(
+            report.capabilities.get(need, THERE) == THERE for need in result.needs
+        ):
+            found.setdefault(line(result.message) or "no reason was given", []).append(result.id)
+    return found
+
+
+def named(ids: Sequence[str], shown: Callable[[str], str] = line) -> str:
+    """Return the first few ids, each as `shown` writes it, and how many more there are."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(map(shown, ids[:_NAMED])) + more
+
+
+def not_applicable(report: Report) -> str:
+    """Return the sentences on what does not apply."""
+    there = sum(said == THERE for said in report.capabilities.values())
+    return (
+        f"{there} of {len(report.capabilities)} capabilities are there; {report.counts()[NOT_APPLICABLE]} scenarios do "
+        "not apply. One that takes two capabilities that are not there is counted at both. Other reasons are that the "
+        "system itself refuses the nesting, or that the plugin lacks an optional hook."
     )
 
 
@@ -174,9 +217,10 @@ def by_hook(report: Report) -> dict[str, list[Result]]:
     return found
 
 
-def by_level(report: Report) -> dict[str, dict[str, int]]:
-    """Return the counts of each outcome by level, for the levels that were selected."""
-    return {level: report.counts(level) for level in LEVELS if any(report.counts(level).values())}
+def by_level(report: Report) -> dict[str, list[Result]]:
+    """Return the results by level, for the levels that were selected, and then all."""
+    levels = {level: [result for result in report.results if result.level == level] for level in LEVELS}
+    return {level: results for level, results in levels.items() if results} | {"all": list(report.results)}
 
 
 def summary(outcomes: Iterable[str]) -> str:
@@ -185,9 +229,24 @@ def summary(outcomes: Iterable[str]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
 
 
+def spent(result: Result) -> str:
+    """Return the time that a result took; empty if it did not run."""
+    return seconds(result.seconds) if count_ran([result]) else ""
+
+
 def seconds(value: float) -> str:
     """Return a time with two significant digits, or in whole milliseconds."""
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def how(divergence: Divergence) -> str:
+    """Return the sentence on how what a divergence declares fails."""
+    return "Another answer, with no error." if divergence.outcome == "wrong" else "An error."
+
+
+def spans(markdown: str) -> str:
+    """Return as HTML the spans of code of an author's Markdown as such, and the rest as it is written."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(markdown))
 
 
 def blocks(markdown: str) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,8 @@ CAPABILITIES = (
     "threads",
     "devices",
 )
+# What no function of the harness brings and the suite tries itself: gradients that are differentiated in reverse again.
+HIGHER_ORDER = "grad of grad"
 
 
 class Harness:
@@ -64,7 +66,8 @@ class Harness:
         device: where `array` puts what it makes, or None for the default.
         tolerance: the relative error that the precision of the arrays leaves; 1e-5 suits 32 bits.
         absent: a reason for each capability that the system does not have, for the report. Only the reason for
-            `grad` changes anything: it says that the system does not differentiate at all.
+            `grad` changes anything: it says that there is none. "grad of grad" may be named too, if gradients cannot be
+            differentiated again.
         variants: further ways to do what a capability does, by capability and name, each with the signature of the
             capability: ``{"grad": {"vjp": grad_by_vjp}}``. Scenarios that vary are run with each.
     """
@@ -85,8 +88,8 @@ class Harness:
     def array(self, value: Any) -> Any:
         """Return an array of the system, on `device`, of a number, a bool or nested lists of them.
 
-        Floats become the default floating-point dtype, complex numbers a complex one; integers and bools stay so.
-        A number becomes a scalar, an array of shape ().
+        The system does not track it (``requires_grad=False``). Floats become the default floating-point dtype, complex
+        numbers a complex one; integers and bools stay so. A number becomes a scalar, an array of shape ().
         """
         raise NotImplementedError
 
@@ -97,7 +100,9 @@ class Harness:
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a scalar function with respect to its first argument, an array.
 
-        It takes all arguments of `fun`, and may be transformed again.
+        It takes all arguments of `fun`. Where the result may not be transformed again, the system raises. An argument
+        that `fun` does not use, and a result that is a constant (a Python number, if `cond` of the plugin returns
+        one), give zeros, never None.
         """
         raise NotImplementedError
 

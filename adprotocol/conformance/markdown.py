@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance import digest, matrix
 from adprotocol.conformance.digest import clean, line
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance.result import EXPECTED, FAIL, OUTCOMES, PASS, WRONG, count_ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from adprotocol.conformance.result import Report, Result
+    from adprotocol.conformance.result import Divergence, Report, Result
 
 
 def to_markdown(report: Report) -> str:
@@ -23,6 +25,7 @@ def to_markdown(report: Report) -> str:
         _failures(report, WRONG),
         _failures(report, FAIL),
         _expected(report),
+        _also_declared(report),
         _matrix(report),
         _capabilities(report),
         _slowest(report),
@@ -66,10 +69,15 @@ def _head(report: Report) -> Iterator[str]:
     yield f"**{digest.verdict(report)}**: {escape(report.sentence())}."
     yield ""
     rows: list[tuple[str, ...]] = [("level", "ran", *OUTCOMES)]
-    for level, counts in (*digest.by_level(report).items(), ("all", report.counts())):
-        total = sum(counts.values())
-        ran = f"{total - counts[NOT_APPLICABLE]} of {total}"
-        rows.append((level, ran, *(_count(outcome, counts[outcome]) for outcome in OUTCOMES)))
+    for level, results in digest.by_level(report).items():
+        counts = Counter(result.outcome for result in results)
+        rows.append(
+            (
+                level,
+                f"{count_ran(results)} of {len(results)}",
+                *(_count(outcome, counts[outcome]) for outcome in OUTCOMES),
+            )
+        )
     yield from table(rows)
     yield from table([("", ""), *((name, escape(fact)) for name, fact in digest.facts(report).items())])
 
@@ -83,7 +91,7 @@ def _count(outcome: str, number: int) -> str:
 def _problems(report: Report) -> Iterator[str]:
     if not report.problems:
         return
-    yield "## Problems with the harness or the manifest"
+    yield f"## Problems{report.troubled}"
     yield ""
     for problem in report.problems:
         yield f"- **{escape(problem.where)}**: {escape(problem.message)}"
@@ -124,12 +132,17 @@ def _full(result: Result) -> Iterator[str]:
 
 
 def _details(summary: str, text: str, language: str) -> Iterator[str]:
-    yield f"<details><summary>{escape(summary)}</summary>"
+    yield _unfolds(html.escape(line(summary), quote=False))
     yield ""
     yield fenced(text, language)
     yield ""
     yield "</details>"
     yield ""
+
+
+def _unfolds(summary: str) -> str:
+    # Up to the next empty line this is HTML, in which Markdown's escapes would be shown.
+    return f"<details><summary>{summary}</summary>"
 
 
 def _expected(report: Report) -> Iterator[str]:
@@ -146,19 +159,38 @@ def _expected(report: Report) -> Iterator[str]:
         yield f"### {' '.join(_prose(divergence.title).split()) if divergence else escape(name)}"
         yield ""
         if divergence:
-            how = "Another answer, with no error." if divergence.outcome == "wrong" else "An error."
-            remedy = f" Remedy: {escape(divergence.remedy)}." if divergence.remedy else ""
-            yield f"*{how}*{remedy}"
-            yield ""
-            for kind, text in digest.blocks(divergence.text):
-                yield _prose(text) if kind == "prose" else fenced(text)
-                yield ""
+            yield from _told(divergence)
         yield from table(
             [
                 ("scenario", "level", "rule", "found"),
                 *((code(result.id), result.level, result.rule, escape(result.message)) for result in results),
             ]
         )
+
+
+def _told(divergence: Divergence) -> Iterator[str]:
+    remedy = f" Remedy: {escape(divergence.remedy)}." if divergence.remedy else ""
+    yield f"*{digest.how(divergence)}*{remedy}"
+    yield ""
+    for kind, text in digest.blocks(divergence.text):
+        yield _prose(text) if kind == "prose" else fenced(text)
+        yield ""
+
+
+def _also_declared(report: Report) -> Iterator[str]:
+    found = digest.also_declared(report)
+    if not found:
+        return
+    yield f"## Also declared: {len(found)}"
+    yield ""
+    yield f"{digest.ALSO.capitalize()}."
+    yield ""
+    for divergence in found:
+        yield _unfolds(digest.spans(line(divergence.title)))
+        yield ""
+        yield from _told(divergence)
+        yield "</details>"
+        yield ""
 
 
 def _prose(markdown: str) -> str:
@@ -178,17 +210,15 @@ def _capabilities(report: Report) -> Iterator[str]:
     lacks, others = digest.lacks(report), digest.other_reasons(report)
     if not lacks and not others:
         return
-    there = len(report.capabilities) - len(lacks)
     yield "## Not applicable"
     yield ""
-    yield (
-        f"{there} of {len(report.capabilities)} capabilities are there; {report.counts()[NOT_APPLICABLE]} scenarios do "
-        "not apply. One that takes two capabilities that are not there is counted at both."
-    )
+    yield digest.not_applicable(report)
     yield ""
     rows = [("capability", "state", "reason", "scenarios")]
     rows += [(code(lack.capability), lack.state, escape(lack.reason), str(lack.scenarios)) for lack in lacks]
-    rows += [("other", "", escape(reason), str(number)) for reason, number in others.items()]
+    rows += [
+        ("other", "", f"{escape(reason)}: {digest.named(ids, code)}", str(len(ids))) for reason, ids in others.items()
+    ]
     yield from table(rows)
 
 
@@ -209,8 +239,7 @@ def _every(report: Report) -> Iterator[str]:
         yield ""
     for hook, results in digest.by_hook(report).items():
         said = digest.summary(result.outcome for result in results)
-        ran = sum(result.outcome != NOT_APPLICABLE for result in results)
-        yield f"<details><summary>{escape(hook)}: {ran} of {len(results)} ran: {escape(said)}</summary>"
+        yield _unfolds(html.escape(f"{line(hook)}: {count_ran(results)} of {len(results)} ran: {said}", quote=False))
         yield ""
         yield from table([("scenario", "level", "rule", "outcome", "time"), *map(_row, results)])
         yield "</details>"
@@ -221,5 +250,4 @@ def _row(result: Result) -> tuple[str, ...]:
     staged = " (staged)" if result.staged and result.outcome == PASS else ""
     said = f"{digest.SIGNS[result.outcome]} {result.outcome}{staged}".replace("~", r"\~")
     said = f"**{said}**" if result.bad else said
-    ran = result.outcome != NOT_APPLICABLE
-    return (code(result.id), result.level, result.rule, said, digest.seconds(result.seconds) if ran else "-")
+    return (code(result.id), result.level, result.rule, said, digest.spent(result) or "-")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from adprotocol.conformance import digest
 from adprotocol.conformance.picture import to_svg
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG
+from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, count_ran
 from adprotocol.conformance.scenario import HOOKS
 from adprotocol.conformance.state import ABSENT, DECLARED, LOOKS, LOUD, RIGHT, SHOWN, SILENT, STAGED, STATES, css, kind
 
@@ -82,6 +82,7 @@ class Matrix:
         names = _names(reports)
         found: dict[tuple[str, str, str], dict[str, str]] = {}
         reasons: dict[tuple[str, str, str], dict[str, str]] = {}
+        ran: Counter[tuple[str, str, str]] = Counter()
         totals: dict[str, Counter[str]] = {name: Counter() for name in names}
         rows: dict[str, None] = {}
         for name, report in zip(names, reports, strict=True):
@@ -94,6 +95,7 @@ class Matrix:
                 key = (row, result.hook, name)
                 rows.setdefault(row)
                 found.setdefault(key, {})[result.id] = said
+                ran[key] += count_ran([result])
                 if said in (SILENT, DECLARED, LOUD):
                     reasons.setdefault(key, {})[result.id] = _reason(report, result)
         hooks = {hook for _, hook, _ in found}
@@ -102,7 +104,7 @@ class Matrix:
             hooks=tuple(sorted(hooks, key=lambda hook: (HOOKS.index(hook) if hook in HOOKS else len(HOOKS), hook))),
             backends=names,
             versions={name: report.framework_version or "" for name, report in zip(names, reports, strict=True)},
-            cells={key: _cell(states, reasons.get(key, {})) for key, states in found.items()},
+            cells={key: _cell(states, reasons.get(key, {}), ran[key]) for key, states in found.items()},
             totals={name: {each: counted[each] for each in STATES} for name, counted in totals.items()},
         )
 
@@ -128,12 +130,12 @@ def state_of(report: Report, result: Result) -> str:
     return STAGED if result.staged else RIGHT
 
 
-def _cell(states: Mapping[str, str], reasons: Mapping[str, str]) -> Cell:
+def _cell(states: Mapping[str, str], reasons: Mapping[str, str], ran: int) -> Cell:
     found = set(states.values())
     return Cell(
         state=next(each for each in STATES if each in found),
         passed=sum(each in (RIGHT, STAGED) for each in states.values()),
-        ran=sum(each != ABSENT for each in states.values()),
+        ran=ran,
         ids=tuple(states),
         reasons=reasons,
     )

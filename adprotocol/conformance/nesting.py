@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance.harness import HIGHER_ORDER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -35,7 +37,8 @@ def parse(nesting: str) -> tuple[str, ...]:
 
 def needs(nesting: str) -> tuple[str, ...]:
     """Return the capabilities that a nesting takes, each once."""
-    return tuple(dict.fromkeys(parse(nesting)))
+    parts = parse(nesting)
+    return tuple(dict.fromkeys((*parts, *((HIGHER_ORDER,) if parts.count("grad") > 1 else ()))))
 
 
 def differentiates(nesting: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol.conformance import digest, matrix, state
 from adprotocol.conformance.digest import clean, line
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG, count_ran
 from adprotocol.conformance.scenario import LEVELS
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def _page(report: Report) -> Iterator[str]:
     yield from _failures(report, WRONG)
     yield from _failures(report, FAIL)
     yield from _expected(report)
+    yield from _also_declared(report)
     yield from _matrix(report)
     yield from _capabilities(report)
     yield from _slowest(report)
@@ -103,7 +104,7 @@ def _heads(heads: Iterable[str]) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    kind = _KINDS[PASS if report.ok else WRONG]
+    kind = _KINDS[digest.verdict_kind(report) if report.ok else WRONG]
     sign = digest.SIGNS[PASS if report.ok else FAIL]
     yield f'<p><span class="chip verdict {kind}">{sign} {digest.verdict(report)}</span></p>'
     yield f"<p>{_escaped(report.sentence())}.</p>"
@@ -112,16 +113,16 @@ def _head(report: Report) -> Iterator[str]:
         yield f"<dt>{name}</dt><dd>{_escaped(fact)}</dd>"
     yield "</dl>"
     rows = []
-    for level, counts in (*digest.by_level(report).items(), ("all", report.counts())):
-        total = sum(counts.values())
+    for level, results in digest.by_level(report).items():
+        counts = Counter(result.outcome for result in results)
         cells = (str(counts[outcome]) for outcome in OUTCOMES)
-        rows.append((level, f"{total - counts[NOT_APPLICABLE]} of {total}", *cells))
+        rows.append((level, f"{count_ran(results)} of {len(results)}", *cells))
     yield from _table("Outcomes by level", ("level", "ran", *OUTCOMES), rows)
 
 
 def _problems(report: Report) -> Iterator[str]:
     if report.problems:
-        yield from _section("Problems with the harness or the manifest", map(_problem, report.problems))
+        yield from _section(f"Problems{report.troubled}", map(_problem, report.problems))
 
 
 def _problem(problem: Problem) -> str:
@@ -173,28 +174,34 @@ def _expected(report: Report) -> Iterator[str]:
     rows = [f"<p>{digest.MEANINGS[EXPECTED].capitalize()}.</p>"]
     for name, results in groups.items():
         rows.append('<article class="failure">')
-        rows.extend(_divergence(found[name]) if name in found else [f"<h3>{_escaped(name)}</h3>"])
+        rows.append(f"<h3>{digest.spans(line(found[name].title)) if name in found else _escaped(name)}</h3>")
+        rows.extend(_told(found[name]) if name in found else [])
         cells = ((_code(result.id), result.level, result.rule, _escaped(result.message)) for result in results)
         rows.extend(_table("Scenarios that fail because of it", ("scenario", "level", "rule", "found"), cells))
         rows.append("</article>")
     yield from _section(f"Expected failures: {sum(map(len, groups.values()))}", rows)
 
 
-def _divergence(divergence: Divergence) -> Iterator[str]:
-    how = "Another answer, with no error." if divergence.outcome == "wrong" else "An error."
+def _also_declared(report: Report) -> Iterator[str]:
+    found = digest.also_declared(report)
+    if not found:
+        return
+    rows = [f"<p>{digest.ALSO.capitalize()}.</p>"]
+    for divergence in found:
+        rows.append(f"<details><summary>{digest.spans(line(divergence.title))}</summary>")
+        rows.extend(_told(divergence))
+        rows.append("</details>")
+    yield from _section(f"Also declared: {len(found)}", rows)
+
+
+def _told(divergence: Divergence) -> Iterator[str]:
     remedy = f" Remedy: {_escaped(divergence.remedy)}." if divergence.remedy else ""
-    yield f"<h3>{_prose(line(divergence.title))}</h3>"
-    yield f"<p><i>{how}</i>{remedy}</p>"
+    yield f"<p><i>{digest.how(divergence)}</i>{remedy}</p>"
     for kind, text in digest.blocks(divergence.text):
         if kind == "code":
             yield _pre(text)
         else:
-            yield from (f"<p>{_prose(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text))
-
-
-def _prose(markdown: str) -> str:
-    """Return the spans of code of an author's Markdown as such, and the rest as it is written."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(markdown))
+            yield from (f"<p>{digest.spans(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text))
 
 
 def _matrix(report: Report) -> Iterator[str]:
@@ -209,19 +216,19 @@ def _capabilities(report: Report) -> Iterator[str]:
     if not lacks and not others:
         return
     rows = [(_code(lack.capability), lack.state, _escaped(lack.reason), str(lack.scenarios)) for lack in lacks]
-    rows += [("other", "", _escaped(reason), str(number)) for reason, number in others.items()]
-    there = len(report.capabilities) - len(lacks)
-    said = (
-        f"<p>{there} of {len(report.capabilities)} capabilities are there; {report.counts()[NOT_APPLICABLE]} scenarios "
-        "do not apply. One that takes two capabilities that are not there is counted at both.</p>"
-    )
+    rows += [
+        ("other", "", f"{_escaped(reason)}: {digest.named(ids, _code)}", str(len(ids)))
+        for reason, ids in others.items()
+    ]
+    said = f"<p>{digest.not_applicable(report)}</p>"
     heads = ("capability", "state", "reason", "scenarios")
     yield from _section("Not applicable", [said, *_table("Capabilities that are not there", heads, rows)])
 
 
 def _slowest(report: Report) -> Iterator[str]:
-    if report.results:
-        rows = ((_code(result.id), digest.seconds(result.seconds)) for result in report.slowest())
+    slowest = report.slowest()
+    if slowest:
+        rows = ((_code(result.id), digest.seconds(result.seconds)) for result in slowest)
         heads = ("scenario", "time")
         yield from _section(f"Slowest, of {digest.seconds(report.seconds)}", _table("The slowest", heads, rows))
 
@@ -262,7 +269,6 @@ def _row(report: Report, result: Result) -> str:
     name = _code(result.id)
     if result.outcome in (WRONG, FAIL):
         name = f'<a href="#{_anchor(report, result)}">{name}</a>'
-    spent = "" if result.outcome == NOT_APPLICABLE else digest.seconds(result.seconds)
     cells = (
         f"<td>{_chip(result.outcome, staged=result.staged and result.outcome == PASS)}</td>",
         f'<th scope="row">{name}<br><span class="faint">{_escaped(result.summary)}</span></th>',
@@ -270,7 +276,7 @@ def _row(report: Report, result: Result) -> str:
         f"<td>{_escaped(result.rule)}</td>",
         f"<td>{_escaped(result.transform)}</td>",
         f"<td>{html.escape(found)}</td>",
-        f'<td class="number">{spent}</td>',
+        f'<td class="number">{digest.spent(result)}</td>',
     )
     data = {"outcome": result.outcome, "level": result.level, "hook": result.hook}
     marks = "".join(f' data-{key}="{_escaped(value)}"' for key, value in data.items())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
 
 # What the check of a capability takes besides `array` and `to_numpy`, where the harness has it.
-BASIS = {"custom_rule": ("grad",), "counter": ("grad",)}
+BASIS = {"custom_rule": ("grad",), "counter": ("grad",), "stop_gradient": ("grad",)}
 
 # Beyond it a wrong answer passes for a right one; half precision needs 1e-3.
 LOOSEST = 0.01
@@ -99,6 +99,22 @@ def check(harness: Harness, capability: str, variant: Mapping[str, Callable[...,
     _unchanged(h, capability)
 
 
+def higher_order(harness: Harness) -> str:
+    """Return why the system does not differentiate its own gradients, or an empty text; raises if they are wrong."""
+    h = Probe(harness)
+    x = _array(h, 3.0)
+    for what, call, want in (
+        ("grad of grad of x ** 3 at 3", h.grad(h.grad(lambda x: x * x * x)), 18.0),
+        ("the gradient in x of that of x y y in y, at 3", h.grad(lambda x: h.grad(lambda y: x * y * y)(1.0 * x)), 12.0),
+    ):
+        try:
+            got = call(x)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
+            return f"the system itself refuses it: {type(error).__name__}: {' '.join(str(error).split()):.160}"
+        _equal(h, got, want, f"{what}, without adprotocol,")
+    return ""
+
+
 def _unchanged(h: Probe, capability: str) -> None:
     tolerance = h.harness.tolerance
     for made, value in h.made:
@@ -160,6 +176,7 @@ def _check_operators(h: Probe, x: Any) -> None:
 def _check_grad(h: Probe, x: Any) -> None:
     _equal(h, h.grad(lambda x, y: x * x * y)(x, _array(h, 2.0)), 12.0, "grad of x * x * y at 3, 2")
     _equal(h, h.grad(lambda v: v[0] * v[1])(_array(h, [3.0, 4.0])), [4.0, 3.0], "grad of v[0] * v[1] at [3, 4]")
+    _equal(h, h.grad(lambda x, y: y * y)(x, _array(h, 2.0)), 0.0, "the gradient in x of y * y, which does not use x,")  # noqa: ARG005
 
 
 def _check_value_and_grad(h: Probe, x: Any) -> None:
@@ -217,6 +234,12 @@ def _check_counter(h: Probe, x: Any) -> None:
             raise HarnessFault(msg)
 
 
+def _check_stop_gradient(h: Probe, x: Any) -> None:
+    _equal(h, h.stop_gradient(x), 3.0, "stop_gradient of 3")
+    if h.has("grad"):
+        _equal(h, h.harness.grad(lambda x: h.stop_gradient(x) * x)(x), 3.0, "the gradient of stop_gradient(x) * x at 3")
+
+
 def _check_abstract(h: Probe, x: Any) -> None:
     ran: list[bool] = []
 
@@ -271,7 +294,7 @@ _CHECKS: dict[str, Callable[[Probe, Any], None]] = {
     "vmap": _check_vmap,
     "checkpoint": _same_function("checkpoint"),
     "scan": _check_scan,
-    "stop_gradient": lambda h, x: _equal(h, h.stop_gradient(x), 3.0, "stop_gradient of 3"),
+    "stop_gradient": _check_stop_gradient,
     "no_grad": _same_function("no_grad"),
     "custom_rule": _check_custom_rule,
     "counter": _check_counter,

@@ -32,6 +32,10 @@ OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 PLUGIN, HARNESS, MANIFEST, TIME = "plugin", "harness", "manifest", "time limit"
 
 
+# Where a problem of neither the harness nor the manifest is: the user interrupted the run.
+RUN = "run"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Hold what came of one scenario, or of one variant of it.
@@ -39,6 +43,7 @@ class Result:
     Attributes:
         id: the scenario's, followed by ``@capability=variant`` for a variant.
         outcome: one of `OUTCOMES`.
+        ran: False for a failure that only says that a fault of the harness kept the scenario from running.
         staged: an answer of `within_gradient` was left open until the transformation was applied.
         cause: whose fault a failure is (`PLUGIN`, `HARNESS`, `MANIFEST`, `TIME`); empty without one.
         message: what went wrong, or why it does not apply, in one line.
@@ -59,6 +64,7 @@ class Result:
     summary: str
     expects: str
     outcome: str
+    ran: bool = True
     staged: bool = False
     cause: str = ""
     message: str = ""
@@ -75,7 +81,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Hold what is wrong with a harness or a manifest itself, apart from any scenario."""
+    """Hold what is wrong apart from any scenario: with the harness, the manifest or, if interrupted, the run."""
 
     where: str
     message: str
@@ -127,7 +133,23 @@ class Report:
     @property
     def ran(self) -> int:
         """Count what applied and ran."""
-        return sum(result.outcome != NOT_APPLICABLE for result in self.results)
+        return count_ran(self.results)
+
+    @property
+    def blocked(self) -> int:
+        """Count what applied and could not run."""
+        return sum(not result.ran for result in self.results)
+
+    @property
+    def declared_wrong(self) -> int:
+        """Count the expected failures that are wrong answers with no error."""
+        wrong = {divergence.name for divergence in self.divergences if divergence.outcome == "wrong"}
+        return sum(result.outcome == EXPECTED and result.divergence in wrong for result in self.results)
+
+    @property
+    def troubled(self) -> str:
+        """Return what the problems are with, in words to follow "problems"; empty for those of the run itself."""
+        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the manifest"
 
     def counts(self, level: str | None = None) -> dict[str, int]:
         """Count the results of each outcome, of one level or of all."""
@@ -139,16 +161,22 @@ class Report:
         return sorted(self.results, key=lambda result: (OUTCOMES.index(result.outcome), LEVELS.index(result.level)))
 
     def slowest(self, count: int = 5) -> list[Result]:
-        """Return the results that took longest."""
-        return sorted(self.results, key=lambda result: -result.seconds)[:count]
+        """Return the results that took longest, of those that ran."""
+        return sorted((result for result in self.results if count_ran([result])), key=lambda result: -result.seconds)[
+            :count
+        ]
 
     def sentence(self) -> str:
         """Say how many of how many ran, and what came of them."""
         counts = self.counts()
-        said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+        silent = {EXPECTED: f" ({self.declared_wrong} of them silently wrong)"} if self.declared_wrong else {}
+        said = ", ".join(
+            f"{counts[outcome]} {outcome}{silent.get(outcome, '')}" for outcome in OUTCOMES if counts[outcome]
+        )
+        blocked = f", {self.blocked} could not for a fault of the harness" if self.blocked else ""
         of_all = f" (selected from {self.total})" if len(self.results) != self.total else ""
-        problems = f"; {len(self.problems)} problem(s) with the harness or the manifest" if self.problems else ""
-        return f"{self.ran} of {len(self.results)} scenarios ran{of_all}: {said or 'nothing'}{problems}"
+        problems = f"; {len(self.problems)} problem(s){self.troubled}" if self.problems else ""
+        return f"{self.ran} of {len(self.results)} scenarios ran{blocked}{of_all}: {said or 'nothing'}{problems}"
 
     def data(self) -> dict[str, Any]:
         """Return what the JSON file holds."""
@@ -159,6 +187,7 @@ class Report:
             "summary": {
                 "selected": len(self.results),
                 "ran": self.ran,
+                "blocked": self.blocked,
                 **self.counts(),
                 "levels": {level: self.counts(level) for level in LEVELS},
                 "sentence": self.sentence(),
@@ -200,6 +229,11 @@ def one_line(error: BaseException, limit: int = 400) -> str:
     except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
         text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def count_ran(results: Iterable[Result]) -> int:
+    """Count what applied and ran."""
+    return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)
 
 
 def worst(outcomes: Iterable[str]) -> str:

@@ -9,17 +9,13 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from adprotocol.conformance import clock, manifest, preflight
+from adprotocol.conformance import manifest, preflight
 from adprotocol.conformance.backend import UsageError
-from adprotocol.conformance.case import Case, cases, select
+from adprotocol.conformance.case import Case, select
 from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer
-from adprotocol.conformance.clock import FRAMES, TimeLimit, Worker
-from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+from adprotocol.conformance.clock import TimeLimit
 from adprotocol.conformance.repro import repro
 from adprotocol.conformance.result import (
     EXPECTED,
@@ -37,9 +33,10 @@ from adprotocol.conformance.result import (
     one_line,
 )
 from adprotocol.conformance.scenario import MAY
+from adprotocol.conformance.survey import Survey, detail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol.conformance.backend import Backend
     from adprotocol.conformance.harness import Harness
@@ -69,85 +66,25 @@ class Runner:
             msg = f"the time limit is {seconds!r:.60}; it is a positive number of seconds"
             raise UsageError(msg)
         self.backend = backend
-        self.seconds = seconds
-        self.problems: list[Problem] = []
-        self.capabilities: dict[str, str] = {}
-        self.divergences: tuple[Any, ...] = ()
-        self._worker = Worker()
-        self._prepared = False
-        self._variants: dict[str, dict[str, Callable[..., Any]]] | None = None
-        self._broken_variants: dict[str, str] = {}
+        self.survey = Survey(backend, seconds)
 
     @property
     def harness(self) -> Harness:
         """Return the harness of the backend."""
         return self.backend.harness
 
+    @property
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the harness, the manifest, or the run."""
+        return self.survey.problems
+
     def cases(self) -> list[Case]:
         """Return every case that the harness gives rise to."""
-        if self._variants is None:
-            self._variants = self._read(lambda: preflight.variants(self.harness), "harness", "variants") or {}
-        return cases(self._variants)
+        return self.survey.cases()
 
     def prepare(self) -> None:
         """Check each capability of the harness and each entry of the manifest, once."""
-        if self._prepared:
-            return
-        self._prepared = True
-        reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
-        for name in reasons:
-            if name not in (*REQUIRED, *CAPABILITIES):
-                self.note("harness", f"absent names the unknown capability {name!r}")
-        for capability in (*REQUIRED, *CAPABILITIES):
-            self.capabilities[capability] = self._check(capability, reasons)
-        every = self.cases()
-        for capability, named in (self._variants or {}).items():
-            for name, function in named.items():
-                self._check_variant(capability, name, function)
-        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "manifest", "divergences") or ()
-        self.problems.extend(manifest.problems(self.divergences, [case.id for case in every]))
-
-    def _read(self, get: Callable[[], Any], where: str, what: str) -> Any:
-        """Return what `get` returns, or None and a problem if it does not."""
-        found: list[Any] = []
-        error = self._error(lambda: found.append(get()))
-        if error is None:
-            return found[0]
-        message = str(error) if isinstance(error, HarnessFault) else f"{what}: {one_line(error)}"
-        self.note(where, message, _detail(error))
-        return None
-
-    def _check(self, capability: str, reasons: Mapping[str, str]) -> str:
-        try:
-            reason = preflight.missing(self.harness, capability, reasons)
-        except HarnessFault as fault:
-            self.note("harness", str(fault))
-            return f"{preflight.BROKEN}: {fault}"
-        if reason:
-            return f"{preflight.ABSENT}: {reason}"
-        # A fault of what every check takes is reported once, and what hangs is waited for once.
-        for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
-            if self.capabilities.get(basis, "").startswith(preflight.BROKEN):
-                return f"{preflight.BROKEN}: not checked, for {basis} is broken"
-        error = self._error(lambda: preflight.check(self.harness, capability))
-        if error is None:
-            return preflight.THERE
-        message = _fault(error)
-        self.note("harness", f"{capability}: {message}", _detail(error))
-        return f"{preflight.BROKEN}: {message}"
-
-    def _check_variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
-        if self.capabilities[capability] != preflight.THERE:
-            return
-        error = self._error(lambda: preflight.check(self.harness, capability, {capability: function}))
-        if error is not None:
-            key = f"{capability}={name}"
-            self._broken_variants[key] = _fault(error)
-            self.note("harness", f"variant {key}: {_fault(error)}", _detail(error))
-
-    def note(self, where: str, message: str, detail: str = "") -> None:
-        """Note a problem of the harness or the manifest, or of the run itself."""
-        self.problems.append(Problem(where=where, message=message, detail=detail))
+        self.survey.make()
 
     def run(self, case: Case) -> Result:
         """Run one case and return its result."""
@@ -157,7 +94,7 @@ class Runner:
             return blocked
         h = Checked(self.harness, self._variant(case))
         begin = time.perf_counter()
-        error = self._error(lambda: case.scenario.function(h))
+        error = self.survey.error(lambda: case.scenario.function(h))
         seconds = round(time.perf_counter() - begin, 4)
         staged = bool(h.staged)
         if isinstance(error, Absent):
@@ -166,47 +103,35 @@ class Runner:
 
     def _variant(self, case: Case) -> dict[str, Callable[..., Any]]:
         capability, _, name = case.variant.partition("=")
-        return {capability: (self._variants or {})[capability][name]} if capability else {}
+        return {capability: self.survey.variants[capability][name]} if capability else {}
 
     def _blocked(self, case: Case) -> Result | None:
         """Return the result of a case that cannot run, because of what the harness lacks or does wrong."""
         wanted = ("array", "to_numpy", *case.scenario.needs)
-        states = {name: self.capabilities[name] for name in wanted}
+        states = {name: self.survey.capabilities[name] for name in wanted}
         for name, state in states.items():
             if state.startswith(preflight.BROKEN):
                 message = f"not run: {name} of the harness is broken: {state.partition(': ')[2]}"
-                return self._result(case, FAIL, cause=HARNESS, message=message)
+                return self._result(case, FAIL, cause=HARNESS, message=message, ran=False)
         lacking = [f"{name} ({state.partition(': ')[2]})" for name, state in states.items() if state != preflight.THERE]
         if case.scenario.hook == "value_and_grad" and "value_and_grad" not in self.backend.hooks:
             lacking.append("value_and_grad (the plugin does not have this optional hook)")
         if lacking:
             return self._result(case, NOT_APPLICABLE, message=f"it takes {', '.join(lacking)}")
-        if case.variant in self._broken_variants:
-            message = f"not run: the variant of the harness is broken: {self._broken_variants[case.variant]}"
-            return self._result(case, FAIL, cause=HARNESS, message=message)
+        if case.variant in self.survey.broken_variants:
+            message = f"not run: the variant of the harness is broken: {self.survey.broken_variants[case.variant]}"
+            return self._result(case, FAIL, cause=HARNESS, message=message, ran=False)
         return None
 
-    def _error(self, call: Callable[[], object]) -> BaseException | None:
-        """Return what comes of a call, whose settings of warnings and of NumPy's errors end with it."""
-
-        def isolated() -> None:
-            with np.errstate():
-                call()
-
-        with warnings.catch_warnings():
-            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
-            warnings.simplefilter("ignore")
-            return self._worker.run(isolated, self.seconds)
-
     def _judged(self, case: Case, error: BaseException | None, **known: Any) -> Result:
-        declared = manifest.declared(self.divergences, case.id)
+        declared = manifest.declared(self.survey.divergences, case.id)
         if error is None:
             if declared is None:
                 return self._result(case, PASS, **known)
             message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
             return self._result(case, FAIL, cause=MANIFEST, message=message, **known)
         silent = isinstance(error, WrongAnswer)
-        known.update(message=str(error) if silent else one_line(error), detail=_detail(error))
+        known.update(message=str(error) if silent else one_line(error), detail=detail_of(error))
         # What hangs, and a fault of the harness, is not what a manifest declares as an error.
         found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
         if declared is not None and declared.outcome == found:
@@ -246,7 +171,7 @@ class Runner:
 
     def close(self) -> None:
         """End the thread that cases run in."""
-        self._worker.close()
+        self.survey.close()
 
 
 def run(  # noqa: PLR0913  (the options of the command line)
@@ -281,8 +206,8 @@ def run(  # noqa: PLR0913  (the options of the command line)
             keywords=tuple(keywords),
             total=len(every),
             results=tuple(results),
-            capabilities=runner.capabilities,
-            divergences=manifest.reported(runner.divergences),
+            capabilities=runner.survey.capabilities,
+            divergences=manifest.reported(runner.survey.divergences),
             problems=tuple(runner.problems),
             seconds=round(time.perf_counter() - begin, 2),
         )
@@ -296,24 +221,8 @@ def run(  # noqa: PLR0913  (the options of the command line)
             results.append(runner.run(case))
             on_result(results[-1])
     except KeyboardInterrupt as error:
-        runner.note("run", f"interrupted after {len(results)} of {len(chosen)} scenarios")
+        runner.survey.note("run", f"interrupted after {len(results)} of {len(chosen)} scenarios")
         raise Interrupted(report()) from error
     finally:
         runner.close()
     return report()
-
-
-def _fault(error: BaseException) -> str:
-    """Return what is wrong with the harness, in words."""
-    if isinstance(error, TimeLimit):
-        return f"its check did not return: {error}"
-    return str(error) if isinstance(error, HarnessFault) else one_line(error)
-
-
-def _detail(error: BaseException) -> str:
-    """Return the traceback of an error and its causes, without the frames of the suite's own machinery."""
-    if isinstance(error, TimeLimit):
-        return error.detail
-    shown = traceback.TracebackException.from_exception(error, limit=-FRAMES, compact=True)
-    shown.stack[:] = [frame for frame in shown.stack if frame.filename not in (__file__, clock.__file__)]
-    return "".join(shown.format())

@@ -84,7 +84,7 @@ LOOKS: Mapping[str, Look] = {
     ),
     ABSENT: Look(
         sign="-",
-        meaning="the harness lacks a capability that it takes",
+        meaning="the harness lacks a capability that it takes, or the system itself refuses the nesting",
         fill="#eceff2",
         ink="#5b6570",
         dark_fill="#2b3138",

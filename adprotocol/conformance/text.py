@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from adprotocol.conformance import digest
 from adprotocol.conformance.digest import cut, line
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG, count_ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,7 @@ def _report(report: Report, width: int | None, *, verbose: bool) -> Iterator[tup
     yield from _problems(report, width, verbose=verbose)
     for outcome in (WRONG, FAIL, EXPECTED):
         yield from _listed(report, outcome, width)
+    yield from _also_declared(report, width)
     for outcome in (WRONG, FAIL, *([EXPECTED] if verbose else [])):
         for result in digest.listed(report, outcome):
             yield from _full(report, result, width, verbose=verbose)
@@ -59,13 +60,13 @@ def _report(report: Report, width: int | None, *, verbose: bool) -> Iterator[tup
     yield from _table(report)
     yield from _slowest(report)
     yield "", ""
-    yield f"{digest.verdict(report)}: {report.sentence()}", PASS if report.ok else FAIL
+    yield f"{digest.verdict(report)}: {report.sentence()}", digest.verdict_kind(report)
 
 
 def _problems(report: Report, width: int | None, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if report.problems:
         yield "", ""
-        yield f"PROBLEMS with the harness or the manifest ({len(report.problems)})", FAIL
+        yield f"PROBLEMS{report.troubled} ({len(report.problems)})", FAIL
     for problem in report.problems:
         yield from _field("  ", f"{line(problem.where)}: {line(problem.message)}", width)
         if verbose:
@@ -82,6 +83,16 @@ def _listed(report: Report, outcome: str, width: int | None) -> Iterator[tuple[s
         why = digest.declared(report, result) if outcome == EXPECTED else cut(line(result.message))
         name = line(result.id)
         yield from _field(f"  {digest.SIGNS[outcome]:<2} {name}  {result.level} {result.rule}  ", why, width, hang=5)
+
+
+def _also_declared(report: Report, width: int | None) -> Iterator[tuple[str, str]]:
+    found = digest.also_declared(report)
+    if found:
+        yield "", ""
+        yield f"ALSO DECLARED ({len(found)}): {digest.ALSO}", "head"
+    for entry in found:
+        remedy = f"; remedy: {line(entry.remedy)}" if entry.remedy else ""
+        yield from _field("  ", f"{line(entry.title)}{remedy}", width, hang=5)
 
 
 def _full(report: Report, result: Result, width: int | None, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -118,8 +129,8 @@ def _capabilities(report: Report, width: int | None) -> Iterator[tuple[str, str]
     for lack in lacks:
         said = f"{lack.state}{': ' * bool(lack.reason)}{lack.reason}; {lack.scenarios} n/a"
         yield from _field(f"  {lack.capability:<15}", said, width)
-    for reason, number in others.items():
-        yield from _field(f"  {'other':<15}", f"{reason}; {number} n/a", width)
+    for reason, ids in others.items():
+        yield from _field(f"  {'other':<15}", f"{reason}; {len(ids)} n/a: {digest.named(ids)}", width)
 
 
 def _table(report: Report) -> Iterator[tuple[str, str]]:
@@ -129,7 +140,7 @@ def _table(report: Report) -> Iterator[tuple[str, str]]:
     rows: list[tuple[str, ...]] = [("hook", "ran", *OUTCOMES)]
     for hook, results in (*hooks.items(), ("all", list(report.results))):
         counts = Counter(result.outcome for result in results)
-        ran = f"{len(results) - counts[NOT_APPLICABLE]} of {len(results)}"
+        ran = f"{count_ran(results)} of {len(results)}"
         rows.append((line(hook), ran, *(str(counts[outcome] or "-") for outcome in OUTCOMES)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield "", ""

@@ -2,6 +2,7 @@
 
 from adprotocol.conformance import result
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
+from adprotocol.manifest import CORE
 
 # What a framework's message may hold, and what would break text, a terminal, Markdown, HTML and XML.
 HOSTILE = (
@@ -102,6 +103,48 @@ def hostile():
         plugin=HOSTILE,
         platform=HOSTILE,
     )
+
+
+def blocked():
+    """Three that could not run because scan is broken, beside one that did and one that does not apply."""
+    broken = {"cause": "harness", "message": "not run: scan of the harness is broken: no", "ran": False, "repro": ""}
+    return report(
+        made(),
+        *(made(f"cond/s{i}", FAIL, transform="scan", needs=("scan",), seconds=0.0, **broken) for i in range(3)),
+        made("cond/n", NOT_APPLICABLE, needs=("jit",), seconds=0.0),
+        problems=(result.Problem(where="harness", message="scan: no"),),
+        capabilities={"grad": "there", "scan": "broken: no", "jit": "absent: no compiler"},
+    )
+
+
+def silent(number=1, **known):
+    """A report that is well, in spite of answers that are declared to be wrong, and of one declared error."""
+    return report(
+        made(),
+        made("cond/loud", EXPECTED, divergence="two-runs"),
+        *(made(f"cond/w{i}", EXPECTED, divergence="levels") for i in range(number)),
+        divergences=(divergence(), divergence("levels", "wrong", title="Only one level")),
+        **known,
+    )
+
+
+def also():
+    """A divergence that names no scenario, one whose scenarios were not selected, and those of every framework."""
+    core = (divergence(entry.name, title=entry.title) for entry in CORE)
+    return report(
+        made(),
+        made("cond/loud", EXPECTED, divergence="two-runs"),
+        divergences=(
+            divergence(),
+            divergence("pure", title="A `_callback` <pure>", remedy="Use the *other*", scenarios=()),
+            divergence("elsewhere", title="Elsewhere", remedy="", scenarios=("cond/elsewhere",)),
+            *core,
+        ),
+    )
+
+
+def interrupted():
+    return report(made(), total=3, problems=(result.Problem(where="run", message="interrupted after 1 of 3"),))
 
 
 def all_absent():

@@ -14,6 +14,11 @@ CASES = [
     (report(made(), made("cond/a"), made("cond/n", NOT_APPLICABLE)), "2/2", "brightgreen", False),
     (report(made(), made("cond/a", EXPECTED)), "1/2, 1 declared", "green", False),
     (report(made(), made("cond/a", FAIL, level="MAY")), "1/2", "green", False),
+    (reports.silent(1), "1/3, 1 declared silent", "yellowgreen", False),
+    (reports.silent(5), "1/7, 5 declared silent", "yellowgreen", False),
+    (reports.silent(5, total=312), "1/7 of 312 selected, 5 declared silent", "yellow", False),
+    (reports.blocked(), "3 of 4 fail", "red", True),
+    (reports.interrupted(), "1 problem", "orange", True),
     (report(made(), total=312), "1/1 of 312 selected", "yellow", False),
     (report(made(), made("cond/a", WRONG, level="MAY"), made("cond/b", FAIL)), "1 silently wrong", "red", True),
     (report(made(), made("cond/a", FAIL), total=312), "1 of 2 fail", "red", True),
@@ -72,3 +77,7 @@ def test_no_two_states_share_a_sign_or_a_colour():
     for part in ("sign", "path", "fill", "dark_fill", "meaning"):
         assert len({getattr(look, part) for look in state.LOOKS.values()}) == len(state.STATES)
     assert set(state.SHOWN) == set(state.STATES) == set(state.LOOKS)
+
+
+def test_no_two_colours_of_a_badge_are_the_same():
+    assert len(set(badge._COLOURS.values())) == len(badge._COLOURS)

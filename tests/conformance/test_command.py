@@ -341,3 +341,59 @@ def test_the_installed_program_is_the_same(capsys):
     status, out, _ = finished("numpy", *QUICK)
     assert status == 0
     assert "PASS: " in out
+
+
+class Varied(small.Autograd):
+    """Two ways to differentiate."""
+
+    @property
+    def variants(self):
+        return {"grad": {"twin": self.grad}}
+
+
+def listed(capsys, *arguments):
+    assert run(*arguments, "--list") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return [line.split()[2] for line in captured.out.splitlines()[:-1]]
+
+
+def test_the_list_of_a_backend_has_the_cases_that_its_harness_gives_rise_to(capsys):
+    ids = listed(capsys, "--harness", "test_command:Varied", "-k", "within_gradient/grad")
+    assert "within_gradient/grad" in ids
+    assert any(name.endswith("@grad=twin") for name in ids)
+    assert listed(capsys, "numpy", *QUICK) == listed(capsys, *QUICK) != []
+
+
+def test_the_list_of_a_backend_is_what_a_run_of_it_selects(capsys):
+    assert run("numpy", *QUICK, "--json", "-") == 0
+    ran = [entry["id"] for entry in json.loads(capsys.readouterr().out)["results"]]
+    assert listed(capsys, "numpy", *QUICK) == ran
+
+
+def test_the_list_takes_one_backend_at_most(capsys):
+    message = refused(capsys, "numpy", "--harness", "small:Plain")
+    assert refused(capsys, "numpy", "--harness", "small:Plain", "--list") == message
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nowhere"], ["--harness", "jax"], ["--harness", "nowhere:Nothing"], ["numpy", "--device", "cuda:0"]]
+)
+def test_a_backend_that_there_is_not_is_refused_with_and_without_list(capsys, arguments):
+    message = refused(capsys, *arguments)
+    assert refused(capsys, *arguments, "--list") == message
+
+
+class Unlisted(small.Plain):
+    @property
+    def variants(self):
+        raise ZeroDivisionError
+
+
+def test_the_list_of_a_harness_that_cannot_tell_its_variants_says_so(capsys):
+    assert run("--harness", "test_command:Unlisted", "--list") == 1
+    captured = capsys.readouterr()
+    assert captured.out.endswith(" scenarios\n")
+    assert "ZeroDivisionError" in captured.err
+    assert run("--harness", "test_command:Broken", "--list") == 1
+    assert capsys.readouterr().err == "adprotocol conformance: Broken() raises RuntimeError: no driver\n"

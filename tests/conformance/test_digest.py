@@ -5,7 +5,8 @@ import reports
 from reports import HOSTILE, divergence, made, report
 
 from adprotocol.conformance import digest
-from adprotocol.conformance.result import EXPECTED, NOT_APPLICABLE
+from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS
+from adprotocol.manifest import CORE
 
 
 def test_control_characters_are_escaped_and_lines_are_kept():
@@ -36,7 +37,7 @@ def test_a_missing_capability_counts_at_each_that_lacks_and_not_where_it_did_not
         ("vmap", "broken", "it raised: x", 1),
         ("scan", "absent", "no", 0),
     ]
-    assert digest.other_reasons(found) == {"no hook": 1}
+    assert digest.other_reasons(found) == {"no hook": ["cond/c"]}
 
 
 def test_expected_failures_are_grouped_in_the_order_of_the_manifest():
@@ -100,3 +101,40 @@ def test_the_head_says_what_ran_on_what():
         "python": "3.12.1 on Linux",
         "selection": "--level SHOULD -k jit -k W5",
     }
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "kind"),
+    [
+        (report(made()), "PASS", PASS),
+        (report(made(), made("cond/a", EXPECTED, divergence="two-runs"), divergences=(divergence(),)), "PASS", PASS),
+        (reports.silent(1), "PASS, with 1 answer declared silently wrong", EXPECTED),
+        (reports.silent(5), "PASS, with 5 answers declared silently wrong", EXPECTED),
+        (reports.mixed(), "FAIL", FAIL),
+    ],
+)
+def test_the_verdict_says_what_it_is_in_spite_of(found, verdict, kind):
+    assert digest.verdict(found) == verdict
+    assert digest.verdict_kind(found) == kind
+
+
+def test_what_no_expected_failure_shows_is_declared_also():
+    assert [entry.name for entry in digest.also_declared(reports.also())] == ["pure", "elsewhere"]
+    assert digest.also_declared(reports.silent()) == []
+
+
+def test_a_divergence_of_a_plugin_with_the_name_of_one_of_every_framework_is_its_own():
+    theirs = divergence(CORE[0].name, title="The plugin's own")
+    assert digest.also_declared(report(made(), divergences=(theirs,))) == [theirs]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(1, "a/0"), (3, "a/0, a/1, a/2"), (4, "a/0, a/1, a/2 and 1 more"), (5, "a/0, a/1, a/2 and 2 more")],
+)
+def test_a_few_ids_stand_for_all(number, said):
+    assert digest.named([f"a/{place}" for place in range(number)]) == said
+
+
+def test_what_did_not_run_has_no_time():
+    assert [digest.spent(one) for one in reports.blocked().results] == ["250 ms", "", "", "", ""]

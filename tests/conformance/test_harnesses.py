@@ -40,6 +40,7 @@ def test_each_capability_is_defined_or_has_a_reason_and_never_both(name):
     assert all(reason.strip() for reason in harness.absent.values())
 
 
+@pytest.mark.filterwarnings("ignore:Output seems independent of input:UserWarning")  # of autograd, and it is
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # of the reentrant checkpoint
 @pytest.mark.parametrize(("name", "capability"), [(n, c) for n in NAMES for c in EVERY if harness_of(n).defines(c)])
 def test_capabilities_are_right_without_adprotocol(name, capability):

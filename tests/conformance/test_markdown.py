@@ -7,7 +7,7 @@ import reports
 from reports import HOSTILE, made, report
 
 from adprotocol.conformance import markdown
-from adprotocol.conformance.result import EXPECTED, FAIL
+from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE
 
 HEADINGS = [
     "# Conformance of toyad 1.2",
@@ -148,3 +148,46 @@ def test_nothing_selected_is_said():
 def test_a_long_message_is_whole():
     assert "x" * 5000 in markdown.to_markdown(reports.hostile())
     assert HOSTILE not in markdown.to_markdown(reports.hostile())
+
+
+def test_a_pass_in_spite_of_wrong_answers_says_so():
+    assert "\n**PASS, with 2 answers declared silently wrong**: 4 of 4 " in markdown.to_markdown(reports.silent(2))
+
+
+def test_what_could_not_run_is_not_counted_as_run():
+    text = markdown.to_markdown(reports.blocked())
+    assert tables(text)[0][-1][1].strip() == "1 of 5"
+    assert "<summary>cond: 0 of 4 ran: 3 fail, 1 n/a</summary>" in text
+    assert "| `cond/s0` | MUST | W1 | **✗ fail** | - |" in text
+    assert "None of the 1 scenarios that ran" in text
+
+
+def test_what_no_scenario_shows_is_declared_to_unfold():
+    text = markdown.to_markdown(reports.also())
+    part = text.split("## Also declared: 2\n")[1].split("\n## ")[0]
+    assert part.count("<details>") == part.count("</details>") == 2
+    assert (
+        "<details><summary>A <code>_callback</code> &lt;pure&gt;</summary>\n\n"
+        r"*An error.* Remedy: Use the \*other\*."
+        "\n\nThe first run records `nothing`."
+    ) in part
+    assert "<summary>Elsewhere</summary>\n\n*An error.*\n" in part
+    assert "## Also declared" not in markdown.to_markdown(reports.mixed())
+
+
+def test_the_line_to_unfold_is_html_in_which_nothing_is_escaped_twice():
+    text = markdown.to_markdown(reports.mixed())
+    assert "<summary>within_gradient: 4 of 4 ran: " in text
+
+
+def test_a_reason_of_its_own_names_its_scenarios():
+    many = [made(f"cond/n{i}", NOT_APPLICABLE, message="it refuses") for i in range(5)]
+    text = markdown.to_markdown(report(made(), *many))
+    assert "| other |  | it refuses: `cond/n0`, `cond/n1`, `cond/n2` and 2 more | 5 |" in text
+    assert "the system itself refuses the nesting" in text
+
+
+def test_an_interrupted_run_is_no_problem_of_the_harness():
+    text = markdown.to_markdown(reports.interrupted())
+    assert "\n## Problems\n\n- **run**: interrupted after 1 of 3\n" in text
+    assert "harness or the manifest" not in text

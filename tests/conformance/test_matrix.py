@@ -266,3 +266,14 @@ def test_hostile_text_breaks_no_row_of_the_markdown():
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     assert HOSTILE not in text
     assert "<script" not in text
+
+
+def test_what_could_not_run_is_an_error_and_is_not_counted_as_run():
+    cell = matrix.Matrix.of([reports.blocked()]).cells["scan", "cond", "toyad"]
+    assert (cell.state, cell.passed, cell.ran) == (LOUD, 0, 0)
+    assert set(cell.reasons) == {"cond/s0", "cond/s1", "cond/s2"}
+
+
+def test_the_key_tells_both_reasons_for_what_does_not_apply():
+    text = matrix.to_markdown(matrix.Matrix.of([reports.all_absent()]))
+    assert "- the harness lacks a capability that it takes, or the system itself refuses the nesting." in text

@@ -63,7 +63,12 @@ def test_the_derivatives_of_what_a_batch_adds_up_follow_the_chain_rule():
 def test_a_nesting_is_read_from_the_outside_in():
     assert nesting.parse("grad of jit of vmap") == ("grad", "jit", "vmap")
     assert nesting.parse("") == ()
-    assert nesting.needs("grad of jit of grad") == ("grad", "jit")
+    assert nesting.needs("grad of jit of jit") == ("grad", "jit")
+
+
+def test_gradients_of_gradients_are_a_capability_of_their_own():
+    assert nesting.needs("grad of jit of grad") == ("grad", "jit", "grad of grad")
+    assert nesting.needs("jvp of grad") == ("jvp", "grad")
 
 
 def test_every_transformation_is_a_capability_and_every_pair_is_there():

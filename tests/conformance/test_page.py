@@ -173,3 +173,37 @@ def test_hostile_text_stays_text():
 def test_nothing_ran_is_said():
     assert "None ran." in page.to_html(report(total=3))
     assert "0 of 3 scenarios ran: 3 n/a." in page.to_html(reports.all_absent())
+
+
+def test_a_pass_in_spite_of_wrong_answers_says_so_in_another_colour():
+    (plain,) = [e for e in parsed(report(made())).all("span") if "verdict" in e.get("@class", "")]
+    (chip,) = [e for e in parsed(reports.silent(2)).all("span") if "verdict" in e.get("@class", "")]
+    assert chip["text"] == "✓ PASS, with 2 answers declared silently wrong"
+    assert plain["text"] == "✓ PASS"
+    assert chip["@class"] != plain["@class"]
+
+
+def test_what_could_not_run_is_not_counted_as_run():
+    rows = [element["text"] for element in parsed(reports.blocked()).all("tr")]
+    assert "all1 of 503011" in rows
+    assert not [row for row in rows if "cond/s0" in row and row.endswith(" ms")]
+
+
+def test_what_no_scenario_shows_is_declared_to_unfold():
+    found = parsed(reports.also())
+    assert "Also declared: 2" in [element["text"] for element in found.all("h2")]
+    told = {e["text"].split("\n")[0]: e["text"] for e in found.all("details") if "An error." in e["text"]}
+    assert list(told) == ["A _callback <pure>", "Elsewhere"]
+    assert "Remedy: Use the *other*." in told["A _callback <pure>"]
+    assert "The first run records nothing." in told["A _callback <pure>"]
+    assert "Remedy" not in told["Elsewhere"]
+
+
+def test_a_reason_of_its_own_names_its_scenarios():
+    many = [made(f"cond/n{i}", NOT_APPLICABLE, message="it refuses") for i in range(5)]
+    rows = [element["text"] for element in parsed(report(made(), *many)).all("tr")]
+    assert "otherit refuses: cond/n0, cond/n1, cond/n2 and 2 more5" in rows
+
+
+def test_an_interrupted_run_is_no_problem_of_the_harness():
+    assert parsed(reports.interrupted()).all("h2")[0]["text"] == "Problems"

@@ -10,7 +10,7 @@ from adprotocol.conformance import result
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 
-@pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.all_absent, report])
+@pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.blocked, reports.all_absent, report])
 def test_a_report_comes_back_from_its_json(build):
     before = build()
     text = result.to_json(before).encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
@@ -79,10 +79,18 @@ def test_a_report_is_not_ok_if_nothing_ran_or_the_harness_is_wrong():
         (
             reports.mixed(),
             (
-                "8 of 10 scenarios ran (selected from 20): 1 silently wrong, 2 fail, 2 expected failure, 3 pass, "
-                "2 n/a; 1 problem(s) with the harness or the manifest"
+                "8 of 10 scenarios ran (selected from 20): 1 silently wrong, 2 fail, 2 expected failure (1 of them "
+                "silently wrong), 3 pass, 2 n/a; 1 problem(s) with the harness or the manifest"
             ),
         ),
+        (
+            reports.blocked(),
+            (
+                "1 of 5 scenarios ran, 3 could not for a fault of the harness: 3 fail, 1 pass, 1 n/a; "
+                "1 problem(s) with the harness or the manifest"
+            ),
+        ),
+        (reports.interrupted(), "1 of 1 scenarios ran (selected from 3): 1 pass; 1 problem(s)"),
     ],
 )
 def test_the_sentence_says_how_many_of_how_many_ran(found, sentence):
@@ -108,3 +116,16 @@ def test_the_worst_of_some_outcomes():
 def test_an_error_on_one_line_is_cut():
     assert result.one_line(ValueError("a\n  b")) == "ValueError: a b"
     assert result.one_line(ValueError("x" * 999), 20) == "ValueError: xxxxxxx…"
+
+
+def test_what_could_not_run_did_not_run_and_fails_the_suite():
+    found = reports.blocked()
+    assert (found.ran, found.blocked) == (1, 3)
+    summary = json.loads(result.to_json(found))["summary"]
+    assert (summary["selected"], summary["ran"], summary["blocked"], summary[FAIL]) == (5, 1, 3, 3)
+    assert [one["ran"] for one in json.loads(result.to_json(found))["results"]] == [True, False, False, False, True]
+    assert not report(made("cond/s", FAIL, cause="harness", ran=False)).ok
+
+
+def test_what_did_not_run_is_none_of_the_slowest():
+    assert [one.id for one in reports.blocked().slowest()] == ["within_gradient/grad"]

@@ -76,7 +76,7 @@ def test_an_expected_failure_is_one_line_with_the_title_of_its_divergence():
 def test_what_does_not_apply_is_one_line_for_each_reason():
     whole = written(reports.mixed())
     assert "  jit            absent: it does not compile; 1 n/a\n" in whole
-    assert "  other          no hook value_and_grad; 1 n/a\n" in whole
+    assert "  other          no hook value_and_grad; 1 n/a: cond/hook\n" in whole
 
 
 def test_the_table_adds_up():
@@ -98,6 +98,13 @@ def test_the_slowest_come_with_their_time():
     ("found", "last"),
     [
         (report(made()), "PASS: 1 of 1 scenarios ran: 1 pass"),
+        (
+            reports.silent(2),
+            (
+                "PASS, with 2 answers declared silently wrong: 4 of 4 scenarios ran: "
+                "3 expected failure (2 of them silently wrong), 1 pass"
+            ),
+        ),
         (report(), "FAIL: 0 of 0 scenarios ran: nothing"),
         (reports.all_absent(), "FAIL: 0 of 3 scenarios ran: 3 n/a"),
     ],
@@ -212,3 +219,31 @@ def test_progress_on_a_terminal_works_without_rich(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert progress(1, Terminal()).startswith("1 of 1 scenarios")
+
+
+def test_a_pass_in_spite_of_wrong_answers_is_not_green(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    colours = [
+        written(found, Terminal()).splitlines()[-1].partition("PASS")[0] for found in (report(made()), reports.silent())
+    ]
+    assert colours == ["\x1b[32m", "\x1b[33m"]
+
+
+def test_what_could_not_run_is_not_counted_as_run():
+    whole = written(reports.blocked())
+    assert "cond             0 of 4" in whole
+    assert "all              1 of 5" in whole
+
+
+def test_what_no_scenario_shows_is_declared_with_its_remedy():
+    part = written(reports.also()).split("\n\nALSO DECLARED (2): ")[1].split("\n\n")[0]
+    assert part.splitlines()[1:] == ["  A `_callback` <pure>; remedy: Use the *other*", "  Elsewhere"]
+    assert "ALSO DECLARED" not in written(reports.mixed())
+
+
+def test_an_interrupted_run_is_no_problem_of_the_harness():
+    whole = written(reports.interrupted())
+    assert "\nPROBLEMS (1)\n  run: interrupted after 1 of 3\n" in whole
+    assert "harness or the manifest" not in whole

@@ -30,21 +30,21 @@ def _root(x: Any) -> Any:
     rule="C4",
     needs=("grad",),
     transform="grad",
-    expects="cond(p, a a, b b) at a = 2, b = 3: the gradients are 2 a = 4 and 0, or 0 and 2 b = 6",
+    expects="cond(p, a a, b b) at a = 5, b = 3: the gradients are 2 a = 10 and 0, or 0 and 2 b = 6",
     source=_ZEROS,
     varies=True,
 )
 def unused_operand(h: Checked) -> None:
     """An operand that the chosen branch does not use has the gradient zero, and not None."""
-    two, three = h.array(2.0), h.array(3.0)
+    five, three = h.array(5.0), h.array(3.0)
 
     def f(a: Any, b: Any, pred: Any) -> Any:
         return adprotocol.cond(pred, lambda a, _: a * a, lambda _, b: b * b, a, b)
 
-    for pred, value, first, second in ((True, 4.0, 4.0, 0.0), (False, 9.0, 0.0, 6.0)):
+    for pred, value, first, second in ((True, 25.0, 10.0, 0.0), (False, 9.0, 0.0, 6.0)):
         for known in (pred, h.array(pred)):
-            h.value_and_gradient(lambda a: f(a, three, known), (two,), value, first, f"{pred}, in a")  # noqa: B023
-            h.value_and_gradient(lambda b: f(two, b, known), (three,), value, second, f"{pred}, in b")  # noqa: B023
+            h.value_and_gradient(lambda a: f(a, three, known), (five,), value, first, f"{pred}, in a")  # noqa: B023
+            h.value_and_gradient(lambda b: f(five, b, known), (three,), value, second, f"{pred}, in b")  # noqa: B023
 
 
 @scenario(
@@ -101,14 +101,14 @@ def unused_operand_forward_mode(h: Checked) -> None:
     rule="C4",
     needs=("grad",),
     transform="grad of {way}",
-    expects="cond(a > 0, a a, b b) under {way} at a = 2, b = 3: 4, gradients 4 and 0; at a = -2: 9, gradients 0 and 6",
+    expects="cond(a > 0, a a, b b) under {way} at a = 5, b = 3: 25, gradients 10, 0; at a = -2: 9, gradients 0, 6",
     source=_ZEROS,
 )
 def unused_operand_under_jit(h: Checked, way: str) -> None:
     """With a staged predicate the operand of the other branch has the gradient zero."""
     jitted = trace(h, way, lambda a, b: adprotocol.cond(a > 0.0, lambda a, _: a * a, lambda _, b: b * b, a, b))
     three = h.array(3.0)
-    for a, value, first, second in ((2.0, 4.0, 4.0, 0.0), (-2.0, 9.0, 0.0, 6.0)):
+    for a, value, first, second in ((5.0, 25.0, 10.0, 0.0), (-2.0, 9.0, 0.0, 6.0)):
         array = h.array(a)
         h.value_and_gradient(lambda x: jitted(x, three), (array,), value, first, f"at {a}, in a")
         h.value_and_gradient(lambda y: jitted(array, y), (three,), value, second, f"at {a}, in b")  # noqa: B023
@@ -148,6 +148,21 @@ def infinite_slope_not_taken(h: Checked) -> None:
     """An infinite derivative in the other branch does not reach the gradient."""
     h.value_and_gradient(_root, (h.array(0.0),), 0.0, 2.0, "at 0")
     h.value_and_gradient(_root, (h.array(4.0),), 2.0, 0.25, "at 4")
+
+
+@staged(
+    "cond/infinite-slope-not-taken",
+    rule="C4",
+    needs=("grad",),
+    transform="grad of {way}",
+    expects="the root of x where x > 0, else 2 x, under {way}: the gradient 2 at 0, 1 / 4 at 4, and 2 at -1",
+    source=_AUTOGRAD,
+)
+def infinite_slope_not_taken_under_jit(h: Checked, way: str) -> None:
+    """With a staged predicate neither infinity nor NaN of the other branch reaches the gradient."""
+    traced = trace(h, way, _root)
+    for point, value, slope in ((0.0, 0.0, 2.0), (4.0, 2.0, 0.25), (-1.0, -2.0, 2.0)):
+        h.value_and_gradient(traced, (h.array(point),), value, slope, f"at {point}")
 
 
 @scenario(

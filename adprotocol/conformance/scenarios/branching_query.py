@@ -80,8 +80,8 @@ def product_with_a_break_under_jit(h: Checked, way: str) -> None:
     rule="C7",
     needs=("grad",),
     transform="grad",
-    expects="layer(w layer(x)), a layer 3 x in a gradient, else 5 x, at x = 2, w = 7: 350 plain; in x 9 7 = 63; in w "
-    "the first layer evaluates: 3 10 = 30",
+    expects="7 or 11 times w layer(x), with layer(x) 3 x or 5 x, at x = 2, w = 7: 770 plain; in x 7 7 3 = 147; in w "
+    "the first layer evaluates: 7 10 = 70",
     source=_FLUX,
 )
 def layers_in_a_row(h: Checked) -> None:
@@ -89,11 +89,11 @@ def layers_in_a_row(h: Checked) -> None:
     x, w = h.array(2.0), h.array(7.0)
 
     def f(x: Any, w: Any) -> Any:
-        return h.layer(w * h.layer(x))
+        return h.scaled(w * h.layer(x), 7.0, 11.0)
 
-    h.equal(f(x, w), 350.0, "the plain value")
-    h.value_and_gradient(f, (x, w), 126.0, 63.0, "in x")
-    h.value_and_gradient(lambda w: f(x, w), (w,), 210.0, 30.0, "in w")
+    h.equal(f(x, w), 770.0, "the plain value")
+    h.value_and_gradient(f, (x, w), 294.0, 147.0, "in x")
+    h.value_and_gradient(lambda w: f(x, w), (w,), 490.0, 70.0, "in w")
 
 
 @scenario(
@@ -198,10 +198,10 @@ def layer_of_rows(h: Checked) -> None:
 @scenario(
     "cond/layer-of-outer-variable",
     rule="C7",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
-    expects="d/dy of layer(x) layer(k) y, k = 1, is 3 x 5 = 30 at "
-    "x = 2 in a gradient in x, which is 15; 5 x 5 = 50 without one",
+    expects="d/dy of layer(x) 11 k y, k = 1, is 3 x 11 = 66 at x = 2 in a gradient in x, which is 33; 5 x 11 = 110 "
+    "without one",
     source=_PERTURBATION,
 )
 def layer_of_outer_variable(h: Checked) -> None:
@@ -209,10 +209,10 @@ def layer_of_outer_variable(h: Checked) -> None:
     k = h.array(1.0)
 
     def inner(x: Any) -> Any:
-        return h.grad(lambda y: h.layer(x) * h.layer(k) * y)(h.array(3.0))
+        return h.grad(lambda y: h.layer(x) * h.scaled(k, 7.0, 11.0) * y)(h.array(3.0))
 
-    h.equal(inner(h.array(2.0)), 50.0, "the inner gradient without the outer")
-    h.value_and_gradient(inner, (h.array(2.0),), 30.0, 15.0)
+    h.equal(inner(h.array(2.0)), 110.0, "the inner gradient without the outer")
+    h.value_and_gradient(inner, (h.array(2.0),), 66.0, 33.0)
 
 
 @staged(

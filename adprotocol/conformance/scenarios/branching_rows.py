@@ -127,7 +127,7 @@ def gradient_of_two_batches(h: Checked) -> None:
     rule="C6",
     needs=("grad", "vmap"),
     transform="grad of vmap",
-    expects="rows y x x where y > 0, else y + x, x closed over, at y = (3, -1), x = 2: 13, with the gradient 13",
+    expects="rows y x x where y > 0, else y + x, x closed over, at y = (3, -1), x = 4: 51, with the gradient 25",
     source=_ROWS,
 )
 def closes_over_under_vmap(h: Checked) -> None:
@@ -137,4 +137,4 @@ def closes_over_under_vmap(h: Checked) -> None:
         rows = h.vmap(lambda y: adprotocol.cond(y > 0.0, lambda: y * x * x, lambda: y + x))(h.array([3.0, -1.0]))
         return rows[0] + rows[1]
 
-    h.value_and_gradient(f, (h.array(2.0),), 13.0, 13.0)
+    h.value_and_gradient(f, (h.array(4.0),), 51.0, 25.0)

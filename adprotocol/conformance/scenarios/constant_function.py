@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.conformance.scenarios.query_threads import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def decorated_forward_mode(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-around-grad",
     rule="N3",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="s(x) x with s the derivative 3 x x of x x x, at 2: 24, gradient 12, second derivative 0",
     source=_INNER,
@@ -190,7 +191,7 @@ def decorated_around_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-inside-inner-grad",
     rule="N3",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of s(y) y x with s = x y, x closed over, at x = 2, y = 3 is s x = 12, with the derivative s = 6 in x",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
@@ -287,22 +288,22 @@ def decorated_raises(h: Checked) -> None:
 )
 def decorated_in_another_thread(h: Checked) -> None:
     """A decorated function stops nothing of what another thread differentiates meanwhile."""
-    entered, done = threading.Event(), threading.Event()
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     @adprotocol.non_differentiable
     def waits(x: Any) -> Any:
-        entered.set()
-        done.wait(10.0)
+        barrier.wait()  # inside of the decorated function
+        barrier.wait()  # the other thread has differentiated
         return x
 
-    worker = threading.Thread(target=waits, args=(h.array(1.0),))
-    worker.start()
-    try:
-        h.holds(entered.wait(10.0), "the decorated function did not start")
-        h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient meanwhile")
-    finally:
-        done.set()
-        worker.join()
+    def differentiates() -> Any:
+        barrier.wait()
+        slope = h.grad(lambda x: x * x)(h.array(3.0))
+        barrier.wait()
+        return slope
+
+    _, slope = in_threads(h, lambda: waits(h.array(1.0)), differentiates, barrier=barrier)
+    h.equal(slope, 6.0, "the gradient meanwhile")
 
 
 @scenario(

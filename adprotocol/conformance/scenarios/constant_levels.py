@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.query import natively
+from adprotocol.conformance.scenarios.query_threads import in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checked import Checked
 
-_ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
-_SECOND = "functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353"
 _LEVELS = (
     "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"
 )
@@ -28,7 +26,7 @@ _VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch
 @scenario(
     "non_differentiable/outer-variable-inside-inner-grad",
     rule="N1",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of constant(x) y y x at y = 3 is 6 x x, of which the derivative in x at 2 is 6 constant(x) = 12",
     source=_PERTURBATION,
@@ -62,7 +60,7 @@ def every_level_is_stopped(h: Checked) -> None:
 @scenario(
     "non_differentiable/other-variables-go-on",
     rule="N1",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of x constant(y) y at y = 3 is 3 x, with the derivative 3 in x",
     source=_LEVELS,
@@ -152,6 +150,28 @@ def unbatched_inside_vmap(h: Checked) -> None:
 
 
 @scenario(
+    "non_differentiable/decorated-under-vmap",
+    rule="N3",
+    needs=("grad", "vmap"),
+    transform="grad of vmap",
+    expects="rows s(a, x) a for s = a x decorated, a = x, 4 x at x = 3: 17 x x x = 459, with the gradient 17 x x = 153",
+    source=_VMAP,
+)
+def decorated_under_vmap(h: Checked) -> None:
+    """A decorated function takes rows of a batch, and what an outer gradient tracks beside them, for constants."""
+
+    @adprotocol.non_differentiable
+    def s(a: Any, x: Any) -> Any:
+        return a * x
+
+    def f(x: Any) -> Any:
+        rows = h.vmap(lambda a: s(a, x) * a)(h.array([1.0, 4.0]) * x)
+        return rows[0] + rows[1]
+
+    h.value_and_gradient(f, (h.array(3.0),), 459.0, 153.0)
+
+
+@scenario(
     "non_differentiable/inside-scan",
     rule="N1",
     needs=("grad", "scan"),
@@ -192,7 +212,7 @@ def constant_closed_over_by_jit(h: Checked, way: str) -> None:
 @scenario(
     "non_differentiable/result-is-not-within-outer-gradient",
     rule="W9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="inside a gradient in y the answer is False for constant(x y), and True for x and for y",
     source=_PERTURBATION,
@@ -225,8 +245,7 @@ def in_a_child_thread(h: Checked) -> None:
 
     def product(stop: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def f(x: Any) -> Any:
-            with ThreadPoolExecutor(1) as pool:
-                return x * pool.submit(stop, x).result()
+            return x * in_threads(h, lambda: stop(x))[0]
 
         return f
 

@@ -26,11 +26,11 @@ _FLAGS = "PyTorch: requires_grad of parameters: https://docs.pytorch.org/docs/st
     rule="T7",
     needs=("grad",),
     source=_THROUGH,
-    expects="(c (b (a x) ** 2)) at a = 2, b = 3, c = 5, x = 1 is 60, with the gradient 60 for a, None for b, 12 for c",
+    expects="(c (b (a x) ** 2)) at a = 3, b = 2, c = 5, x = 1 is 90, with the gradient 60 for a, None for b, 18 for c",
 )
 def mid_network(h: Checked) -> None:
     """Gradients pass unchanged through a frozen layer between two that train."""
-    model = [{"w": h.array(2.0)}, {"w": h.array(3.0)}, {"w": h.array(5.0)}]
+    model = [{"w": h.array(3.0)}, {"w": h.array(2.0)}, {"w": h.array(5.0)}]
 
     def loss(layers: list[dict[str, Any]], x: Any) -> Any:
         first = layers[0]["w"] * x
@@ -38,10 +38,10 @@ def mid_network(h: Checked) -> None:
 
     run = adprotocol.value_and_grad(loss, where=["0.*", "2.*"], backend=h.name)
     value, gradient = run(model, h.array(1.0))
-    h.equal(value, 60.0, "the value")
+    h.equal(value, 90.0, "the value")
     h.gradients(gradient[0], {"w": 60.0}, "the gradient of the first layer")
     h.gradients(gradient[1], {"w": None}, "the gradient of the frozen layer")
-    h.gradients(gradient[2], {"w": 12.0}, "the gradient of the last layer")
+    h.gradients(gradient[2], {"w": 18.0}, "the gradient of the last layer")
 
 
 @scenario(

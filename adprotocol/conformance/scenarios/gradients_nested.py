@@ -25,7 +25,7 @@ def loss(model: dict[str, Any]) -> Any:
 @scenario(
     "value_and_grad/frozen-inside-differentiated-outside",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source=_NESTING,
     expects="of w w b b at (2, 3): the gradient for w is 2 w b b; its derivative with respect to b is 4 w b = 24",
@@ -46,24 +46,24 @@ def frozen_inside(h: Checked) -> None:
 @scenario(
     "value_and_grad/value-differentiated-outside",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source=_NESTING,
-    expects="of w w b b at (2, 3): the value 36 has the derivative 2 w w b = 24 by b, frozen, and 2 w b b = 36 by w",
+    expects="of w w b b at (5, 3): the value 225 has the derivative 2 w w b = 150 by b, frozen, and 2 w b b = 90 by w",
     varies=True,
 )
 def value_outside(h: Checked) -> None:
     """The value that comes with our gradient is differentiated by a native gradient around it."""
-    w, b = h.array(2.0), h.array(3.0)
+    w, b = h.array(5.0), h.array(3.0)
     run = adprotocol.value_and_grad(loss, where="w", backend=h.name)
-    h.value_and_gradient(lambda b: run({"w": w, "b": b})[0], (b,), 36.0, 24.0, "by the frozen part")
-    h.value_and_gradient(lambda w: run({"w": w, "b": b})[0], (w,), 36.0, 36.0, "by the trained part")
+    h.value_and_gradient(lambda b: run({"w": w, "b": b})[0], (b,), 225.0, 150.0, "by the frozen part")
+    h.value_and_gradient(lambda w: run({"w": w, "b": b})[0], (w,), 225.0, 90.0, "by the trained part")
 
 
 @scenario(
     "value_and_grad/arguments-differentiated-outside",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source=_NESTING,
     expects="of (2 x + 1) ** 2 at 3, by w: 2 (2 x + 1) x = 42; its derivative by x is 26, by position and by keyword",
@@ -80,10 +80,10 @@ def arguments_outside(h: Checked) -> None:
 @scenario(
     "value_and_grad/aux-differentiated-outside",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source=_AUX,
-    expects="the auxiliary output w x x at w = 3, x = 2 is 12, with the derivative 2 w x = 12 by x and x x = 4 by w",
+    expects="the auxiliary output w x x at w = 3, x = 5 is 75, with the derivative 2 w x = 30 by x and x x = 25 by w",
     varies=True,
 )
 def aux_outside(h: Checked) -> None:
@@ -96,15 +96,15 @@ def aux_outside(h: Checked) -> None:
         (_, aux), _ = adprotocol.value_and_grad(both, has_aux=True, backend=h.name)({"w": w, "n": 1})
         return aux["aux"]
 
-    w, x = h.array(3.0), h.array(2.0)
-    h.value_and_gradient(lambda x: run(w, x), (x,), 12.0, 12.0, "by the other variable")
-    h.value_and_gradient(lambda w: run(w, x), (w,), 12.0, 4.0, "by the leaf")
+    w, x = h.array(3.0), h.array(5.0)
+    h.value_and_gradient(lambda x: run(w, x), (x,), 75.0, 30.0, "by the other variable")
+    h.value_and_gradient(lambda w: run(w, x), (w,), 75.0, 25.0, "by the leaf")
 
 
 @scenario(
     "value_and_grad/native-inside-other-variable",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source=_CONFUSION,
     expects="the native derivative of z ** 3 w by z at 2 is 12 w; ours of it by w is 12, and None for the frozen b",
@@ -126,26 +126,26 @@ def native_inside(h: Checked) -> None:
 @scenario(
     "value_and_grad/second-derivative",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     source=_HIGHER,
-    expects="of w ** 3 b at (2, 5): 3 w w b = 60, and of that 6 w b = 60 by w and 3 w w = 12 by b",
+    expects="of w ** 3 b at (3, 5): 3 w w b = 135, and of that 6 w b = 90 by w and 3 w w = 27 by b",
 )
 def second_derivative(h: Checked) -> None:
     """Our gradient of our gradient is the second derivative."""
-    model = {"w": h.array(2.0), "b": h.array(5.0), "n": 3}
+    model = {"w": h.array(3.0), "b": h.array(5.0), "n": 3}
 
     def slope(m: dict[str, Any]) -> Any:
         return adprotocol.grad(lambda m: m["w"] ** m["n"] * m["b"], backend=h.name)(m)["w"]
 
     value, gradient = adprotocol.value_and_grad(slope, backend=h.name)(model)
-    h.equal(value, 60.0, "the first derivative")
-    h.gradients(gradient, {"w": 60.0, "b": 12.0, "n": None})
+    h.equal(value, 135.0, "the first derivative")
+    h.gradients(gradient, {"w": 90.0, "b": 27.0, "n": None})
 
 
 @scenario(
     "value_and_grad/second-derivative-of-unused",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     source=_HIGHER,
     expects="the gradient of w w by b, which is not used, is zero, and so is that of this zero, by w and b",
 )
@@ -164,7 +164,7 @@ def second_of_unused(h: Checked) -> None:
 @scenario(
     "value_and_grad/mixed-second-derivative",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     source=_NESTING,
     expects="of w w b b at (2, 3), by w inside and by b outside: 4 w b = 24, and None for w",
 )
@@ -180,7 +180,7 @@ def mixed_second(h: Checked) -> None:
 @scenario(
     "value_and_grad/perturbation-confusion",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     source=_CONFUSION,
     expects="the derivative of x D(y -> x + y)(1) at 1 is 1, and not 2",
 )
@@ -199,7 +199,7 @@ def perturbation_confusion(h: Checked) -> None:
 @scenario(
     "value_and_grad/same-value-at-two-levels",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     source=_NESTING,
     expects="D(y -> y (x - y)) at y = x is -x; its derivative at 1 is -1, and not 0 or -2",
 )

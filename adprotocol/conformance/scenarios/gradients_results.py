@@ -59,6 +59,7 @@ def answers_inside(h: Checked) -> None:
 
 @scenario(
     "value_and_grad/called-once",
+    level=SHOULD,
     rule="T6",
     needs=("grad",),
     source="PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html",

@@ -100,10 +100,10 @@ def flags_after_exception(h: Checked) -> None:
 @scenario(
     "value_and_grad/exception-inside-outer-gradient",
     rule="T9",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad",
     source="ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83",
-    expects="the gradient of x x D(y -> y y)(3) at 2 is 24, after an inner gradient that raised",
+    expects="the gradient of x x D(y -> y y)(3) at 5 is 60, after an inner gradient that raised",
     varies=True,
 )
 def exception_inside(h: Checked) -> None:
@@ -119,7 +119,7 @@ def exception_inside(h: Checked) -> None:
             adprotocol.grad(broken, backend=h.name)(x * three)
         return x * x * adprotocol.grad(lambda y: y * y, backend=h.name)(three)
 
-    h.value_and_gradient(outer, (h.array(2.0),), 24.0, 24.0)
+    h.value_and_gradient(outer, (h.array(5.0),), 150.0, 60.0)
 
 
 @scenario(
@@ -177,7 +177,7 @@ def threads(h: Checked) -> None:
     needs=("grad", "threads"),
     transform="threads",
     source=_THREADS,
-    expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 2 is 12 x = 24",
+    expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
 )
 def child_thread(h: Checked) -> None:
     """A gradient in a thread that runs while another is under way has nothing to do with that one."""
@@ -192,6 +192,26 @@ def child_thread(h: Checked) -> None:
         h.equal(other, 6.0, "the gradient in the child thread")
         return before * other
 
-    value, gradient = adprotocol.value_and_grad(outer, backend=h.name)({"x": h.array(2.0)})
-    h.equal(value, 24.0, "the value")
-    h.gradients(gradient, {"x": 24.0})
+    value, gradient = adprotocol.value_and_grad(outer, backend=h.name)({"x": h.array(5.0)})
+    h.equal(value, 150.0, "the value")
+    h.gradients(gradient, {"x": 60.0})
+
+
+@scenario(
+    "value_and_grad/under-the-switch",
+    rule="T9",
+    needs=("no_grad",),
+    transform="no_grad",
+    source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
+    expects="of w w b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
+)
+def under_the_switch(h: Checked) -> None:
+    """Our gradient under the system's own switch is the gradient, or an error, and not zeros."""
+    model = {"w": h.array(3.0), "b": h.array(2.0)}
+    differentiated = adprotocol.value_and_grad(lambda m: m["w"] * m["w"] * m["b"], where="w", backend=h.name)
+    try:
+        value, gradient = h.no_grad(lambda: differentiated(model))()
+    except adprotocol.ADProtocolError:
+        return
+    h.equal(value, 18.0, "the value")
+    h.gradients(gradient, {"w": 12.0, "b": None})

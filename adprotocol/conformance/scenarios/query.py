@@ -85,13 +85,13 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
     needs=("grad",),
     transform="grad",
     source=GLOBAL_MODE,
-    expects="3 x for the argument times 5 c for the array that it was called with: 60, gradient 30",
+    expects="3 x for the argument times 11 c for the array that it was called with: 132, gradient 66",
     varies=True,
 )
 def same_array_outside(h: Checked) -> None:
     """The array that a gradient was called with is itself no part of it."""
     c = h.array(2.0)
-    h.value_and_gradient(lambda x: h.layer(x) * h.layer(c), [c], 60.0, 30.0)
+    h.value_and_gradient(lambda x: h.layer(x) * h.scaled(c, 7.0, 11.0), [c], 132.0, 66.0)
 
 
 @scenario(
@@ -100,12 +100,12 @@ def same_array_outside(h: Checked) -> None:
     needs=("grad",),
     transform="grad",
     source=TESSERACT,
-    expects="3 x times 5 y at 2, 4: 120, gradient 60",
+    expects="3 x times 11 y at 2, 4: 264, gradient 132",
     varies=True,
 )
 def second_argument(h: Checked) -> None:
     """An argument that the gradient is not taken of is not tracked."""
-    h.value_and_gradient(lambda x, y: h.layer(x) * h.layer(y), [h.array(2.0), h.array(4.0)], 120.0, 60.0)
+    h.value_and_gradient(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0), [h.array(2.0), h.array(4.0)], 264.0, 132.0)
 
 
 @scenario(
@@ -114,13 +114,13 @@ def second_argument(h: Checked) -> None:
     needs=("grad", "jit"),
     transform="grad of jit",
     source=TESSERACT,
-    expects="3 x times 5 y times 3 x, the last for both together, at 2, 4: 720, gradient 720; plain 5 x 5 y 5 x: 2000",
+    expects="3 x times 11 y times 3 x, the last for both, at 3, 4: 3564, gradient 2376; plain 5 x 11 y 5 x: 9900",
 )
 def second_argument_of_jit(h: Checked) -> None:
     """Of two arguments of a jitted function, the one that is differentiated is told from the other."""
-    jitted = h.jit(lambda x, y: h.layer(x) * h.layer(y) * told(h, x, y, x))
-    h.value_and_gradient(jitted, [h.array(2.0), h.array(4.0)], 720.0, 720.0)
-    h.equal(jitted(h.array(2.0), h.array(4.0)), 2000.0, "5 x * 5 y * 5 x afterwards")
+    jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * told(h, x, y, x))
+    h.value_and_gradient(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
+    h.equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
 
 
 @scenario(
@@ -129,14 +129,14 @@ def second_argument_of_jit(h: Checked) -> None:
     needs=("jvp",),
     transform="jvp",
     source=GLOBAL_MODE,
-    expects="5 times the value 6 and 5 times the tangent 3 of 3 x",
+    expects="11 times the value 6 and 11 times the tangent 3 of 3 x",
     varies=True,
 )
 def results_are_plain(h: Checked) -> None:
     """What forward mode returns is not tracked any more."""
     value, tangent = h.jvp(h.layer, h.array(2.0), h.array(1.0))
-    h.equal(h.layer(value), 30.0, "the layer of the value")
-    h.equal(h.layer(tangent), 15.0, "the layer of the tangent")
+    h.equal(h.scaled(value, 7.0, 11.0), 66.0, "the layer of the value")
+    h.equal(h.scaled(tangent, 7.0, 11.0), 33.0, "the layer of the tangent")
 
 
 @scenario(

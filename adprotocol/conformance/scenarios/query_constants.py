@@ -122,13 +122,14 @@ def result_of_constant_function(h: Checked) -> None:
 
 
 def discrete(h: Checked, transforms: str) -> None:
-    """5 x for each value that is no floating-point number, 3 x for one beside x: 18 x, whose derivative is 18."""
+    """5 x for values that are no floating-point numbers, 3 x for some beside x, times 1, 10, 100, 1000: 3555 x."""
     n, flag = h.array(3), h.array(True)  # noqa: FBT003
 
     def f(x: Any) -> Any:
-        return told(h, x, x > 1.0) + told(h, x, n, {"flag": flag}) + told(h, x, n * 2) + told(h, x, n, flag, x)
+        integers = told(h, x, n, {"flag": flag}) + 10.0 * told(h, x, n * 2)
+        return told(h, x, x > 1.0) * 100.0 + integers + 1000.0 * told(h, x, n, flag, x)
 
-    h.equal(h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [18 * x, 18.0])(2.0)[0])
+    h.equal(h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [3555 * x, 3555.0])(2.0)[0])
 
 
 for _transforms in ("grad", "jvp", "grad of jit", "grad of vmap"):
@@ -138,6 +139,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "grad of vmap"):
         needs=nesting.needs(_transforms),
         transform=_transforms,
         source=INTEGERS,
-        expects="5 x for a comparison of x, for integers and for bools; 3 x for these together with x",
+        expects="5 x for integers, for bools and for a comparison of x, 3 x for these together with x: in all 3555 x",
         summary=f"Integers, bools and comparisons are not tracked under {_transforms}.",
     )(functools.partial(discrete, transforms=_transforms))

@@ -18,10 +18,10 @@ COROUTINES = "PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/
 
 
 def _layers(h: Checked) -> Generator[Any, Any, None]:
-    """Take values that are sent, and yield their layers."""
+    """Take values that are sent with two factors, and yield them scaled."""
     result = None
     while True:
-        result = h.layer((yield result))
+        result = h.scaled(*(yield result))
 
 
 @scenario(
@@ -30,16 +30,17 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
     needs=("grad",),
     transform="grad",
     source=GENERATORS,
-    expects="5 c for a plain value, 3 x inside of a gradient and 5 c after it, from one generator",
+    expects="11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33",
     varies=True,
 )
 def generator(h: Checked) -> None:
     """A generator that is begun outside of a gradient, and resumed inside of it, answers by what it is sent."""
     layers, c = _layers(h), h.array(1.0)
     next(layers)
-    h.equal(layers.send(c), 5.0, "before")
-    h.value_and_gradient(lambda x: layers.send(x) * layers.send(c), [h.array(2.0)], 30.0, 15.0)
-    h.equal(layers.send(c), 5.0, "afterwards")
+    plain = (c, 7.0, 11.0)
+    h.equal(layers.send(plain), 11.0, "before")
+    h.value_and_gradient(lambda x: layers.send((x, 3.0, 5.0)) * layers.send(plain), [h.array(2.0)], 66.0, 33.0)
+    h.equal(layers.send(plain), 11.0, "afterwards")
 
 
 @scenario(
@@ -56,10 +57,10 @@ def paused_inside_gradient(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         next(layers)
-        return layers.send(x)
+        return layers.send((x, 3.0, 5.0))
 
     h.value_and_gradient(f, [h.array(2.0)], 6.0, 3.0)
-    h.equal(layers.send(c), 5.0, "afterwards")
+    h.equal(layers.send((c, 3.0, 5.0)), 5.0, "afterwards")
 
 
 @scenario(
@@ -68,20 +69,22 @@ def paused_inside_gradient(h: Checked) -> None:
     needs=("grad",),
     transform="grad",
     source=COROUTINES,
-    expects="3 x in an empty context and in a coroutine, inside of a gradient; 5 c in a copy of the context after it",
+    expects="3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context "
+    "after the gradient",
 )
 def contexts(h: Checked) -> None:
     """Neither an empty context loses the answer, nor does a copy of the context keep it."""
     c, kept = h.array(1.0), []
 
-    async def layer(x: Any) -> Any:
+    async def scaled(x: Any, inside: float, outside: float) -> Any:
         await asyncio.sleep(0)
-        return h.layer(x)
+        return h.scaled(x, inside, outside)
 
     def f(x: Any) -> Any:
         kept.append(contextvars.copy_context())
-        return contextvars.Context().run(h.layer, x) + asyncio.run(layer(x)) * asyncio.run(layer(c))
+        product = asyncio.run(scaled(x, 7.0, 11.0)) * asyncio.run(scaled(c, 13.0, 17.0))
+        return contextvars.Context().run(h.layer, x) + product
 
-    # 3 x + 3 x * 5 c
-    h.value_and_gradient(f, [h.array(2.0)], 36.0, 18.0)
+    # 3 x + 7 x * 17 c
+    h.value_and_gradient(f, [h.array(2.0)], 244.0, 122.0)
     h.equal(kept[0].run(h.layer, c), 5.0, "in a copy of the context, after the gradient")

@@ -30,20 +30,21 @@ def compiled_once(h: Checked, transforms: str) -> None:
     """One function, k x x with k = 3 in a gradient and 5 else: plain, differentiated, plain, differentiated, plain."""
     table = nesting.expected(transforms, lambda x: [x**2, 2 * x])
     made = h.nest(transforms, lambda x: h.layer(x) * x)
-    for x in (2.0, 3.0):
+    for x in (3.0, 4.0):
         value, gradient = table(x)
         h.equal(made(h.array(x)), 5.0 * value, f"plain at {x}")
         h.value_and_gradient(made, [h.array(x)], 3.0 * value, 3.0 * gradient, f"differentiated at {x}")
-    h.equal(made(h.array(2.0)), 5.0 * table(2.0)[0], "plain at the end")
+    h.equal(made(h.array(3.0)), 5.0 * table(3.0)[0], "plain at the end")
 
 
 def gradient_first(h: Checked, transforms: str) -> None:
     """One function, k x x with k = 3 in a gradient and 5 else, which is first called in a gradient."""
     made = h.nest(transforms, lambda x: h.layer(x) * x)
-    x = h.array(2.0)
-    h.value_and_gradient(made, [x], 12.0, 12.0, "differentiated first")
-    h.equal(made(x), 20.0, "plain afterwards")
-    h.value_and_gradient(made, [x], 12.0, 12.0, "differentiated again")
+    table, point = nesting.expected(transforms, lambda x: [x**2, 2 * x]), 3.0
+    x, (value, gradient) = h.array(point), table(point)
+    h.value_and_gradient(made, [x], 3.0 * value, 3.0 * gradient, "differentiated first")
+    h.equal(made(x), 5.0 * value, "plain afterwards")
+    h.value_and_gradient(made, [x], 3.0 * value, 3.0 * gradient, "differentiated again")
 
 
 for _name, _function, _transforms in (
@@ -72,19 +73,19 @@ for _name, _function, _transforms in (
     needs=("grad", "jit"),
     transform="grad of jit",
     source=CAPTURED,
-    expects="3 x times 5 a, for a = 1 and then 4, x = 2: 150, gradient 75; then 5 x times 5 a: 250",
+    expects="3 x times 11 a, for a = 1 and then 4, x = 2: 330, gradient 165; then 5 x times 11 a: 550",
 )
 def jit_closes_over_tracked(h: Checked) -> None:
     """A jitted function that closes over a tracked value, called twice, and then again outside of the gradient."""
     a, b = h.array(1.0), h.array(4.0)
 
     def f(x: Any) -> Any:
-        inner = h.jit(lambda a: h.layer(x) * h.layer(a))
+        inner = h.jit(lambda a: h.layer(x) * h.scaled(a, 7.0, 11.0))
         return inner(a) + inner(b)
 
     for _ in range(2):
-        h.value_and_gradient(f, [h.array(2.0)], 150.0, 75.0)
-        h.equal(f(h.array(2.0)), 250.0, "the plain call afterwards")
+        h.value_and_gradient(f, [h.array(2.0)], 330.0, 165.0)
+        h.equal(f(h.array(2.0)), 550.0, "the plain call afterwards")
 
 
 @scenario(
@@ -136,13 +137,13 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     transform="grad of custom rule",
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
-    expects="3 x x, times 5 c c for c = 1: 60, gradient 60",
+    expects="3 x x, times 11 c c for c = 1, at 3: 297, gradient 198",
     varies=True,
 )
 def after_custom_rule(h: Checked) -> None:
     """The result of a function with a derivative of its own is tracked if its argument is."""
     square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
-    h.value_and_gradient(lambda x: h.layer(square(x)) * h.layer(square(c)), [h.array(2.0)], 60.0, 60.0)
+    h.value_and_gradient(lambda x: h.layer(square(x)) * h.scaled(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0)
 
 
 @scenario(
@@ -151,19 +152,19 @@ def after_custom_rule(h: Checked) -> None:
     needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
-    expects="one and the same answer in each pass, or one left open; 3 x x and its gradient: 12, 12",
+    expects="one and the same answer in each pass, or one left open; 3 x x and its gradient, at 3: 27, 18",
     varies=True,
 )
 def checkpoint_answers_alike(h: Checked) -> None:
     """The recomputation answers as the first pass does, so value and gradient are of one branch."""
     answers: list[Any] = []
-    natively(h, lambda: h.grad(h.checkpoint(lambda x: x * x))(h.array(2.0)), 4.0)
+    natively(h, lambda: h.grad(h.checkpoint(lambda x: x * x))(h.array(3.0)), 6.0)
 
     def f(x: Any) -> Any:
         answers.append(h.asks(x))
         return h.layer(x) * x
 
-    h.value_and_gradient(h.checkpoint(f), [h.array(2.0)], 12.0, 12.0)
+    h.value_and_gradient(h.checkpoint(f), [h.array(3.0)], 27.0, 18.0)
     known = {answer for answer in answers if isinstance(answer, bool)}
     h.holds(known != {False, True}, f"the answers in the passes of one checkpoint are {answers}")
     h.holds(known != {False}, f"the answers in a gradient are {answers}")
@@ -175,17 +176,17 @@ def checkpoint_answers_alike(h: Checked) -> None:
     needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
-    expects="3 x times 5 c at 2, 4: 120, gradient 60; then 5 x times 5 c: 200",
+    expects="3 x times 11 c at 2, 4: 264, gradient 132; then 5 x times 11 c: 440",
 )
 def checkpoint_closes_over_tracked(h: Checked) -> None:
     """A tracked value that the checkpointed function closes over is tracked, its constant argument is not."""
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return h.checkpoint(lambda c: h.layer(x) * h.layer(c))(c)
+        return h.checkpoint(lambda c: h.layer(x) * h.scaled(c, 7.0, 11.0))(c)
 
-    h.value_and_gradient(f, [h.array(2.0)], 120.0, 60.0)
-    h.equal(f(h.array(2.0)), 200.0, "the plain call afterwards")
+    h.value_and_gradient(f, [h.array(2.0)], 264.0, 132.0)
+    h.equal(f(h.array(2.0)), 440.0, "the plain call afterwards")
 
 
 def _is_consistent(h: Checked, value: Any, slope: Any) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query import told
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checked import Checked
@@ -23,16 +22,16 @@ CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/ja
 
 
 def two_variables(h: Checked, outer: str, inner: str, between: str = "") -> None:
-    """Inside of d/dx of d/dy: 3 x, 3 y and 5 z. So d/dy is 45 x z, and d/dx of that 45 z: 225 at z = 5."""
+    """Inside of d/dx of d/dy: 3 x, 7 y and 17 z. So d/dy is 357 x z, and d/dx of that 357 z: 1785 at z = 5."""
     y, z = h.array(4.0), h.array(5.0)
 
     def gradient_in_y(x: Any) -> Any:
-        return h.nest(inner, lambda y: h.layer(x) * h.layer(y) * h.layer(z))(y)
+        return h.nest(inner, lambda y: h.layer(x) * h.scaled(y, 7.0, 11.0) * h.scaled(z, 13.0, 17.0))(y)
 
     f = h.nest(between, gradient_in_y)
-    h.equal(h.nest(outer, f)(h.array(2.0)), 225.0, "the derivative in x of that in y")
-    # 5 x, 3 y, 5 z
-    h.equal(f(h.array(2.0)), 750.0, "the derivative in y alone")
+    h.equal(h.nest(outer, f)(h.array(2.0)), 1785.0, "the derivative in x of that in y")
+    # 5 x, 7 y, 17 z
+    h.equal(f(h.array(2.0)), 5950.0, "the derivative in y alone")
 
 
 for _outer, _between, _inner in (
@@ -50,7 +49,7 @@ for _outer, _between, _inner in (
         needs=nesting.needs(_transforms),
         transform=_transforms,
         source=CONFUSION if "jvp" in _transforms else REVERSE_CONFUSION,
-        expects="3 x, 3 y and 5 z inside of both, 5 x and 3 y inside of the inner one alone",
+        expects="3 x, 7 y and 17 z inside of both, 5 x, 7 y and 17 z inside of the inner one alone",
         summary=f"Under {_transforms} of different variables each is tracked, and a third is not.",
     )(functools.partial(two_variables, outer=_outer, inner=_inner, between=_between))
 
@@ -58,7 +57,7 @@ for _outer, _between, _inner in (
 @scenario(
     "within_gradient/outer-variable-alone",
     rule="W1",
-    needs=("grad",),
+    needs=("grad", "grad of grad"),
     transform="grad of grad",
     source=CONFUSION,
     expects="3 x from inside of a gradient in y that does not depend on x otherwise: 6, gradient 3",
@@ -128,7 +127,7 @@ def _total(values: Any) -> Any:
     needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
-    expects="3 x times 5 a, for a = 1 and 4: 150, gradient 75",
+    expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165",
     varies=True,
 )
 def vmap_closes_over_tracked(h: Checked) -> None:
@@ -136,9 +135,9 @@ def vmap_closes_over_tracked(h: Checked) -> None:
     batch = h.array([1.0, 4.0])
 
     def f(x: Any) -> Any:
-        return _total(h.vmap(lambda a: h.layer(x) * h.layer(a))(batch))
+        return _total(h.vmap(lambda a: h.layer(x) * h.scaled(a, 7.0, 11.0))(batch))
 
-    h.value_and_gradient(f, [h.array(2.0)], 150.0, 75.0)
+    h.value_and_gradient(f, [h.array(2.0)], 330.0, 165.0)
 
 
 @scenario(
@@ -147,7 +146,7 @@ def vmap_closes_over_tracked(h: Checked) -> None:
     needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
-    expects="3 a times 5 b times 5 c, with c = 2: 150 a b, summed over two rows; gradient 150 b",
+    expects="3 a times 11 b times 17 c, with c = 2: 1122 a b, summed over two rows; gradient 1122 b",
     varies=True,
 )
 def vmap_maps_tracked(h: Checked) -> None:
@@ -155,9 +154,9 @@ def vmap_maps_tracked(h: Checked) -> None:
     b, c = h.array([1.0, 4.0]), h.array(2.0)
 
     def f(a: Any) -> Any:
-        return _total(h.vmap(lambda a, b: h.layer(a) * h.layer(b) * h.layer(c))(a, b))
+        return _total(h.vmap(lambda a, b: h.layer(a) * h.scaled(b, 7.0, 11.0) * h.scaled(c, 13.0, 17.0))(a, b))
 
-    h.value_and_gradient(f, [h.array([3.0, 2.0])], 1650.0, [150.0, 600.0])
+    h.value_and_gradient(f, [h.array([3.0, 2.0])], 12342.0, [1122.0, 4488.0])
 
 
 @scenario(
@@ -166,16 +165,16 @@ def vmap_maps_tracked(h: Checked) -> None:
     needs=("grad", "vmap"),
     transform="vmap of grad",
     source=VMAP,
-    expects="3 y times 5 a times 5 c: the gradient 75 a c at a = 1, 4 and c = 2",
+    expects="3 y times 11 a times 17 c: the gradient 561 a c at a = 1, 4 and c = 2",
 )
 def vmap_of_grad_of_unmapped(h: Checked) -> None:
     """In a gradient inside of vmap, of a value that is not mapped, the mapped value is a constant."""
     y, c = h.array(3.0), h.array(2.0)
 
     def per_row(a: Any) -> Any:
-        return h.grad(lambda y: h.layer(y) * h.layer(a) * h.layer(c))(y)
+        return h.grad(lambda y: h.layer(y) * h.scaled(a, 7.0, 11.0) * h.scaled(c, 13.0, 17.0))(y)
 
-    h.equal(h.vmap(per_row)(h.array([1.0, 4.0])), [150.0, 600.0])
+    h.equal(h.vmap(per_row)(h.array([1.0, 4.0])), [1122.0, 4488.0])
 
 
 @scenario(
@@ -184,14 +183,14 @@ def vmap_of_grad_of_unmapped(h: Checked) -> None:
     needs=("grad", "jit", "vmap"),
     transform="grad of jit of vmap",
     source=CAPTURED,
-    expects="3 x times 5 a, for a = 1 and 4: 150, gradient 75; then 5 x times 5 a: 250",
+    expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165; then 5 x times 11 a: 550",
 )
 def jit_of_vmap_closes_over_tracked(h: Checked) -> None:
     """The same where the whole is jitted, differentiated and then called plain."""
     batch = h.array([1.0, 4.0])
-    jitted = h.jit(lambda x: _total(h.vmap(lambda a: h.layer(x) * h.layer(a))(batch)))
-    h.value_and_gradient(jitted, [h.array(2.0)], 150.0, 75.0)
-    h.equal(jitted(h.array(2.0)), 250.0, "the plain call afterwards")
+    jitted = h.jit(lambda x: _total(h.vmap(lambda a: h.layer(x) * h.scaled(a, 7.0, 11.0))(batch)))
+    h.value_and_gradient(jitted, [h.array(2.0)], 330.0, 165.0)
+    h.equal(jitted(h.array(2.0)), 550.0, "the plain call afterwards")
 
 
 def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
@@ -199,7 +198,7 @@ def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
 
     def step(state: Any, x: Any) -> Any:
         kept, total = state
-        return (kept, total + h.layer(kept) * h.layer(x) * told(h, 1.0 * x, other)), x
+        return (kept, total + h.layer(kept) * h.scaled(x, 7.0, 11.0) * h.scaled(other, 13.0, 17.0)), x
 
     (_, total), _ = h.scan(step, (carry, 0.0 * carry * xs[0] * other), xs)
     return total
@@ -211,12 +210,12 @@ def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
     needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
-    expects="5 c times 3 x times 5 x for x = 1 and 2, c = 2: 750, gradient 300 x",
+    expects="5 c times 7 x times 17 c for x = 1 and 2, c = 2: 7140, gradient 2380",
 )
 def scan_over_tracked(h: Checked) -> None:
     """In the body of a scan the xs are tracked; a carry that stays, and a value closed over, are not."""
     c = h.array(2.0)
-    h.value_and_gradient(lambda xs: _scanned(h, c, xs, c), [h.array([1.0, 2.0])], 750.0, [300.0, 600.0])
+    h.value_and_gradient(lambda xs: _scanned(h, c, xs, c), [h.array([1.0, 2.0])], 7140.0, [2380.0, 2380.0])
 
 
 @scenario(
@@ -225,12 +224,12 @@ def scan_over_tracked(h: Checked) -> None:
     needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
-    expects="3 c times 5 x times 5 x for x = 1 and 2, c = 2: 750, gradient 375",
+    expects="3 c times 11 x times 17 for x = 1 and 2, c = 2: 3366, gradient 1683",
 )
 def scan_carries_tracked(h: Checked) -> None:
     """In the body of a scan the carry is tracked; the xs, and a value closed over, are not."""
     xs, other = h.array([1.0, 2.0]), h.array(1.0)
-    h.value_and_gradient(lambda c: _scanned(h, c, xs, other), [h.array(2.0)], 750.0, 375.0)
+    h.value_and_gradient(lambda c: _scanned(h, c, xs, other), [h.array(2.0)], 3366.0, 1683.0)
 
 
 @scenario(
@@ -239,16 +238,16 @@ def scan_carries_tracked(h: Checked) -> None:
     needs=("grad", "scan"),
     transform="grad of scan",
     source=CAPTURED,
-    expects="5 c times 5 x times 3 x for x = 1 and 2, c = 2: 750, which does not depend on what is closed over",
+    expects="5 c times 11 x times 13 y for x = 1 and 2, c = 2, y = 4 closed over: 17160, gradient 4290",
 )
 def scan_closes_over_tracked(h: Checked) -> None:
     """In the body of a scan a value closed over is tracked; carry and xs are not."""
     c, xs = h.array(2.0), h.array([1.0, 2.0])
 
     def f(other: Any) -> Any:
-        return _scanned(h, c, xs, other) + other
+        return _scanned(h, c, xs, other)
 
-    h.value_and_gradient(f, [h.array(1.0)], 751.0, 1.0)
+    h.value_and_gradient(f, [h.array(4.0)], 17160.0, 4290.0)
 
 
 @scenario(
@@ -257,15 +256,15 @@ def scan_closes_over_tracked(h: Checked) -> None:
     needs=("jvp", "scan"),
     transform="scan of jvp",
     source=SCAN,
-    expects="3 x times 5 c inside, so that the derivatives 15 c add up over two steps: 60 for c = 2",
+    expects="3 x times 11 c inside, so that the derivatives 33 c add up over two steps: 132 for c = 2",
 )
 def jvp_inside_scan(h: Checked) -> None:
     """A derivative that is taken in the body of a scan tracks its own variable, and not the carry."""
 
     def step(state: Any, x: Any) -> Any:
         kept, total = state
-        _, slope = h.jvp(lambda x: h.layer(x) * h.layer(kept), x, h.array(1.0))
+        _, slope = h.jvp(lambda x: h.layer(x) * h.scaled(kept, 7.0, 11.0), x, h.array(1.0))
         return (kept, total + slope), x
 
     (_, total), _ = h.scan(step, (h.array(2.0), h.array(0.0)), h.array([1.0, 2.0]))
-    h.equal(total, 60.0)
+    h.equal(total, 132.0)

@@ -60,15 +60,15 @@ def in_threads(h: Checked, *works: Callable[[], Any], barrier: threading.Barrier
     needs=("grad", "threads"),
     transform="threads",
     source=WORKERS,
-    expects="3 x x, computed in a child thread inside of a gradient: 12, gradient 12; "
+    expects="3 x x, computed in a child thread inside of a gradient, at 3: 27, gradient 18; "
     "not applicable where the system itself has no derivative from there",
     varies=True,
 )
 def child_thread_tracked(h: Checked) -> None:
     """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there."""
-    x = h.array(2.0)
-    natively(h, lambda: h.grad(lambda x: in_threads(h, lambda: x * x * x)[0])(x), 12.0)
-    h.value_and_gradient(lambda x: in_threads(h, lambda: h.layer(x) * x)[0], [x], 12.0, 12.0)
+    x = h.array(3.0)
+    natively(h, lambda: h.grad(lambda x: in_threads(h, lambda: x * x * x)[0])(x), 27.0)
+    h.value_and_gradient(lambda x: in_threads(h, lambda: h.layer(x) * x)[0], [x], 27.0, 18.0)
 
 
 @scenario(
@@ -77,13 +77,17 @@ def child_thread_tracked(h: Checked) -> None:
     needs=("grad", "threads"),
     transform="threads",
     source=WORKERS,
-    expects="5 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 30, gradient 15",
+    expects="11 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 66, gradient 33",
     varies=True,
 )
 def child_thread_plain(h: Checked) -> None:
     """A plain value is not tracked in a child thread that runs while the parent is inside of a gradient."""
     c = h.array(1.0)
-    h.value_and_gradient(lambda x: h.layer(x) * in_threads(h, lambda: h.layer(c))[0], [h.array(2.0)], 30.0, 15.0)
+
+    def f(x: Any) -> Any:
+        return h.layer(x) * in_threads(h, lambda: h.scaled(c, 7.0, 11.0))[0]
+
+    h.value_and_gradient(f, [h.array(2.0)], 66.0, 33.0)
 
 
 @scenario(
@@ -92,17 +96,17 @@ def child_thread_plain(h: Checked) -> None:
     needs=("grad", "threads"),
     transform="threads",
     source=COUNTER,
-    expects="the gradient 15 c of 3 y times 5 c in the child thread, times 3 x in the parent at c = 1: 90, gradient 45",
+    expects="the gradient 33 c of 3 y times 11 c in the child thread, times 13 x in the parent: 858, gradient 429",
 )
 def child_thread_gradient(h: Checked) -> None:
     """A gradient in a child thread is one of its own, and leaves that of the parent as it is."""
     c = h.array(1.0)
 
     def f(x: Any) -> Any:
-        (slope,) = in_threads(h, lambda: h.grad(lambda y: h.layer(y) * h.layer(c))(h.array(4.0)))
-        return h.layer(x) * slope
+        (slope,) = in_threads(h, lambda: h.grad(lambda y: h.layer(y) * h.scaled(c, 7.0, 11.0))(h.array(4.0)))
+        return h.scaled(x, 13.0, 17.0) * slope
 
-    h.value_and_gradient(f, [h.array(2.0)], 90.0, 45.0)
+    h.value_and_gradient(f, [h.array(2.0)], 858.0, 429.0)
 
 
 @scenario(
@@ -153,7 +157,7 @@ def concurrent_gradient(h: Checked) -> None:
     needs=("grad", "threads"),
     transform="threads",
     source=COUNTER,
-    expects="in each of two threads 3 x times 5 c, both inside of their gradients at once: the gradient 15 c",
+    expects="in each of two threads 3 x times 11 c, both inside of their gradients at once: the gradient 33 c",
 )
 def concurrent_gradients(h: Checked) -> None:
     """Two threads that differentiate at once, and end in the order in which they began, answer each for itself."""
@@ -166,7 +170,7 @@ def concurrent_gradients(h: Checked) -> None:
             inside.wait()
             if not first:
                 first_is_over.wait(PATIENCE)
-            return h.layer(x) * h.layer(c)
+            return h.layer(x) * h.scaled(c, 7.0, 11.0)
 
         try:
             slope = h.grad(f)(h.array(2.0))
@@ -175,7 +179,7 @@ def concurrent_gradients(h: Checked) -> None:
         return slope, h.layer(c)
 
     for slope, plain in in_threads(h, lambda: work(first=True), lambda: work(first=False), barrier=inside):
-        h.equal(slope, 60.0, "the gradient")
+        h.equal(slope, 132.0, "the gradient")
         h.equal(plain, 20.0, "5 c afterwards")
 
 
@@ -268,7 +272,7 @@ def no_grad_in_another_thread(h: Checked) -> None:
     needs=("grad", "threads"),
     transform="threads",
     source=COROUTINES,
-    expects="5 c, asked in another thread in a copy of the context of a gradient that goes on",
+    expects="5 c, asked in another thread in a copy of the context of a gradient that goes on, times 7 x: 70, and 35",
 )
 def thread_in_context(h: Checked) -> None:
     """The context of a gradient, carried to another thread, does not make a plain value tracked there."""
@@ -277,7 +281,7 @@ def thread_in_context(h: Checked) -> None:
     def f(x: Any) -> Any:
         context = contextvars.copy_context()
         (plain,) = in_threads(h, lambda: context.run(lambda: told(h, 1.0, c)))
-        return h.layer(x) * float(plain)
+        return h.scaled(x, 7.0, 11.0) * float(plain)
 
-    h.value_and_gradient(f, [h.array(2.0)], 30.0, 15.0)
+    h.value_and_gradient(f, [h.array(2.0)], 70.0, 35.0)
     h.holds(not adprotocol.within_gradient(c), "the plain value is said to be tracked afterwards")

@@ -11,7 +11,7 @@ import numpy as np
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.checked import Absent
-from adprotocol.conformance.scenario import MAY, SHOULD, scenario
+from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def boolean_arrays(h: Checked) -> None:
 
 @scenario(
     "trainable/complex-arrays",
-    level=MAY,
+    level=SHOULD,
     rule="T1",
     source="JAX: trees of real and complex leaves: https://github.com/jax-ml/jax/issues/7157",
     expects="the identical arrays: one of NumPy, and one of the system if it has such",

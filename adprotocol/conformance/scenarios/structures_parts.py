@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol import errors
+from adprotocol import NonDifferentiable, errors
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer, Pair
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checked import Checked
 
 _PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
+_LABEL = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
 _FREEZE = "optax: partition and merge by hand, an easy source of bugs: "
 _FREEZE += "https://github.com/google-deepmind/optax/issues/290"
 
@@ -94,6 +95,23 @@ def partition_node(h: Checked) -> None:
     first, second = list(joined)
     h.same(first, array, "the array in the node")
     h.holds(second == "text", f"the text in the node became {second!r}")
+
+
+@scenario(
+    "trainable/partition-label",
+    rule="N4",
+    source=_LABEL,
+    expects="a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives",
+)
+def partition_label(h: Checked) -> None:
+    """A labelled leaf, which cannot be hashed, goes with what takes no gradient, and comes back as a label."""
+    tree = {"w": h.array(1.0), "scale": [NonDifferentiable(h.array([2.0, 3.0]))]}
+    chosen, rest = adprotocol.partition(tree)
+    h.same(chosen["scale"][0], None, "the label, in the trainable part")
+    h.same(rest["w"], None, "the weight, in the rest")
+    for name, (label,) in (("the rest", rest["scale"]), ("the whole", adprotocol.combine(chosen, rest)["scale"])):
+        h.holds(isinstance(label, NonDifferentiable), f"the label in {name} is a {type(label).__name__}")
+        h.equal(label.value, [2.0, 3.0], f"the value of the label in {name}")
 
 
 @scenario(

@@ -243,3 +243,13 @@ def leaks_nan_under_jit():
 def fills_with_zeros():
     """Runs both branches for examples that differ, the other one on zeros."""
     return selected(lambda pred, x: toyad.where(pred, x, 0.0))
+
+
+@mutant(GROUP)
+def stumbles_over_staged_numbers():
+    """Fails by a mistake of its own where a number is traced for a predicate."""
+
+    def stumbles(pred, dtype=None, *, real=right.predicate_error):
+        return AttributeError("'float' object has no attribute 'all'") if is_staged(pred) else real(pred, dtype)
+
+    return {"toyad_adprotocol.predicate_error": stumbles}

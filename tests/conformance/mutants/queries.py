@@ -8,6 +8,7 @@ import toyad
 import toyad_adprotocol as right
 
 import adprotocol
+from adprotocol import errors
 from mutants.mutant import is_staged, mutant, tracers
 
 GROUP = "within_gradient"
@@ -29,6 +30,12 @@ def always_false():
 def always_true():
     """Says True of everything."""
     return {"within_gradient": lambda value: True}
+
+
+@mutant(GROUP)
+def negated():
+    """Says the opposite."""
+    return {"within_gradient": lambda value: not answer if isinstance(answer := ask(value), bool) else ~answer}
 
 
 @mutant(GROUP)
@@ -286,3 +293,17 @@ def raises():
         return ask(value)
 
     return answers(query)
+
+
+@mutant(GROUP)
+def unclaimed_without_remedy():
+    """Refuses an array that no plugin claims, and does not say what to do."""
+
+    def ask(*values, real=adprotocol.within_gradient):
+        try:
+            return real(*values)
+        except errors.UnclaimedTypeError as error:
+            msg = f"no answer for a {str(error).split()[4]}"
+            raise errors.ADProtocolError(msg) from None
+
+    return {"adprotocol.within_gradient": ask}
