@@ -10,12 +10,12 @@ or subclasses `ConformanceTests` in their own tests, and publishes the report.
 
 From a call to a result: `command` or `suite` -> `backend` (the harness and the
 manifest of a plugin) -> `runner` (each case in a thread with a time limit) ->
-a function of `scenarios`, which calls the harness through `checked` ->
+a function of `scenarios`, which calls the harness through `checking` ->
 `result` -> `text`, `markdown`, `page`, `badge`, `matrix`.
 """
 
 from adprotocol.conformance.backend import BrokenBackend, UsageError
-from adprotocol.conformance.checked import Absent, Checked, WrongAnswer
+from adprotocol.conformance.checking import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
 from adprotocol.conformance.result import Report, Result
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario, all_scenarios

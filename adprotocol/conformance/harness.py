@@ -68,8 +68,6 @@ class Harness:
         absent: a reason for each capability that the system does not have, for the report. Only the reason for
             `grad` changes anything: it says that there is none. "grad of grad" may be named too, if gradients cannot be
             differentiated again.
-        variants: further ways to do what a capability does, by capability and name, each with the signature of the
-            capability: ``{"grad": {"vjp": grad_by_vjp}}``. Scenarios that vary are run with each.
     """
 
     name: str = ""
@@ -82,7 +80,11 @@ class Harness:
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return further ways to do what a capability does."""
+        """Return further ways to do what a capability does, by capability and name.
+
+        Each has the signature of the capability: ``{"grad": {"vjp": self.grad_by_vjp}}``. Scenarios that vary are
+        run with each.
+        """
         return {}
 
     def array(self, value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adprotocol.conformance.checked import Checked, HarnessFault
+from adprotocol.conformance.checking import Checked, HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 if TYPE_CHECKING:

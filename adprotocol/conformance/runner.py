@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.conformance import manifest, preflight
 from adprotocol.conformance.backend import UsageError
 from adprotocol.conformance.case import Case, select
-from adprotocol.conformance.checked import Absent, Checked, HarnessFault, WrongAnswer
+from adprotocol.conformance.checking import Absent, Checked, HarnessFault, WrongAnswer
 from adprotocol.conformance.clock import TimeLimit
 from adprotocol.conformance.repro import repro
 from adprotocol.conformance.result import (

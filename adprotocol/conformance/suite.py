@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from adprotocol.conformance import backend as backends
 from adprotocol.conformance import runner as running
 from adprotocol.conformance.case import select
-from adprotocol.conformance.checked import Checked
+from adprotocol.conformance.checking import Checked
 from adprotocol.conformance.result import EXPECTED, NOT_APPLICABLE, PASS
 from adprotocol.conformance.scenario import MAY
 

@@ -15,7 +15,7 @@ import numpy as np
 import adprotocol
 from adprotocol.conformance import clock, manifest, preflight
 from adprotocol.conformance.case import Case, cases
-from adprotocol.conformance.checked import HarnessFault
+from adprotocol.conformance.checking import HarnessFault
 from adprotocol.conformance.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED
 from adprotocol.conformance.result import Problem, one_line

@@ -9,7 +9,7 @@ import toyad
 from small import Autograd, Plain, ToyHarness, made, ran, toy
 
 from adprotocol.conformance import Harness, preflight, run
-from adprotocol.conformance.checked import HarnessFault
+from adprotocol.conformance.checking import HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 EVERY = (*REQUIRED, *CAPABILITIES)

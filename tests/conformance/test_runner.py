@@ -15,7 +15,7 @@ from small import Autograd, Plain, ToyHarness, made, ran, scenarios, toy
 from adprotocol import conformance
 from adprotocol.conformance import Absent, UsageError, WrongAnswer
 from adprotocol.conformance.case import Case, select
-from adprotocol.conformance.checked import HarnessFault
+from adprotocol.conformance.checking import HarnessFault
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 from adprotocol.conformance.runner import Interrupted
 from adprotocol.extend import Divergence

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adprotocol import cond, non_differentiable, partition, value_and_grad, within_gradient
+from adprotocol import cond, conformance, non_differentiable, partition, value_and_grad, within_gradient
 
 pytestmark = pytest.mark.cuda
 
@@ -76,3 +76,10 @@ def test_module_on_the_device_with_a_frozen_layer(x):
 def test_python_float_beside_tensors_of_the_device(x):
     _, gradient = value_and_grad(lambda m: (m["scale"] * m["x"]).sum())({"scale": 3.0, "x": x})
     assert (gradient["scale"].item(), gradient["x"].item()) == (2.0, 3.0)
+
+
+@pytest.mark.slow
+def test_the_plugin_conforms_on_the_device():
+    report = conformance.run("torch", device="cuda:0")
+    assert report.ok, report.sentence()
+    assert report.device == "cuda:0"

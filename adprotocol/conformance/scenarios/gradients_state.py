@@ -13,7 +13,7 @@ from adprotocol.conformance.scenario import scenario
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.conformance.checked import Checked
+    from adprotocol.conformance.checking import Checked
 
 _EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "
 _EXCEPTION += "https://github.com/pytorch/pytorch/pull/195593"

@@ -12,14 +12,14 @@ import numpy as np
 
 import adprotocol
 from adprotocol import errors, plugins
-from adprotocol.conformance.checked import Absent
+from adprotocol.conformance.checking import Absent
 from adprotocol.conformance.scenario import MAY, SHOULD, scenario
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adprotocol.conformance.checked import Checked
+    from adprotocol.conformance.checking import Checked
     from adprotocol.plugins import Plugin
 
 _LAZY = "opt_einsum: importing TensorFlow imports JAX as well: https://github.com/dgasmith/opt_einsum/pull/135"

@@ -13,7 +13,7 @@ from adprotocol.conformance.scenarios.gradients_state import together
 from adprotocol.conformance.scenarios.plugins import Foreign, ForeignPlugin, registered, still_right
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checked import Checked
+    from adprotocol.conformance.checking import Checked
 
 _CACHE = "plum: a resolution overtaken by a registration is cached for good: https://github.com/beartype/plum/pull/316"
 

@@ -10,7 +10,7 @@ from adprotocol.conformance.scenario import MUST, SHOULD, scenario
 from adprotocol.conformance.scenarios.query import natively
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checked import Checked
+    from adprotocol.conformance.checking import Checked
 
 REUSED = (
     "PyTorch: compile can reuse an inference graph where autograd should run: "
