@@ -9,9 +9,10 @@ The maintainer of an AD system describes it by a `Harness`, runs
 or subclasses `ConformanceTests` in their own tests, and publishes the report.
 
 From a call to a result: `command` or `suite` -> `backend` (the harness and the
-manifest of a plugin) -> `runner` (each case in a thread with a time limit) ->
-a function of `scenarios`, which calls the harness through `checking` ->
-`result` -> `text`, `markdown`, `page`, `badge`, `matrix`.
+manifest of a plugin) -> `survey` (is the harness what it says?) -> `runner` (each
+case in a thread with a time limit) -> a function of `scenarios`, which calls the
+harness through `checking` -> `result` -> `text`, `markdown`, `page`, `badge`,
+`matrix`.
 """
 
 from adprotocol.conformance.backend import BrokenBackend, UsageError
