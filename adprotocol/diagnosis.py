@@ -16,7 +16,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
 
 from adprotocol import plugins, table
-from adprotocol.report import one_line, versioned
+from adprotocol.errors import one_line
+from adprotocol.report import versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def _requirement(name: str, floor: str) -> Check:
     # As with plugins and frameworks: any error of an import is a finding.
     except Exception as error:  # noqa: BLE001
         return Check(
-            f"{name} {version} is installed, but import {name} raises {one_line(error)}",
+            f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
             f"{PIP} install --force-reinstall '{name}>={floor}'",
         )
     return Check(f"{name} {version} (needed: {floor} or later)")
@@ -217,7 +218,7 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
         # The hook constant_types is asked here for the first time, and may raise anything.
         except Exception as error:  # noqa: BLE001
             yield Check(
-                f"plugin {plugin.name} claims {name}, but looking it up raises {one_line(error)}",
+                f"plugin {plugin.name} claims {name}, but looking it up raises {one_line(error, None)}",
                 f"repair the hook constant_types of plugin {plugin.name}",
             )
             continue

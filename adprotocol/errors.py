@@ -24,6 +24,16 @@ def kind_of(value: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
+def one_line(error: BaseException, limit: int | None = 400) -> str:
+    """Return the kind and message of an error on one line, cut at `limit` characters; its ``__str__`` may raise."""
+    name = type(error).__name__
+    try:
+        text = f"{name}: {' '.join(str(error).split())}"
+    except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
+        text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 class NoValuesError(ADProtocolError, TypeError):
     """A hook was called without the values it decides by."""
 

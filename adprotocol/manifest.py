@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adprotocol.errors import PluginError
+from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
     from adprotocol.plugins import Plugin
@@ -93,7 +93,7 @@ def declared(plugin: Plugin) -> tuple[Divergence, ...]:
         found = tuple(plugin.hooks["divergences"]())
     # Whatever it raises is the plugin's own trouble, which readers of the manifest report.
     except Exception as error:
-        msg = f"{where} raises {type(error).__name__}: {' '.join(str(error).split())}"
+        msg = f"{where} raises {one_line(error, None)}"
         raise PluginError(msg) from error
     names: set[str] = set()
     for divergence in found:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol import validation
 from adprotocol.binding import Binding, of_framework
-from adprotocol.errors import PluginError
+from adprotocol.errors import PluginError, one_line
 from adprotocol.tracing import run_while_tracing
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Plugin:
         """Say why the plugin failed, in one line; empty otherwise."""
         if self.error is None:
             return ""
-        return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+        return one_line(self.error, None)
 
 
 class Registry:

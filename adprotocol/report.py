@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
 from adprotocol import plugins
-from adprotocol.errors import PluginError
+from adprotocol.errors import PluginError, one_line
 from adprotocol.manifest import declared
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
     distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
     state, reason = plugin.state, plugin.reason
     if state == plugins.NOT_IMPORTED and broken is not None:
-        state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken)}"
+        state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
     elif state == plugins.BLOCKED:
         reason = f"named in {plugins.BLOCK_VARIABLE}"
     version = framework_version(plugin.framework, providers, distribution)
@@ -164,11 +164,6 @@ def _holds(distribution: metadata.Distribution, module: str) -> bool:
     places = {f"{root}/{source}{module}{rest}" for source in ("", "src/") for rest in (".py", "/__init__.py")}
     # The folder may have been given by a link.
     return not places.isdisjoint({Path(file).absolute().as_uri(), Path(file).resolve().as_uri()})
-
-
-def one_line(error: BaseException) -> str:
-    """Return the kind and message of an error without line breaks."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def write_json(report: Report, stream: TextIO) -> None:

@@ -69,7 +69,7 @@ def _below(value: torch.Tensor) -> bool:
     if top is None:
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     interpreter = internals.coerce_cinterpreter(top)
-    if internals.level_of(value) == interpreter.level():
+    if level_of(value) == interpreter.level():
         # The wrappers of vmap and functionalize have no metadata; asking them for a tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
         if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
@@ -81,7 +81,7 @@ def _below(value: torch.Tensor) -> bool:
 
 def is_batched(value: torch.Tensor) -> bool:
     """Tell whether vmap has batched the tensor, at any level below its wrappers."""
-    while internals.level_of(value) > 0:
+    while level_of(value) > 0:
         if internals.is_batched(value):
             return True
         value = internals.unwrapped(value)

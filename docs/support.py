@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance import Scenario
 
+
 FOLDER = Path(__file__).parent / "support"
 BACKENDS = ("jax", "torch", "autograd", "numpy")
 KEPT = ("id", "outcome", "staged", "divergence")
@@ -93,19 +94,8 @@ def _report(recorded: dict[str, Any]) -> Report:
 
 
 def _result(entry: dict[str, Any], scenario: Scenario) -> Result:
-    return Result(
-        hook=scenario.hook,
-        level=scenario.level,
-        rule=scenario.rule,
-        transform=scenario.transform,
-        needs=scenario.needs,
-        since=scenario.since,
-        source=scenario.source,
-        summary=scenario.summary,
-        expects=scenario.expects,
-        message="" if entry["outcome"] != NOT_APPLICABLE else "the harness lacks a capability",
-        **entry,
-    )
+    message = "the harness lacks a capability" if entry["outcome"] == NOT_APPLICABLE else ""
+    return Result.of(scenario, message=message, **entry)
 
 
 def difference(name: str, text: str) -> str:

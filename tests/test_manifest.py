@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 
 import pytest
+from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import manifest, plugins
@@ -20,28 +21,6 @@ GOOD = {
     "scenarios": ("within_gradient/checkpoint", "cond/*@reentrant"),
     "outcome": "wrong",
 }
-
-
-class Array:
-    pass
-
-
-class Minimal:
-    @hookimpl
-    def array_types(self):
-        return (Array,)
-
-    @hookimpl
-    def within_gradient(self, value):
-        return False
-
-    @hookimpl
-    def non_differentiable(self, value):
-        return value
-
-    @hookimpl
-    def cond(self, pred, true_fun, false_fun, operands):
-        return (true_fun if pred else false_fun)(*operands)
 
 
 @pytest.fixture

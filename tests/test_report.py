@@ -7,33 +7,11 @@ from importlib import metadata
 from types import ModuleType
 
 import pytest
+from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import plugins, report
-from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import Plugin, Registry
-
-
-class Array:
-    pass
-
-
-class Implementation:
-    @hookimpl
-    def array_types(self):
-        return (Array,)
-
-    @hookimpl
-    def within_gradient(self, value):
-        return False
-
-    @hookimpl
-    def non_differentiable(self, value):
-        return value
-
-    @hookimpl
-    def cond(self, pred, true_fun, false_fun, operands):
-        return (true_fun if pred else false_fun)(*operands)
 
 
 class Terminal(io.StringIO):
@@ -50,7 +28,7 @@ def registry():
 
 @pytest.fixture
 def registry_of_each_state(registry):
-    registry.register(Implementation(), "fakefw")
+    registry.register(Minimal(), "fakefw")
     for state in (plugins.NOT_IMPORTED, plugins.NOT_INSTALLED, plugins.FAILED, plugins.BLOCKED):
         plugin = Plugin(state.replace(" ", ""), "nowhere_to_be_found")
         plugin.state = state
@@ -86,7 +64,7 @@ def test_the_json_has_the_documented_keys(registry_of_each_state):
 
 
 def test_a_plugin_registered_by_hand_has_no_distribution(registry):
-    registry.register(Implementation(), "fakefw")
+    registry.register(Minimal(), "fakefw")
     (entry,) = collected(registry).entries
     assert (entry.distribution, entry.distribution_version, entry.framework_version) == (None, None, None)
     assert entry.hooks == ["array_types", "cond", "non_differentiable", "within_gradient"]
@@ -102,11 +80,11 @@ def test_an_import_that_fails_is_the_reason(registry):
 
 
 def test_conflicts_are_reported(registry):
-    registry.register(Implementation(), "a")
-    registry.register(Implementation(), "b")
+    registry.register(Minimal(), "a")
+    registry.register(Minimal(), "b")
     found = collected(registry)
-    assert found.conflicts == [report.Conflict(f"{__name__}.Array", "a", ["b"])]
-    assert f"conflict: {__name__}.Array is served by a; also claimed by b\n" in written(found, io.StringIO())
+    assert found.conflicts == [report.Conflict(f"{Array.__module__}.Array", "a", ["b"])]
+    assert f"conflict: {Array.__module__}.Array is served by a; also claimed by b\n" in written(found, io.StringIO())
 
 
 def test_the_version_of_a_framework(monkeypatch):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import manifest, plugins, report
 from adprotocol.conformance.harness import Harness
-from adprotocol.conformance.result import one_line
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +54,13 @@ class Backend:
 def names() -> list[str]:
     """Return what a backend may be called here."""
     return [NUMPY, *sorted(plugins.REGISTRY.known())]
+
+
+def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
+    """Return the backend that is named, by a plugin or a path "module:class", or that of a harness."""
+    if not isinstance(backend, str):
+        return around(backend, device)
+    return load(backend, device) if ":" in backend else find(backend, device)
 
 
 def find(name: str, device: str | None = None) -> Backend:

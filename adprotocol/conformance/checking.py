@@ -58,18 +58,11 @@ class Checked:
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the native gradient of `fun`."""
-        return self._callable("grad", fun)
-
-    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `fun`, jitted."""
-        return self._callable("jit", fun)
-
-    def _callable(self, name: str, fun: Callable[..., Any]) -> Callable[..., Any]:
-        made = (self.variant.get(name) or getattr(self.harness, name))(fun)
+        made = (self.variant.get("grad") or self.harness.grad)(fun)
         if not callable(made):
-            msg = f"{name} of the harness returned {made!r:.60}, a {type(made).__name__}; it returns a function"
+            msg = f"grad of the harness returned {made!r:.60}, a {type(made).__name__}; it returns a function"
             raise HarnessFault(msg)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def asks(self, *values: Any) -> Any:
         """Return the answer of `within_gradient`, and note whether it was left open."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance import badge, markdown, page, result, runner, suite, text
-from adprotocol.conformance.backend import BrokenBackend, UsageError, around, names
+from adprotocol.conformance.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance.case import Case, select
 from adprotocol.conformance.harness import CAPABILITIES
 from adprotocol.conformance.runner import Interrupted
@@ -264,7 +264,7 @@ def _list(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     every = list(map(Case, all_scenarios().values()))
     if given is not None:
         with _prints_apart():
-            listing = runner.Runner(around(suite.harness_of(given, arguments.device)), arguments.time_limit)
+            listing = runner.Runner(of(given, arguments.device), arguments.time_limit)
             try:
                 every = listing.cases()
             finally:

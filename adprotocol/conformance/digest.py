@@ -26,6 +26,7 @@ from adprotocol.conformance.result import (
 )
 from adprotocol.conformance.scenario import LEVELS
 from adprotocol.manifest import CORE
+from adprotocol.manifest import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -241,7 +242,7 @@ def seconds(value: float) -> str:
 
 def how(divergence: Divergence) -> str:
     """Return the sentence on how what a divergence declares fails."""
-    return "Another answer, with no error." if divergence.outcome == "wrong" else "An error."
+    return "Another answer, with no error." if divergence.outcome == DECLARED_WRONG else "An error."
 
 
 def spans(markdown: str) -> str:

@@ -34,6 +34,8 @@ CAPABILITIES = (
 )
 # What no function of the harness brings and the suite tries itself: gradients that are differentiated in reverse again.
 HIGHER_ORDER = "grad of grad"
+# What a scenario may need, and a harness be without.
+KNOWN = (*REQUIRED, *CAPABILITIES, HIGHER_ORDER)
 
 
 class Harness:

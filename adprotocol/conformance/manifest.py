@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.result import Divergence, Problem
@@ -52,14 +53,4 @@ def declared(divergences: Iterable[Declared], identifier: str) -> Declared | Non
 
 def reported(divergences: Iterable[Any]) -> tuple[Divergence, ...]:
     """Return the divergences as a report holds them, those of every framework last."""
-    return tuple(
-        Divergence(
-            name=entry.name,
-            title=entry.title,
-            text=entry.text,
-            remedy=entry.remedy,
-            outcome=entry.outcome,
-            scenarios=tuple(entry.scenarios),
-        )
-        for entry in (*divergences, *CORE)
-    )
+    return tuple(Divergence(**asdict(entry)) for entry in (*divergences, *CORE))

@@ -14,6 +14,7 @@ import numpy as np
 
 from adprotocol.conformance.checking import Checked, HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ def higher_order(harness: Harness) -> str:
         try:
             got = call(x)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
-            return f"the system itself refuses it: {type(error).__name__}: {' '.join(str(error).split()):.160}"
+            return f"the system itself refuses it: {one_line(error, 160)}"
         _equal(h, got, want, f"{what}, without adprotocol,")
     return ""
 

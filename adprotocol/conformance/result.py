@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import adprotocol
 from adprotocol.conformance.scenario import LEVELS, MAY
+from adprotocol.manifest import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from adprotocol.conformance.scenario import Scenario
 
 # Changes only when a reader of the JSON would have to.
 SCHEMA = 1
@@ -31,9 +34,11 @@ OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 # Whose fault a failure is.
 PLUGIN, HARNESS, MANIFEST, TIME = "plugin", "harness", "manifest", "time limit"
 
-
 # Where a problem of neither the harness nor the manifest is: the user interrupted the run.
 RUN = "run"
+
+
+_OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "source", "summary", "expects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,12 @@ class Result:
     divergence: str = ""
     repro: str = ""
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, scenario: Scenario, **known: Any) -> Self:
+        """Return what came of a scenario, with its data; `known` holds the rest, a variant's own id among it."""
+        data = {name: getattr(scenario, name) for name in _OF_SCENARIO}
+        return cls(**(data | known))
 
     @property
     def bad(self) -> bool:
@@ -143,7 +154,7 @@ class Report:
     @property
     def declared_wrong(self) -> int:
         """Count the expected failures that are wrong answers with no error."""
-        wrong = {divergence.name for divergence in self.divergences if divergence.outcome == "wrong"}
+        wrong = {divergence.name for divergence in self.divergences if divergence.outcome == DECLARED_WRONG}
         return sum(result.outcome == EXPECTED and result.divergence in wrong for result in self.results)
 
     @property
@@ -221,22 +232,12 @@ def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
     return {key: tuple(value) if key in names else value for key, value in data.items()}
 
 
-def one_line(error: BaseException, limit: int = 400) -> str:
-    """Return the kind and message of an error on one line, cut at `limit` characters; its ``__str__`` may raise."""
-    name = type(error).__name__
-    try:
-        text = f"{name}: {' '.join(str(error).split())}"
-    except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
-        text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+def worst(outcomes: Iterable[str]) -> str:
+    """Return the worst of some outcomes; what does not apply counts only if nothing else is there."""
+    found = set(outcomes)
+    return next((outcome for outcome in OUTCOMES if outcome in found), NOT_APPLICABLE)
 
 
 def count_ran(results: Iterable[Result]) -> int:
     """Count what applied and ran."""
     return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)
-
-
-def worst(outcomes: Iterable[str]) -> str:
-    """Return the worst of some outcomes; what does not apply counts only if nothing else is there."""
-    found = set(outcomes)
-    return next((outcome for outcome in OUTCOMES if outcome in found), NOT_APPLICABLE)

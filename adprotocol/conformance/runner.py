@@ -30,10 +30,10 @@ from adprotocol.conformance.result import (
     Problem,
     Report,
     Result,
-    one_line,
 )
 from adprotocol.conformance.scenario import MAY
 from adprotocol.conformance.survey import Survey, detail_of
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ class Runner:
         seconds = round(time.perf_counter() - begin, 4)
         staged = bool(h.staged)
         if isinstance(error, Absent):
-            return self._result(case, NOT_APPLICABLE, message=str(error), seconds=seconds)
+            return Result.of(case.scenario, id=case.id, outcome=NOT_APPLICABLE, message=str(error), seconds=seconds)
         return self._judged(case, error, seconds=seconds, staged=staged)
 
     def _variant(self, case: Case) -> dict[str, Callable[..., Any]]:
@@ -112,36 +112,37 @@ class Runner:
         for name, state in states.items():
             if state.startswith(preflight.BROKEN):
                 message = f"not run: {name} of the harness is broken: {state.partition(': ')[2]}"
-                return self._result(case, FAIL, cause=HARNESS, message=message, ran=False)
+                return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=HARNESS, message=message, ran=False)
         lacking = [f"{name} ({state.partition(': ')[2]})" for name, state in states.items() if state != preflight.THERE]
         if case.scenario.hook == "value_and_grad" and "value_and_grad" not in self.backend.hooks:
             lacking.append("value_and_grad (the plugin does not have this optional hook)")
         if lacking:
-            return self._result(case, NOT_APPLICABLE, message=f"it takes {', '.join(lacking)}")
+            message = f"it takes {', '.join(lacking)}"
+            return Result.of(case.scenario, id=case.id, outcome=NOT_APPLICABLE, message=message)
         if case.variant in self.survey.broken_variants:
             message = f"not run: the variant of the harness is broken: {self.survey.broken_variants[case.variant]}"
-            return self._result(case, FAIL, cause=HARNESS, message=message, ran=False)
+            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=HARNESS, message=message, ran=False)
         return None
 
     def _judged(self, case: Case, error: BaseException | None, **known: Any) -> Result:
         declared = manifest.declared(self.survey.divergences, case.id)
         if error is None:
             if declared is None:
-                return self._result(case, PASS, **known)
+                return Result.of(case.scenario, id=case.id, outcome=PASS, **known)
             message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
-            return self._result(case, FAIL, cause=MANIFEST, message=message, **known)
+            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=MANIFEST, message=message, **known)
         silent = isinstance(error, WrongAnswer)
         known.update(message=str(error) if silent else one_line(error), detail=detail_of(error))
         # What hangs, and a fault of the harness, is not what a manifest declares as an error.
         found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
         if declared is not None and declared.outcome == found:
-            return self._result(case, EXPECTED, divergence=declared.name, **known)
+            return Result.of(case.scenario, id=case.id, outcome=EXPECTED, divergence=declared.name, **known)
         if declared is not None:
             known["message"] += f" (the divergence {declared.name!r} declares {declared.outcome!r}, which this is not)"
         known["repro"] = repro(case.scenario, self.backend.expression, case.variant)
         if silent:
-            return self._result(case, WRONG, cause=PLUGIN, **known)
-        return self._result(case, FAIL, cause=self._cause(error), **known)
+            return Result.of(case.scenario, id=case.id, outcome=WRONG, cause=PLUGIN, **known)
+        return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=self._cause(error), **known)
 
     def _cause(self, error: BaseException) -> str:
         if isinstance(error, TimeLimit):
@@ -151,23 +152,6 @@ class Runner:
         frames = list(traceback.walk_tb(error.__traceback__))
         own = tuple(f"{cls.__qualname__}." for cls in type(self.harness).__mro__)
         return HARNESS if frames and frames[-1][0].f_code.co_qualname.startswith(own) else PLUGIN
-
-    def _result(self, case: Case, outcome: str, **known: Any) -> Result:
-        scenario = case.scenario
-        return Result(
-            id=case.id,
-            hook=scenario.hook,
-            level=scenario.level,
-            rule=scenario.rule,
-            transform=scenario.transform,
-            needs=scenario.needs,
-            since=scenario.since,
-            source=scenario.source,
-            summary=scenario.summary,
-            expects=scenario.expects,
-            outcome=outcome,
-            **known,
-        )
 
     def close(self) -> None:
         """End the thread that cases run in."""

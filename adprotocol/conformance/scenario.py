@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance.harness import KNOWN
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -117,8 +119,6 @@ def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a sce
 
 
 def _check(made: Scenario) -> None:
-    from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED  # noqa: PLC0415  (imports this module's users)
-
     texts = (made.summary, made.expects, made.source)
     problems = [
         (not _ID.fullmatch(made.id), "its id is not of the form hook/words-with-hyphens"),
@@ -126,10 +126,7 @@ def _check(made: Scenario) -> None:
         (made.hook not in HOOKS, f"its hook is none of {', '.join(HOOKS)}"),
         (made.level not in LEVELS, f"its level is none of {', '.join(LEVELS)}"),
         (made.rule not in RULES, f"its rule {made.rule!r} is not known"),
-        (
-            not set(made.needs) <= {*CAPABILITIES, HIGHER_ORDER, *REQUIRED},
-            f"it needs an unknown capability among {made.needs}",
-        ),
+        (not set(made.needs) <= set(KNOWN), f"it needs an unknown capability among {made.needs}"),
         (not all(text.strip() for text in texts), "it lacks a summary, what it expects or a source"),
         (not _VERSION.fullmatch(made.since), f"since is {made.since!r}, and no version such as 0.1"),
         (made.varies and not made.needs, "it varies with capabilities, and needs none"),

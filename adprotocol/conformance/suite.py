@@ -17,7 +17,6 @@ from adprotocol.conformance.scenario import MAY
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.conformance.backend import Backend
     from adprotocol.conformance.case import Case
     from adprotocol.conformance.harness import Harness
     from adprotocol.conformance.result import Report, Result
@@ -33,13 +32,7 @@ def harness_of(name: str, device: str | None = None) -> Harness:
 
     Raises `UsageError` if there is none.
     """
-    return _backend(name, device).harness
-
-
-def _backend(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
-    if not isinstance(backend, str):
-        return backends.around(backend, device)
-    return backends.load(backend, device) if ":" in backend else backends.find(backend, device)
+    return backends.of(name, device).harness
 
 
 def checked(harness: Harness, variant: str = "") -> Checked:
@@ -89,7 +82,7 @@ def run(  # noqa: PLR0913  (the options of the command line)
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
         KeyboardInterrupt: if the user interrupts the run; its attribute `report` has what ran until then.
     """
-    found = _backend(backend, device)
+    found = backends.of(backend, device)
     return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
 
 
@@ -134,7 +127,7 @@ class ConformanceTests:
             cls.__test__ = True
         if cls.harness is None:
             return
-        runner = running.Runner(_backend(cls.harness), cls.seconds)
+        runner = running.Runner(backends.of(cls.harness), cls.seconds)
         chosen = {_name(case): case for case in select(runner.cases(), cls.keywords, cls.level)}
         for name, case in chosen.items():
             # A method of that name that the class itself defines stands instead.

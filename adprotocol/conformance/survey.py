@@ -17,8 +17,9 @@ from adprotocol.conformance import clock, manifest, preflight
 from adprotocol.conformance.case import Case, cases
 from adprotocol.conformance.checking import HarnessFault
 from adprotocol.conformance.clock import FRAMES, TimeLimit, Worker
-from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED
-from adprotocol.conformance.result import Problem, one_line
+from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED
+from adprotocol.conformance.result import Problem
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,7 +76,7 @@ class Survey:
         self._made = True
         reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
         for name in reasons:
-            if name not in (*REQUIRED, *CAPABILITIES, HIGHER_ORDER):
+            if name not in KNOWN:
                 self.note("harness", f"absent names the unknown capability {name!r}")
         for capability in (*REQUIRED, *CAPABILITIES):
             self.capabilities[capability] = self._capability(capability, reasons)

@@ -6,6 +6,7 @@ import pytest
 import reports
 from reports import made, report
 
+from adprotocol import errors
 from adprotocol.conformance import result
 from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
@@ -114,8 +115,8 @@ def test_the_worst_of_some_outcomes():
 
 
 def test_an_error_on_one_line_is_cut():
-    assert result.one_line(ValueError("a\n  b")) == "ValueError: a b"
-    assert result.one_line(ValueError("x" * 999), 20) == "ValueError: xxxxxxx…"
+    assert errors.one_line(ValueError("a\n  b")) == "ValueError: a b"
+    assert errors.one_line(ValueError("x" * 999), 20) == "ValueError: xxxxxxx…"
 
 
 def test_what_could_not_run_did_not_run_and_fails_the_suite():

@@ -9,39 +9,14 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.query_threads import in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from adprotocol.conformance.checking import Checked
 
 _EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "
 _EXCEPTION += "https://github.com/pytorch/pytorch/pull/195593"
 _THREADS = "autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659"
-
-
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run each call in a thread of its own, all at the same time, and return their results; raises what one raised."""
-    results: list[Any] = [None] * len(calls)
-    raised: list[BaseException] = []
-
-    def run(i: int) -> None:
-        try:
-            results[i] = calls[i]()
-        except BaseException as error:  # noqa: BLE001  (raised again in the thread of the caller)
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20.0)
-    if raised:
-        raise raised[0]
-    if any(thread.is_alive() for thread in threads):
-        msg = "a thread did not end within 20 s"
-        raise TimeoutError(msg)
-    return results
 
 
 @scenario(
@@ -162,7 +137,7 @@ def threads(h: Checked) -> None:
         run = adprotocol.value_and_grad(loss, where=where, backend=h.name)
         return [run(model) for _ in range(10)]
 
-    first, second = together([lambda: differentiated("w"), lambda: differentiated("b")])
+    first, second = in_threads(h, lambda: differentiated("w"), lambda: differentiated("b"))
     for value, gradient in first:
         h.equal(value, 13.0, "the value in the thread that freezes b")
         h.gradients(gradient, {"w": 3.0, "b": None}, "the gradient in the thread that freezes b")
@@ -188,7 +163,7 @@ def child_thread(h: Checked) -> None:
 
     def outer(m: dict[str, Any]) -> Any:
         before = m["x"] * m["x"]
-        (other,) = together([slope])
+        (other,) = in_threads(h, slope)
         h.equal(other, 6.0, "the gradient in the child thread")
         return before * other
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checking import Absent, HarnessFault, WrongAnswer
-from adprotocol.conformance.result import one_line
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

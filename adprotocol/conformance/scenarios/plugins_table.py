@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.scenario import scenario
-from adprotocol.conformance.scenarios.gradients_state import together
 from adprotocol.conformance.scenarios.plugins import Foreign, ForeignPlugin, registered, still_right
+from adprotocol.conformance.scenarios.query_threads import in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checking import Checked
@@ -60,7 +60,7 @@ def first_sight_in_threads(h: Checked) -> None:
     for _ in range(3):
         with registered(ForeignPlugin()):
             pass
-        for plain, leaf, gradient in together([ask] * 8):
+        for plain, leaf, gradient in in_threads(h, *[ask] * 8):
             h.equal(plain, 10.0, "5 x in a thread")
             h.same(leaf, array, "the leaf that takes a gradient, in a thread")
             if gradient is not None:
