@@ -20,7 +20,7 @@ from row import Row
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 # What is timed to the nanosecond comes first, in a process that has compiled nothing yet.
-SUBJECTS = ("query", "pluggy", "pennylane", "extra", "import", "compiled", "structure", "frozen")
+SUBJECTS = ("query", "pluggy", "pennylane", "extra", "import", "compiled", "structure", "frozen", "conformance")
 # One thread each: of two, on a shared machine, one may have to wait for the other.
 THREADS = {
     "OMP_NUM_THREADS": "1",
