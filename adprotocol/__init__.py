@@ -6,17 +6,17 @@ library depends on this package alone; JAX, PyTorch and autograd answer through 
 that are found when they are in use.
 """
 
-from adprotocol.branching import cond
-from adprotocol.constant import non_differentiable
-from adprotocol.declaration import register_trainable
+from adprotocol._gradients.partition import combine, partition, trainable
+from adprotocol._gradients.value_and_grad import grad, value_and_grad
+from adprotocol._hooks.cond import cond
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._hooks.within_gradient import explain, within_gradient
+from adprotocol._trees.declaration import register_trainable
 from adprotocol.errors import ADProtocolError
-from adprotocol.gradient import grad, value_and_grad
-from adprotocol.label import NonDifferentiable
-from adprotocol.parts import combine, partition, trainable
-from adprotocol.query import explain, within_gradient
 
 # Enters the bindings of the core in the table; last, for it uses all of the above.
-from adprotocol import plain as _plain  # noqa: F401  # isort: skip
+from adprotocol._hooks import builtins as _plain  # noqa: F401  # isort: skip
 
 __version__ = "0.1.0"
 

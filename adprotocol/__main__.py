@@ -9,8 +9,9 @@ import argparse
 import os
 import sys
 
-from adprotocol import diagnosis, report
-from adprotocol.plugins import REGISTRY
+from adprotocol._cli import doctor as diagnosis
+from adprotocol._cli import info as report
+from adprotocol._dispatch.registry import REGISTRY
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,7 +94,7 @@ def _demo(argv: list[str]) -> int:
 
 def _conformance(argv: list[str]) -> int:
     try:
-        from adprotocol.conformance import command  # noqa: PLC0415  (it takes NumPy)
+        from adprotocol.conformance import _command as command  # noqa: PLC0415  (it takes NumPy)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise

@@ -16,14 +16,14 @@ The three plugins that ship with it use this module, `adprotocol.hookspecs` and
 - `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
 """
 
-from adprotocol.branching import predicate_error, predicate_shape_error
-from adprotocol.constant import constant_tree
-from adprotocol.declaration import declaring, trainable_names
-from adprotocol.enclosing import is_variable, original
-from adprotocol.manifest import Divergence
-from adprotocol.output import check_output, map_aux, put_back, take_out
-from adprotocol.tracing import run_while_tracing, trace_instead
-from adprotocol.tree import flatten, structure, tree_map
+from adprotocol._dynamo import run_while_tracing, trace_instead
+from adprotocol._gradients.enclosing import is_variable, original
+from adprotocol._gradients.output import check_output, map_aux, put_back, take_out
+from adprotocol._hooks.cond import predicate_error, predicate_shape_error
+from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._trees.declaration import declaring, trainable_names
+from adprotocol._trees.traversal import flatten, structure, tree_map
+from adprotocol.divergence import Divergence
 from adprotocol.view import View
 
 __all__ = [

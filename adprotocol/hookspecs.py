@@ -12,7 +12,7 @@ module is already in ``sys.modules``:
     toyad = "toyad_adprotocol"
 
 pluggy discovers, validates and orders the plugins. A call of a user's never
-passes through pluggy's hook call: `adprotocol.table` looks the plugin up by the
+passes through pluggy's hook call: `adprotocol._dispatch.table` looks the plugin up by the
 type of the value and calls its function directly (pluggy's own call takes about
 ten times as long, and ``firstresult`` reads a branch that returns ``None`` as
 "not mine" and would run it once for each plugin).
@@ -35,7 +35,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from adprotocol.conformance.harness import Harness
-    from adprotocol.manifest import Divergence
+    from adprotocol.divergence import Divergence
     from adprotocol.view import View
 
 PROJECT = "adprotocol"

@@ -9,7 +9,8 @@ import torch
 
 from adprotocol.errors import BranchMismatchError
 from adprotocol.extend import flatten, predicate_error, predicate_shape_error, tree_map
-from adprotocol_torch import connection, dynamo, selection, tracking
+from adprotocol_torch import connection, dynamo, tracking
+from adprotocol_torch import select as selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,8 @@ import pytest
 from interleave import long_call
 from row import compared
 
-from adprotocol import partition, path
+from adprotocol import partition
+from adprotocol._trees import path
 
 SECONDS = 3.0
 REFERENCE = "equinox.partition(tree, is_inexact_array)"

@@ -16,8 +16,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adprotocol import manifest, plugins
-from adprotocol.conformance import all_scenarios, matrix
+from adprotocol import divergence as manifest
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance import all_scenarios
+from adprotocol.conformance._reports import matrix
 from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; pages are made in other folders too, by tests.

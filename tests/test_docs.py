@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import adprotocol
-from adprotocol import plugins
+from adprotocol._dispatch import registry as plugins
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -15,12 +15,12 @@ harness through `checking` -> `result` -> `text`, `markdown`, `page`, `badge`,
 `matrix`.
 """
 
-from adprotocol.conformance.backend import BrokenBackend, UsageError
-from adprotocol.conformance.checking import Absent, Checked, WrongAnswer
+from adprotocol.conformance._run.backend import BrokenBackend, UsageError
+from adprotocol.conformance._run.result import Report, Result
+from adprotocol.conformance._run.suite import ConformanceTests, checked, harness_of, run
+from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
-from adprotocol.conformance.result import Report, Result
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario, all_scenarios
-from adprotocol.conformance.suite import ConformanceTests, checked, harness_of, run
 
 __all__ = [
     "MAY",

@@ -16,7 +16,7 @@ from adprotocol.conformance.harness import HIGHER_ORDER
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
     # From a point to the derivatives of a function there, of order 0, 1, 2, ...
     Table = Callable[[float], Sequence[float]]

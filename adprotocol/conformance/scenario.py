@@ -3,7 +3,7 @@
 The data are all that reports, documentation and selection need: a stable id, the
 rule that is tried, how binding it is, which capabilities of a harness it takes,
 and where the answer comes from. The function gets a
-`adprotocol.conformance.checking.Checked`, and raises if the answer is another.
+`adprotocol.conformance.checks.Checked`, and raises if the answer is another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reports made by hand, for the tests of what is written of them."""
 
-from adprotocol.conformance import result
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
-from adprotocol.manifest import CORE
+from adprotocol.conformance._run import result
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
+from adprotocol.divergence import CORE
 
 # What a framework's message may hold, and what would break text, a terminal, Markdown, HTML and XML.
 HOSTILE = (

@@ -9,8 +9,10 @@ import numpy as np
 import toyad_adprotocol
 from toyad_harness import ToyHarness
 
-from adprotocol import conformance, plugins
-from adprotocol.conformance import Harness, backend, scenario
+from adprotocol import conformance
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance import Harness, scenario
+from adprotocol.conformance._run import backend
 
 __all__ = ["Autograd", "Plain", "ToyHarness", "made", "ran", "scenarios", "toy"]
 

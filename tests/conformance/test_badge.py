@@ -7,8 +7,8 @@ import pytest
 import reports
 from reports import made, report
 
-from adprotocol.conformance import badge, state
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, Problem
+from adprotocol.conformance._reports import badge, state
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, Problem
 
 CASES = [
     (report(made(), made("cond/a"), made("cond/n", NOT_APPLICABLE)), "2/2", "brightgreen", False),

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from adprotocol.conformance.clock import Stop, TimeLimit, Worker
+from adprotocol.conformance._run.clock import Stop, TimeLimit, Worker
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_what_was_given_up_does_not_keep_the_process(hang):
         import ctypes, threading, time
         from concurrent.futures import ThreadPoolExecutor
 
-        from adprotocol.conformance.clock import Worker
+        from adprotocol.conformance._run.clock import Worker
 
         print(Worker().run(lambda: {hang}, 0.2))
     """

@@ -13,7 +13,8 @@ import pytest
 import small
 
 from adprotocol.__main__ import main
-from adprotocol.conformance import all_scenarios, result
+from adprotocol.conformance import all_scenarios
+from adprotocol.conformance._run import result
 
 HERE = Path(__file__).parent
 QUICK = ["-k", "within_gradient/vmap"]
@@ -305,7 +306,7 @@ def test_an_interrupt_keeps_what_ran_and_shows_no_traceback(capsys, tmp_path):
 
 
 def test_an_interrupt_before_anything_ran_shows_no_traceback(monkeypatch, capsys):
-    from adprotocol.conformance import suite
+    from adprotocol.conformance._run import suite
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
@@ -317,7 +318,8 @@ def test_an_interrupt_before_anything_ran_shows_no_traceback(monkeypatch, capsys
 
 HOLDS = """
 import re, sys
-from adprotocol.conformance import command, scenario
+from adprotocol.conformance import scenario
+from adprotocol.conformance import _command as command
 from adprotocol.conformance.scenario import all_scenarios
 
 all_scenarios()

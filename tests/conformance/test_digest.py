@@ -4,9 +4,9 @@ import pytest
 import reports
 from reports import HOSTILE, divergence, made, report
 
-from adprotocol.conformance import digest
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS
-from adprotocol.manifest import CORE
+from adprotocol.conformance._reports import digest
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS
+from adprotocol.divergence import CORE
 
 
 def test_control_characters_are_escaped_and_lines_are_kept():

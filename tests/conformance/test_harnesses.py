@@ -11,7 +11,8 @@ import torch
 
 import adprotocol
 from adprotocol import conformance
-from adprotocol.conformance import checked, harness_of, preflight
+from adprotocol.conformance import checked, harness_of
+from adprotocol.conformance._run import preflight
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 NAMES = ["jax", "torch", "autograd"]

@@ -6,8 +6,8 @@ import pytest
 import reports
 from reports import HOSTILE, made, report
 
-from adprotocol.conformance import markdown
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE
+from adprotocol.conformance._reports import markdown
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE
 
 HEADINGS = [
     "# Conformance of toyad 1.2",

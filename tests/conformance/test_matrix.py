@@ -8,10 +8,10 @@ import pytest
 import reports
 from reports import HOSTILE, divergence, made, report
 
-from adprotocol.conformance import matrix, picture, state
-from adprotocol.conformance.matrix import Matrix
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
-from adprotocol.conformance.state import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED
+from adprotocol.conformance._reports import matrix, picture, state
+from adprotocol.conformance._reports.matrix import Matrix
+from adprotocol.conformance._reports.state import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRANSFORMS = ("grad", "jvp", "jit", "compile", "vmap", "checkpoint", "scan")

@@ -11,7 +11,7 @@ from mutants.__main__ import main
 
 import adprotocol
 from adprotocol.conformance import Absent, all_scenarios, nesting
-from adprotocol.conformance.checking import Checked
+from adprotocol.conformance.checks import Checked
 
 # Of the scenarios that ask, those for which it does not matter what the answer is.
 THAT_ASKING_CHANGES_NOTHING = {

@@ -7,8 +7,8 @@ import pytest
 import reports
 from reports import made, report
 
-from adprotocol.conformance import page
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG
+from adprotocol.conformance._reports import page
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG
 
 VOID = {"meta", "link", "br", "input"}
 

@@ -8,8 +8,9 @@ import pytest
 import toyad
 from small import Autograd, Plain, ToyHarness, made, ran, toy
 
-from adprotocol.conformance import Harness, preflight, run
-from adprotocol.conformance.checking import HarnessFault
+from adprotocol.conformance import Harness, run
+from adprotocol.conformance._run import preflight
+from adprotocol.conformance.checks import HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 EVERY = (*REQUIRED, *CAPABILITIES)

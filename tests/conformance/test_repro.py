@@ -11,8 +11,8 @@ from small import Autograd, ToyHarness, made, ran, scenarios, toy
 
 from adprotocol import conformance
 from adprotocol.conformance import WrongAnswer, all_scenarios
-from adprotocol.conformance.repro import repro
-from adprotocol.conformance.result import FAIL, PASS, WRONG
+from adprotocol.conformance._run.repro import repro
+from adprotocol.conformance._run.result import FAIL, PASS, WRONG
 from adprotocol.errors import one_line
 
 OFFSET = 1.0

@@ -7,8 +7,8 @@ import reports
 from reports import made, report
 
 from adprotocol import errors
-from adprotocol.conformance import result
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance._run import result
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 
 @pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.blocked, reports.all_absent, report])

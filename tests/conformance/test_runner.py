@@ -14,10 +14,10 @@ from small import Autograd, Plain, ToyHarness, made, ran, scenarios, toy
 
 from adprotocol import conformance
 from adprotocol.conformance import Absent, UsageError, WrongAnswer
-from adprotocol.conformance.case import Case, select
-from adprotocol.conformance.checking import HarnessFault
-from adprotocol.conformance.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
-from adprotocol.conformance.runner import Interrupted
+from adprotocol.conformance._run.case import Case, select
+from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG, from_json, to_json
+from adprotocol.conformance._run.runner import Interrupted
+from adprotocol.conformance.checks import HarnessFault
 from adprotocol.extend import Divergence
 
 
@@ -87,7 +87,7 @@ def test_any_exception_is_a_failure_that_speaks_up(error, message):
     assert (result.outcome, result.cause, result.message) == (FAIL, "plugin", message)
     assert "in raises" in result.detail
     assert not report.ok
-    assert conformance.result.from_json(conformance.result.to_json(report)) == report
+    assert from_json(to_json(report)) == report
 
 
 def test_a_real_recursion_is_shown_in_a_few_lines():

@@ -8,8 +8,8 @@ import pytest
 import reports
 from reports import HOSTILE, made, report
 
-from adprotocol.conformance import text
-from adprotocol.conformance.result import FAIL, WRONG
+from adprotocol.conformance._reports import text
+from adprotocol.conformance._run.result import FAIL, WRONG
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

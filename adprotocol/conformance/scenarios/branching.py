@@ -17,7 +17,7 @@ from adprotocol.conformance.scenarios.staged import staged, trace
 from adprotocol.errors import BranchError, PredicateError
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _PREDICATE = "JAX, what a predicate may be: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html"
 _INTEGER = "JAX, integers as predicates: https://github.com/jax-ml/jax/issues/1379"

@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _ZEROS = "PyTorch, zeros in place of None: https://github.com/pytorch/pytorch/issues/141301"
 _WHERE = "JAX, NaN of the other branch: https://github.com/jax-ml/jax/issues/347"

@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _FLUX = "Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643"
 _PENNYLANE = (

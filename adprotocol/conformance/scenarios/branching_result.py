@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.staged import WAYS, staged, trace
 from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _CONSTANT = "PyTorch, one branch a constant: https://github.com/pytorch/pytorch/issues/141259"
 _MIXED = "JAX, a constant in one branch: https://github.com/jax-ml/jax/pull/415"

@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.branching_staged import piecewise, quarters
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _ROWS = "PyTorch, vmap of cond: https://github.com/pytorch/pytorch/issues/114136"
 _TWO_BATCHES = "PyTorch, cond under two nested vmaps: https://github.com/pytorch/pytorch/pull/195323"

@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _STALE = (
     "ReverseDiff, a tape that keeps the branch it was made with: https://github.com/tpapp/LogDensityProblems.jl/pull/85"

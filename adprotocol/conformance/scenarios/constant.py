@@ -10,7 +10,7 @@ import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
 _SECOND = "functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353"

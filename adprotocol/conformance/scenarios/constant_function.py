@@ -12,7 +12,7 @@ from adprotocol.conformance.scenarios.query_threads import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _KEYWORDS = (
     "ChainRules, keyword arguments of @non_differentiable: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/216"

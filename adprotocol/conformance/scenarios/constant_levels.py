@@ -13,7 +13,7 @@ from adprotocol.conformance.scenarios.staged import staged, trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _LEVELS = (
     "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"

@@ -9,7 +9,7 @@ import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _WALKED = "JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892"
 _ARRAYS = "JAX: what is no array is refused or left alone: https://github.com/jax-ml/jax/pull/2750"

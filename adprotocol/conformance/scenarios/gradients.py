@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.structures import Layer, Pair
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _INTEGERS = "JAX: grad should leave out what is not differentiable: https://github.com/jax-ml/jax/issues/15861"
 _FLOAT0 = "JAX: float0 as the gradient of an integer: https://github.com/jax-ml/jax/pull/4039"

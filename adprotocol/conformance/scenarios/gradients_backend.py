@@ -8,11 +8,11 @@ import numpy as np
 
 import adprotocol
 from adprotocol import errors
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _BACKEND = "TruLens: an environment variable names the wrong backend: https://github.com/truera/trulens/issues/17"
 

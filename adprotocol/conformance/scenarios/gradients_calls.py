@@ -11,7 +11,7 @@ from adprotocol import errors
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _ARGNUMS = "JAX: the form of the result follows argnums: https://github.com/jax-ml/jax/issues/4730"
 _NEGATIVE = "JAX: negative argnums: https://github.com/jax-ml/jax/issues/10630"

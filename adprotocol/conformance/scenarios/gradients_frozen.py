@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _THROUGH = "PyTorch: gradients through frozen weights: https://discuss.pytorch.org/t/grad-through-frozen-weights/84672"
 _WASTE = "Flux: freezing parameters still computes all gradients: https://github.com/FluxML/Flux.jl/issues/1688"

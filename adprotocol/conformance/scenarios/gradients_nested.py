@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.gradients import line
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _CONFUSION = "ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83"
 _NESTING = "PyTorch: seemingly incorrect gradient when nesting: https://github.com/pytorch/pytorch/issues/32576"

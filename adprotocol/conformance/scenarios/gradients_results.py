@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Layer, Pair
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _AUX = "JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950"
 _IN_PLACE = (

@@ -12,7 +12,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.query_threads import in_threads
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "
 _EXCEPTION += "https://github.com/pytorch/pytorch/pull/195593"

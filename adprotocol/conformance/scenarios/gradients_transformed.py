@@ -9,7 +9,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.gradients_nested import loss
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _SAMPLES = "PyTorch: per-sample gradients: https://docs.pytorch.org/tutorials/intermediate/per_sample_grads.html"
 _COMPILE = "PyTorch: compile of torch.func.grad: https://github.com/pytorch/pytorch/issues/94851"

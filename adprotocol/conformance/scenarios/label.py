@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _ASKED = "JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588"
 _STATIC = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"

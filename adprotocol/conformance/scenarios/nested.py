@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.checking import Absent, HarnessFault, WrongAnswer
+from adprotocol.conformance.checks import Absent, HarnessFault, WrongAnswer
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 # Not 2, where x ** 2 and 2 x, and 3 x ** 2 and 6 x, are one number.
 X = 2.5

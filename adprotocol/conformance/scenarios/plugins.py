@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import adprotocol
-from adprotocol import errors, plugins
-from adprotocol.conformance.checking import Absent
+from adprotocol import errors
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import MAY, SHOULD, scenario
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adprotocol.conformance.checking import Checked
-    from adprotocol.plugins import Plugin
+    from adprotocol._dispatch.registry import Plugin
+    from adprotocol.conformance.checks import Checked
 
 _LAZY = "opt_einsum: importing TensorFlow imports JAX as well: https://github.com/dgasmith/opt_einsum/pull/135"
 _BROKEN = "llm: a single broken plugin makes the program unusable: https://github.com/simonw/llm/pull/1351"

@@ -18,7 +18,7 @@ from adprotocol.conformance.scenarios.plugins import Foreign, ForeignPlugin, plu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _MIXED = "SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052"
 _PRIVATE = "NumPyro: do not use private functions of JAX: https://github.com/pyro-ppl/numpyro/issues/32"

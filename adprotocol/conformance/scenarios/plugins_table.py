@@ -13,7 +13,7 @@ from adprotocol.conformance.scenarios.plugins import Foreign, ForeignPlugin, reg
 from adprotocol.conformance.scenarios.query_threads import in_threads
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _CACHE = "plum: a resolution overtaken by a registration is cached for good: https://github.com/beartype/plum/pull/316"
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
 REACTANT = "Reactant.jl: within_autodiff is true inside compile: https://github.com/EnzymeAD/Reactant.jl/issues/442"

@@ -7,7 +7,7 @@ from typing import Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.checking import Checked
+from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, scenario
 from adprotocol.conformance.scenarios.query import told
 

@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.query import told
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 STOP = "functorch: detach in second derivatives: https://github.com/pytorch/functorch/issues/353"
 INTEGERS = (

@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import scenario
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 GENERATORS = "PyTorch: modes and paused generators: https://github.com/pytorch/pytorch/pull/49017"
 COROUTINES = "PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713"

@@ -12,7 +12,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import MAY, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 TRACE_COUNTER = "autograd: a counter of traces, shared and mutable: https://github.com/HIPS/autograd/pull/659"
 GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"

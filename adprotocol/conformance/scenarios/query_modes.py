@@ -10,7 +10,7 @@ from adprotocol.conformance.scenario import MUST, SHOULD, scenario
 from adprotocol.conformance.scenarios.query import natively
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 REUSED = (
     "PyTorch: compile can reuse an inference graph where autograd should run: "

@@ -9,7 +9,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 CONFUSION = (
     "ForwardDiff.jl: an inner function closes over the outer variable: "

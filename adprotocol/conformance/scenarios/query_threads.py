@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.query import natively, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
 SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"

@@ -16,7 +16,7 @@ from adprotocol.conformance.scenarios.query import told
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 TREES = "JAX: argnums shaped as the tree, for parameters are containers: https://github.com/jax-ml/jax/issues/3875"
 LABELS = "pytreeclass: leaves of a tree that are not differentiated: https://github.com/ASEM000/pytreeclass/issues/21"

@@ -10,13 +10,13 @@ import numpy as np
 
 import adprotocol
 from adprotocol import errors
-from adprotocol.conformance.checking import Absent
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _INTEGERS = "JAX: grad should leave out what is not differentiable: https://github.com/jax-ml/jax/issues/15861"
 _DATACLASSES = "JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371"

@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer, Network
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _FLAGS = "GPflow: two ways to set trainable, one without effect: https://github.com/GPflow/GPflow/issues/1184"
 

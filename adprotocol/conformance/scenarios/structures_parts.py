@@ -10,7 +10,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer, Pair
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
 _LABEL = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"

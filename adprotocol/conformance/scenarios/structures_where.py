@@ -10,7 +10,7 @@ from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer, selected
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.checking import Checked
+    from adprotocol.conformance.checks import Checked
 
 _FREEZE = "optax: how to freeze parameters: https://github.com/google-deepmind/optax/issues/290"
 _EQUINOX = "Equinox: a mask of the structure of the model: https://docs.kidger.site/equinox/examples/frozen_layer"

@@ -3,7 +3,8 @@
 import toyad
 
 import adprotocol
-from adprotocol import declaration, parts
+from adprotocol._gradients import partition as parts
+from adprotocol._trees import declaration
 from mutants.mutant import mutant
 from mutants.selections import GROUP
 
@@ -11,19 +12,19 @@ from mutants.selections import GROUP
 @mutant(GROUP)
 def ignores_declarations():
     """Trains all fields, whichever a class declares."""
-    return {"adprotocol.declaration.trainable_names": lambda _value, names: set(names)}
+    return {"adprotocol._trees.declaration.trainable_names": lambda _value, names: set(names)}
 
 
 @mutant(GROUP)
 def ignores_class_attributes():
     """Does not read `__trainable__`."""
-    return {"adprotocol.declaration._declared": lambda value: declaration._REGISTERED.get(type(value))}
+    return {"adprotocol._trees.declaration._declared": lambda value: declaration._REGISTERED.get(type(value))}
 
 
 @mutant(GROUP)
 def ignores_metadata():
     """Does not read the metadata of fields."""
-    return {"adprotocol.declaration._frozen_fields": lambda _cls: frozenset()}
+    return {"adprotocol._trees.declaration._frozen_fields": lambda _cls: frozenset()}
 
 
 @mutant(GROUP)
@@ -37,19 +38,19 @@ def declares_once_for_a_class():
     """Remembers what the first instance of a class declared."""
     known = {}
     declared = declaration._declared
-    return {"adprotocol.declaration._declared": lambda value: known.setdefault(type(value), declared(value))}
+    return {"adprotocol._trees.declaration._declared": lambda value: known.setdefault(type(value), declared(value))}
 
 
 @mutant(GROUP)
 def unknown_fields_pass():
     """Overlooks a declared field that the class does not have."""
-    return {"adprotocol.declaration._check_known": lambda *_: None}
+    return {"adprotocol._trees.declaration._check_known": lambda *_: None}
 
 
 @mutant(GROUP)
 def cycles_overflow():
     """Raises Python's own error for a structure that contains itself."""
-    return {"adprotocol.tree.too_deep": lambda _tree: RecursionError("too deep")}
+    return {"adprotocol._trees.traversal.too_deep": lambda _tree: RecursionError("too deep")}
 
 
 @mutant(GROUP)

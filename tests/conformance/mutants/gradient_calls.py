@@ -3,7 +3,10 @@
 import toyad
 
 import adprotocol
-from adprotocol import backend, extend, gradient, plugins
+from adprotocol import extend
+from adprotocol._dispatch import registry as plugins
+from adprotocol._gradients import framework as backend
+from adprotocol._gradients import value_and_grad as gradient
 from mutants.gradients import GROUP, after, differentiate, hook, public, real
 from mutants.mutant import mutant
 
@@ -79,7 +82,7 @@ def changes_exceptions():
 @mutant(GROUP)
 def forgets_the_structure():
     """Returns the gradients as a list."""
-    return {"adprotocol.gradient._Slots.gradient": lambda _self, gradients: list(gradients)}
+    return {"adprotocol._gradients.value_and_grad._Slots.gradient": lambda _self, gradients: list(gradients)}
 
 
 @mutant(GROUP)
@@ -144,13 +147,13 @@ def tracks_the_frozen():
         finally:
             self._structure.leaves = leaves
 
-    return {"adprotocol.gradient._Slots.filled": both}
+    return {"adprotocol._gradients.value_and_grad._Slots.filled": both}
 
 
 @mutant(GROUP)
 def loses_metadata():
     """Returns a function without the name and the documentation of the one that it differentiates."""
-    return {"adprotocol.gradient.wrap": lambda wrapper, _fun: wrapper}
+    return {"adprotocol._gradients.value_and_grad.wrap": lambda wrapper, _fun: wrapper}
 
 
 @mutant(GROUP)
@@ -170,4 +173,8 @@ def takes_no_numbers():
 def any_backend():
     """Differentiates with the framework of the arguments where another one is named that is not there."""
     known = backend._known
-    return {"adprotocol.backend._known": lambda name: known(name) if name in plugins.REGISTRY.known() else "toyad"}
+    return {
+        "adprotocol._gradients.framework._known": lambda name: (
+            known(name) if name in plugins.REGISTRY.known() else "toyad"
+        )
+    }

@@ -5,7 +5,9 @@ import toyad
 import toyad_adprotocol as right
 
 import adprotocol
-from adprotocol import extend, output, selection
+from adprotocol import extend
+from adprotocol._gradients import output
+from adprotocol._gradients import where as selection
 from mutants.mutant import mutant
 
 GROUP = "value_and_grad"
@@ -54,8 +56,10 @@ def is_zero(array):
 def ignores_the_mask():
     """Differentiates with respect to all leaves, whatever `where` says."""
     return {
-        "adprotocol.gradient.select": lambda structures, _where, **kw: selection.select(structures, None, **kw),
-        "adprotocol.gradient._check_trainable": lambda *_: None,
+        "adprotocol._gradients.value_and_grad.select": lambda structures, _where, **kw: selection.select(
+            structures, None, **kw
+        ),
+        "adprotocol._gradients.value_and_grad._check_trainable": lambda *_: None,
     }
 
 
@@ -87,7 +91,7 @@ def filled(fill):
             ]
         )
 
-    return {"adprotocol.gradient._Slots.gradient": rebuilt}
+    return {"adprotocol._gradients.value_and_grad._Slots.gradient": rebuilt}
 
 
 def zeros_like(leaf):
@@ -258,7 +262,7 @@ def takes_no_pair():
     def lenient(result, binding, *, has_aux):
         return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
 
-    return {"adprotocol.output.split": lenient}
+    return {"adprotocol._gradients.output.split": lenient}
 
 
 @mutant(GROUP)

@@ -11,7 +11,7 @@ import toyad
 import toyad_harness
 
 from adprotocol.conformance import Absent, all_scenarios, checked
-from adprotocol.conformance.clock import Worker
+from adprotocol.conformance._run.clock import Worker
 from mutants.mutant import MUTANTS, active
 
 # A scenario takes a few milliseconds; one that waits for a thread that a mutant has killed is given up.

@@ -14,7 +14,7 @@ import toyad
 import toyad_adprotocol as right
 
 import adprotocol
-from adprotocol import path
+from adprotocol._trees import path
 from adprotocol.hookspecs import hookimpl
 
 HOOKS = tuple(name for name, value in vars(right).items() if hasattr(value, "adprotocol_impl"))
@@ -75,14 +75,14 @@ def active(mutated):
     patches = {name: function for name, function in replaced.items() if "." in name}
     # What earlier mutants matched by patterns is remembered there.
     path._KNOWN.clear()
-    registered = adprotocol.plugins.register(plugin(hooks), "toyad")
+    registered = adprotocol._dispatch.registry.register(plugin(hooks), "toyad")
     try:
         with contextlib.ExitStack() as stack:
             for target, new in patches.items():
                 stack.enter_context(mock.patch(target, new))
             yield
     finally:
-        adprotocol.plugins.unregister(registered.name)
+        adprotocol._dispatch.registry.unregister(registered.name)
         path._KNOWN.clear()
 
 

@@ -5,8 +5,8 @@ import fnmatch
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol import selection
-from adprotocol.binding import cannot
+from adprotocol._dispatch.binding import cannot
+from adprotocol._gradients import where as selection
 from adprotocol.errors import SelectionError
 from mutants.mutant import mutant
 
@@ -87,37 +87,39 @@ def flags_of_tracers():
 @mutant(GROUP)
 def frozen_python_floats():
     """Trains no float of Python's."""
-    return {"adprotocol.table.BINDINGS.plain.trainable": cannot}
+    return {"adprotocol._dispatch.table.BINDINGS.plain.trainable": cannot}
 
 
 @mutant(GROUP)
 def trained_python_integers():
     """Trains the integers of Python's."""
-    from adprotocol.table import BINDINGS
+    from adprotocol._dispatch.table import BINDINGS
 
     known = BINDINGS.plain.trainable
     return {
-        "adprotocol.table.BINDINGS.plain.trainable": lambda value: True if type(value) in (int, bool) else known(value)
+        "adprotocol._dispatch.table.BINDINGS.plain.trainable": lambda value: (
+            True if type(value) in (int, bool) else known(value)
+        )
     }
 
 
 @mutant(GROUP)
 def trains_labels():
     """Trains what is labelled as not differentiable."""
-    return {"adprotocol.table.BINDINGS.label.trainable": lambda _value: True}
+    return {"adprotocol._dispatch.table.BINDINGS.label.trainable": lambda _value: True}
 
 
 @mutant(GROUP)
 def overlooks_hidden_arrays():
     """Freezes an object in which arrays hide, instead of saying that it cannot look into it."""
-    return {"adprotocol.table.BINDINGS.opaque.trainable": cannot}
+    return {"adprotocol._dispatch.table.BINDINGS.opaque.trainable": cannot}
 
 
 def choosing(function):
     """Return a mutant whose `trainable`, `partition` and gradients choose in another way."""
     return {
-        "adprotocol.parts.select": function,
-        "adprotocol.gradient.select": function,
+        "adprotocol._gradients.partition.select": function,
+        "adprotocol._gradients.value_and_grad.select": function,
     }
 
 
@@ -185,7 +187,10 @@ def patterns_may_match_nothing():
         except SelectionError:
             return [[False] * len(structure.leaves) for structure in structures]
 
-    return {"adprotocol.selection._by_patterns": silent, "adprotocol.gradient._check_trainable": lambda *_: None}
+    return {
+        "adprotocol._gradients.where._by_patterns": silent,
+        "adprotocol._gradients.value_and_grad._check_trainable": lambda *_: None,
+    }
 
 
 @mutant(GROUP)
@@ -203,7 +208,7 @@ def one_pattern_may_match_nothing():
                     raise
         return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
 
-    return {"adprotocol.selection._by_patterns": lenient}
+    return {"adprotocol._gradients.where._by_patterns": lenient}
 
 
 @mutant(GROUP)
@@ -217,14 +222,14 @@ def stars_stop_at_dots():
 
         return [parts_match(name) for name in paths.of_leaves]
 
-    return {"adprotocol.selection._match": match}
+    return {"adprotocol._gradients.where._match": match}
 
 
 @mutant(GROUP)
 def patterns_match_inside():
     """Takes a pattern for found that matches a part of a path."""
     return {
-        "adprotocol.selection._match": lambda paths, pattern: [
+        "adprotocol._gradients.where._match": lambda paths, pattern: [
             fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves
         ]
     }
@@ -234,7 +239,7 @@ def patterns_match_inside():
 def first_pattern_only():
     """Looks at the first of several patterns."""
     patterns = selection._patterns
-    return {"adprotocol.selection._patterns": lambda where: (found := patterns(where)) and found[:1]}
+    return {"adprotocol._gradients.where._patterns": lambda where: (found := patterns(where)) and found[:1]}
 
 
 @mutant(GROUP)
@@ -248,7 +253,7 @@ def masks_of_any_structure():
         except SelectionError:
             return [False] * len(structure.leaves)
 
-    return {"adprotocol.selection._by_mask": silent}
+    return {"adprotocol._gradients.where._by_mask": silent}
 
 
 @mutant(GROUP)
@@ -257,14 +262,14 @@ def no_prefixes():
     by_mask = selection._by_mask
 
     def strict(structure, mask):
-        from adprotocol import tree
+        from adprotocol._trees import traversal as tree
 
         if len(tree.flatten((mask,))) != len(structure.leaves):
             msg = "the mask has another structure"
             raise SelectionError(msg)
         return by_mask(structure, mask)
 
-    return {"adprotocol.selection._by_mask": strict}
+    return {"adprotocol._gradients.where._by_mask": strict}
 
 
 @mutant(GROUP)
@@ -274,7 +279,7 @@ def truth_of_anything():
     def by_predicate(structure, predicate):
         return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)]
 
-    return {"adprotocol.selection._by_predicate": by_predicate}
+    return {"adprotocol._gradients.where._by_predicate": by_predicate}
 
 
 @mutant(GROUP)
@@ -282,7 +287,7 @@ def paths_with_slashes():
     """Shows predicates paths of another form."""
     by_predicate = selection._by_predicate
     return {
-        "adprotocol.selection._by_predicate": lambda structure, predicate: by_predicate(
+        "adprotocol._gradients.where._by_predicate": lambda structure, predicate: by_predicate(
             structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf)
         )
     }
@@ -296,4 +301,4 @@ def incapable_leaves_pass():
         able = structure.capable(wanted)
         return [mine and can is not None for mine, can in zip(wanted, able, strict=True)]
 
-    return {"adprotocol.selection._checked": checked}
+    return {"adprotocol._gradients.where._checked": checked}

@@ -5,7 +5,7 @@ from pathlib import Path
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol import plugins
+from adprotocol._dispatch import registry as plugins
 from mutants.mutant import mutant
 
 GROUP = "plugins"
@@ -79,7 +79,7 @@ def explanation_lies():
 @mutant(GROUP)
 def tables_are_not_emptied():
     """Keeps serving a type as before when plugins change."""
-    from adprotocol import table
+    from adprotocol._dispatch import table
 
     def keep():
         with plugins.LOCK:
@@ -87,7 +87,7 @@ def tables_are_not_emptied():
                 for binding in plugin.bindings:
                     setattr(table.BINDINGS, binding.key, binding)
 
-    return {"adprotocol.plugins.REGISTRY.watchers": [keep]}
+    return {"adprotocol._dispatch.registry.REGISTRY.watchers": [keep]}
 
 
 @mutant(GROUP)
@@ -97,13 +97,14 @@ def frameworks_mix():
     def last(found, binding):
         return found if binding.framework is None else binding
 
-    return {f"adprotocol.{module}.sole_framework": last for module in ("query", "branching", "structure", "backend")}
+    modules = ("_hooks.within_gradient", "_hooks.cond", "_gradients.structure", "_gradients.framework")
+    return {f"adprotocol.{module}.sole_framework": last for module in modules}
 
 
 @mutant(GROUP)
 def wrong_signatures_pass():
     """Takes a plugin with hooks of another signature."""
-    return {"adprotocol.validation._check_parameters": lambda *_: None}
+    return {"adprotocol._dispatch.validation._check_parameters": lambda *_: None}
 
 
 @mutant(GROUP)
@@ -111,7 +112,7 @@ def only_its_own_classes():
     """Serves the classes of the framework, and no subclasses that are defined elsewhere."""
     claimants = plugins.REGISTRY.claimants
     return {
-        "adprotocol.plugins.REGISTRY.claimants": lambda cls: [
+        "adprotocol._dispatch.registry.REGISTRY.claimants": lambda cls: [
             plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types
         ]
     }
@@ -133,7 +134,7 @@ def imports_what_is_private():
 @mutant(GROUP)
 def conflicts_are_silent():
     """Does not report two plugins that claim one type."""
-    return {"adprotocol.plugins.REGISTRY.conflicts": list}
+    return {"adprotocol._dispatch.registry.REGISTRY.conflicts": list}
 
 
 @mutant(GROUP, trivial=True)

@@ -1,0 +1,250 @@
+"""The diagnosis: checks on a report, each with its remedy if it finds a problem.
+
+A problem has exactly one remedy, written so that it can be followed without
+reading further. A framework that is not installed is no problem.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import re
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, TextIO
+
+from adprotocol._cli.info import versioned
+from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import table
+from adprotocol.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from adprotocol._cli.info import Conflict, Entry, Report
+    from adprotocol._dispatch.registry import Plugin, Registry
+
+PIP = "python -m pip"
+
+NAME = re.compile(r"[\w.-]+")
+FLOOR = re.compile(r">=\s*(\d+(?:\.\d+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Hold one finding; it is a problem if there is a remedy."""
+
+    finding: str
+    remedy: str = ""
+
+    def write(self, stream: TextIO) -> None:
+        """Write the finding on one line and its remedy, if any, on the next."""
+        stream.write(f"{'PROBLEM' if self.remedy else 'ok':<8} {self.finding}\n")
+        if self.remedy:
+            stream.write(f"{'':<8} remedy: {self.remedy}\n")
+
+
+def diagnose(report: Report, registry: Registry) -> Iterator[Check]:
+    """Yield every check on this installation of adprotocol and its plugins."""
+    yield from _requirements()
+    for entry in report.entries:
+        yield _state(entry, broken=entry.framework in report.broken_frameworks)
+        yield from _age(entry)
+    contested = {conflict.type for conflict in report.conflicts}
+    for plugin in registry.active():
+        yield from _types(plugin, contested)
+    for conflict in report.conflicts:
+        yield _conflict(conflict, report)
+    if not report.conflicts:
+        yield Check("no type is claimed by two plugins")
+
+
+def _requirements() -> Iterator[Check]:
+    """Check that the distributions adprotocol needs are there, new enough and working."""
+    try:
+        required = metadata.requires("adprotocol") or ()
+    except metadata.PackageNotFoundError:
+        yield Check(
+            "adprotocol is importable but not installed, so its plugins are not found",
+            f"{PIP} install adprotocol (or, in a checkout, {PIP} install --editable .)",
+        )
+        return
+    for requirement in required:
+        if "extra" not in requirement.partition(";")[2]:
+            yield _requirement(*_parsed(requirement))
+
+
+def _requirement(name: str, floor: str) -> Check:
+    upgrade = f"{PIP} install --upgrade '{name}>={floor}'"
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(f"{name} is not installed, and adprotocol needs it", upgrade)
+    if _release(version) < _release(floor):
+        return Check(f"{name} {version} is older than {floor}, which adprotocol needs", upgrade)
+    try:
+        importlib.import_module(name)
+    # As with plugins and frameworks: any error of an import is a finding.
+    except Exception as error:  # noqa: BLE001
+        return Check(
+            f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
+            f"{PIP} install --force-reinstall '{name}>={floor}'",
+        )
+    return Check(f"{name} {version} (needed: {floor} or later)")
+
+
+def _parsed(requirement: str) -> tuple[str, str]:
+    """Return the name and the lower bound (0 if none) of a requirement such as "jax<1,>=0.10; extra == 'jax'"."""
+    specifier = requirement.partition(";")[0]
+    name, floor = NAME.match(specifier), FLOOR.search(specifier)
+    return name[0] if name else specifier, floor[1] if floor else "0"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers a version starts with, without trailing zeros."""
+    numbers = [int(number) for number in re.split(r"[^\d.]", version, maxsplit=1)[0].split(".") if number]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _state(entry: Entry, *, broken: bool) -> Check:
+    """Check one plugin by its state."""
+    framework = versioned(entry.framework, entry.framework_version)
+    plugin = f"plugin {entry.name} ({versioned(entry.distribution, entry.distribution_version)})"
+    if entry.state == plugins.FAILED and broken:
+        return Check(
+            f"{framework} is installed, but {entry.reason}",
+            f"{PIP} install --force-reinstall {entry.framework} (python -c 'import {entry.framework}' shows where it "
+            "fails), or uninstall it",
+        )
+    if entry.state == plugins.FAILED:
+        return Check(f"{plugin} failed: {entry.reason}", _remedy(entry))
+    if entry.state == plugins.BLOCKED:
+        value = os.environ.get(plugins.BLOCK_VARIABLE, "")
+        return Check(
+            f"{plugin} is blocked, so values of {entry.framework} raise an error",
+            f"take {entry.framework} out of the environment variable {plugins.BLOCK_VARIABLE} (now {value!r})",
+        )
+    if entry.state == plugins.NOT_INSTALLED:
+        return Check(
+            f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
+            "(in a plugin of your own, the entry point bears the name of the framework's root module)"
+        )
+    if entry.state == plugins.NOT_IMPORTED:
+        return Check(f"{plugin} is idle: nobody has imported {framework}")
+    if entry.reason:  # active all the same: the manifest is not asked while values are
+        return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
+    return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
+
+
+def _install(entry: Entry) -> str:
+    """Return the command that installs a framework: by the extra of its plugin, if there is one."""
+    if entry.distribution is not None:
+        extras = metadata.metadata(entry.distribution).get_all("Provides-Extra") or ()
+        if entry.framework in extras:
+            return f"{PIP} install '{entry.distribution}[{entry.framework}]'"
+    return f"{PIP} install {entry.framework}"
+
+
+def _remedy(entry: Entry) -> str:
+    """Return what to do about a plugin that failed, by the reason it failed for."""
+    reason = entry.reason
+    upgrade = f"{PIP} install --upgrade {entry.distribution}"
+    fix = ""
+    if unknown := re.search(r"unknown hook '(\w+)'", reason):
+        fix = _rename(unknown[1])
+    elif "can not be found in the hookspec" in reason and (hook := re.search(r"for hook '(\w+)'", reason)):
+        fix = f"name its arguments as in {hook[1]}({', '.join(_arguments(hook[1]))})"
+    elif missing := re.search(r"lacks the required hook\(s\) ([\w, ]+)", reason):
+        fix = f"implement {missing[1]} as adprotocol.hookspecs documents"
+    elif unmarked := re.search(r"defines ([\w, ]+) without the mark", reason):
+        fix = f"mark {unmarked[1]} with @hookimpl"
+    elif re.search(r"array_types (claims|returned)", reason):
+        fix = "return the framework's own classes from array_types, in a tuple"
+    elif re.search(r"wrapper=True|is a wrapper", reason):
+        fix = "take wrapper=True off its hooks"
+    if fix:
+        return f"{upgrade}; in a plugin of your own, {fix}"
+    if module := re.match(r"ModuleNotFoundError: No module named '(\w+)", reason):
+        return (
+            f"{PIP} install {module[1]}, or, if that is a part of {entry.distribution}, reinstall the latter; "
+            "in a plugin of your own, check the spelling of the import"
+        )
+    if reason.startswith("ImportError"):
+        return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"
+    return f"{upgrade}; if it fails still, tell the authors of {entry.distribution}"
+
+
+def _rename(unknown: str) -> str:
+    from adprotocol import hookspecs  # noqa: PLC0415  (imports pluggy, which has worked if a hook was unknown)
+
+    hooks = [name for name, value in vars(hookspecs).items() if hasattr(value, f"{hookspecs.PROJECT}_spec")]
+    near = difflib.get_close_matches(unknown, hooks, n=1)
+    return f"rename {unknown} to {near[0]}" if near else f"take {unknown} out; the hooks are {', '.join(hooks)}"
+
+
+def _arguments(hook: str) -> tuple[str, ...]:
+    from adprotocol import hookspecs  # noqa: PLC0415  (as above)
+
+    return tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
+
+
+def _age(entry: Entry) -> Iterator[Check]:
+    """Check an active framework against the oldest version that its plugin's distribution names."""
+    if entry.state != plugins.ACTIVE or entry.distribution is None or entry.framework_version is None:
+        return
+    for requirement in metadata.requires(entry.distribution) or ():
+        name, floor = _parsed(requirement)
+        if name == entry.framework and _release(entry.framework_version) < _release(floor):
+            yield Check(
+                f"{name} {entry.framework_version} is older than {floor}, the oldest version that "
+                f"{entry.distribution} is made for",
+                f"{PIP} install --upgrade '{name}>={floor}'",
+            )
+            return
+
+
+def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
+    """Check that the types a plugin claims reach it; those that two claim are reported apart."""
+    reached = []
+    for cls in plugin.types:
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        if name in contested:
+            continue
+        try:
+            server = table.binding_of(cls)
+        # The hook constant_types is asked here for the first time, and may raise anything.
+        except Exception as error:  # noqa: BLE001
+            yield Check(
+                f"plugin {plugin.name} claims {name}, but looking it up raises {one_line(error, None)}",
+                f"repair the hook constant_types of plugin {plugin.name}",
+            )
+            continue
+        if server.framework == plugin.name:
+            reached.append(name)
+        else:
+            yield Check(
+                f"plugin {plugin.name} claims {name}, but it is served by the core, as {server.key}",
+                f"take {name} out of what array_types of plugin {plugin.name} returns",
+            )
+    if reached:
+        yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
+
+
+def _conflict(conflict: Conflict, report: Report) -> Check:
+    distributions = {entry.name: entry.distribution for entry in report.entries}
+    names = [conflict.served_by, *conflict.passed_over]
+    others = ", ".join(conflict.passed_over)
+    owners = [distributions.get(name) for name in names]
+    # Not this library itself, which would take three plugins along.
+    owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners if owner not in (None, "adprotocol"))
+    return Check(
+        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, {others} not",
+        f"keep one of {', '.join(names)}"
+        + (f": {owned}" if owned else "")
+        + "; in a plugin of your own, claim no class "
+        "of another framework",
+    )

@@ -1,0 +1,232 @@
+"""The report: what is known of every plugin, as data, as JSON and as a table.
+
+It only collects. `adprotocol._cli.doctor` judges what is found here. JSON comes
+with a schema number, for other programs read it; the table is for people and
+may change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import platform
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import adprotocol
+from adprotocol._dispatch import registry as plugins
+from adprotocol.divergence import declared
+from adprotocol.errors import PluginError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adprotocol._dispatch.registry import Plugin, Registry
+
+SCHEMA = 1
+
+# What is written of a declared divergence; the text is for the documentation.
+DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
+
+HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """State what is known of one plugin; the public fields are those of the JSON."""
+
+    name: str
+    framework: str
+    framework_version: str | None
+    distribution: str | None
+    distribution_version: str | None
+    state: str
+    reason: str
+    hooks: list[str]
+    divergences: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Name a type that several plugins claim: who serves it, and who does not."""
+
+    type: str
+    served_by: str
+    passed_over: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Hold the entries and conflicts, and the frameworks whose own import fails."""
+
+    entries: list[Entry]
+    conflicts: list[Conflict]
+    broken_frameworks: dict[str, BaseException] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """Return what `info --json` writes."""
+        return {
+            "schema": SCHEMA,
+            "adprotocol": adprotocol.__version__,
+            "python": platform.python_version(),
+            "plugins": [asdict(entry) for entry in self.entries],
+            "conflicts": [asdict(conflict) for conflict in self.conflicts],
+        }
+
+
+def collect(registry: Registry, *, import_frameworks: bool) -> Report:
+    """Look at every plugin of `registry`, importing the installed frameworks first if asked to.
+
+    Without the imports nothing is loaded, so what is installed shows as *not
+    imported*.
+    """
+    broken: dict[str, BaseException] = {}
+    if import_frameworks:
+        # What a framework prints while it is imported must not end up in the JSON.
+        with contextlib.redirect_stdout(sys.stderr):
+            broken = _import_frameworks(registry)
+            registry.refresh()
+    providers = metadata.packages_distributions()
+    known = sorted(registry.known().values(), key=lambda plugin: plugin.name)
+    return Report(
+        [_entry(plugin, broken.get(plugin.framework), providers) for plugin in known],
+        [Conflict(*conflict) for conflict in registry.conflicts()],
+        broken,
+    )
+
+
+def _import_frameworks(registry: Registry) -> dict[str, BaseException]:
+    broken: dict[str, BaseException] = {}
+    for plugin in registry.known().values():
+        if plugin.state == plugins.NOT_IMPORTED and plugin.framework not in broken:
+            try:
+                importlib.import_module(plugin.framework)
+            # Whatever the import raises is what the report is to show.
+            except Exception as error:  # noqa: BLE001
+                broken[plugin.framework] = error
+    return broken
+
+
+def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str, list[str]]) -> Entry:
+    distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
+    state, reason = plugin.state, plugin.reason
+    if state == plugins.NOT_IMPORTED and broken is not None:
+        state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
+    elif state == plugins.BLOCKED:
+        reason = f"named in {plugins.BLOCK_VARIABLE}"
+    version = framework_version(plugin.framework, providers, distribution)
+    divergences: list[dict[str, Any]] = []
+    try:
+        divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in declared(plugin)]
+    except PluginError as error:
+        reason = str(error)
+    return Entry(
+        name=plugin.name,
+        framework=plugin.framework,
+        framework_version=None if state == plugins.NOT_INSTALLED else version,
+        distribution=distribution.name if distribution is not None else None,
+        distribution_version=distribution.version if distribution is not None else None,
+        state=state,
+        reason=reason,
+        hooks=sorted(plugin.hooks),
+        divergences=divergences,
+    )
+
+
+def framework_version(
+    framework: str, providers: Mapping[str, list[str]], own: metadata.Distribution | None = None
+) -> str | None:
+    """Return the version of the distribution that provides a module, or what the module itself says.
+
+    `providers` maps each top-level module to its distributions. `own` is that of
+    the plugin, whose version it is if the two are one project.
+    """
+    for distribution in (*providers.get(framework, ()), framework):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    version = getattr(sys.modules.get(framework), "__version__", None)
+    if version is None and own is not None and _holds(own, framework):
+        version = own.version
+    return None if version is None else str(version)
+
+
+def _holds(distribution: metadata.Distribution, module: str) -> bool:
+    """Tell whether a project that is installed editable has a module: its metadata does not name its modules."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not origin.get("dir_info", {}).get("editable"):
+        return False
+    root = origin["url"].rstrip("/")
+    places = {f"{root}/{source}{module}{rest}" for source in ("", "src/") for rest in (".py", "/__init__.py")}
+    # The folder may have been given by a link.
+    return not places.isdisjoint({Path(file).absolute().as_uri(), Path(file).resolve().as_uri()})
+
+
+def write_json(report: Report, stream: TextIO) -> None:
+    """Write the report as JSON."""
+    json.dump(report.data(), stream, indent=2)
+    stream.write("\n")
+
+
+def write_text(report: Report, stream: TextIO) -> None:
+    """Write the report for people: fitted to a terminal, in full width to anything else."""
+    stream.write(f"adprotocol {adprotocol.__version__}, Python {platform.python_version()}\n")
+    rows = [_row(entry) for entry in report.entries]
+    if not rows:
+        stream.write("no plugins: no distribution has entry points in the group 'adprotocol'\n")
+    elif not (stream.isatty() and _write_rich(rows, stream)):
+        _write_plain(rows, stream)
+    for conflict in report.conflicts:
+        others = ", ".join(conflict.passed_over)
+        stream.write(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}\n")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    return (
+        entry.name,
+        versioned(entry.framework, entry.framework_version),
+        versioned(entry.distribution, entry.distribution_version),
+        entry.state,
+        entry.reason or _hooks(entry) or "-",
+    )
+
+
+def _hooks(entry: Entry) -> str:
+    hooks, count = ", ".join(entry.hooks), len(entry.divergences)
+    return f"{hooks}; {count} declared divergence{'s' * (count > 1)}" if count else hooks
+
+
+def versioned(name: str | None, version: str | None) -> str:
+    """Return a name with its version, as far as they are known."""
+    return " ".join(part for part in (name, version) if part) or "-"
+
+
+def _write_plain(rows: list[tuple[str, ...]], stream: TextIO) -> None:
+    table = [HEADINGS, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        stream.write(line.rstrip() + "\n")
+
+
+def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
+    """Write a table with rich and return True; return False if rich is not there."""
+    try:
+        from rich.console import Console  # noqa: PLC0415  (an optional dependency)
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+    except ImportError:
+        return False
+    colours = {plugins.ACTIVE: "green", plugins.FAILED: "red", plugins.BLOCKED: "yellow"}
+    table = Table()
+    for heading in HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        # As Text, for a reason may hold brackets, which rich would read as markup.
+        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
+    Console(file=stream).print(table)
+    return True

@@ -1,0 +1,293 @@
+"""The plugins: found by entry points, loaded when their framework is, checked by pluggy.
+
+A plugin moves through five states. It starts *not imported* (its framework is
+installed, nobody has imported it) or *not installed*; as soon as a value is met
+after the framework's root module has appeared in ``sys.modules`` it becomes
+*active*, or *failed* with the reason kept, or *blocked* if the user says so in
+``ADPROTOCOL_BLOCK``. Each is checked in a pluggy manager of its own before it
+joins the common one, so a broken plugin cannot disturb the others
+(``PluginManager.load_setuptools_entrypoints`` stops at the first that raises).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch import validation
+from adprotocol._dispatch.binding import Binding, of_framework
+from adprotocol._dynamo import run_while_tracing
+from adprotocol.errors import PluginError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.metadata import EntryPoint
+
+    import pluggy
+
+GROUP = "adprotocol"
+BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
+
+ACTIVE = "active"
+NOT_IMPORTED = "not imported"
+NOT_INSTALLED = "not installed"
+FAILED = "failed"
+BLOCKED = "blocked"
+# Only seen from within the import of the plugin itself.
+LOADING = "loading"
+WAITING = (NOT_IMPORTED, NOT_INSTALLED)
+
+LOCK = threading.RLock()
+
+
+class Plugin:
+    """Record what is known about one plugin; `bindings` are set while it is active."""
+
+    __slots__ = (
+        "bindings",
+        "entry_point",
+        "error",
+        "framework",
+        "hooks",
+        "name",
+        "priority",
+        "state",
+        "types",
+        "viewed",
+    )
+
+    def __init__(self, name: str, framework: str, entry_point: EntryPoint | None = None) -> None:
+        self.name = name
+        self.framework = framework
+        self.entry_point = entry_point
+        self.state = NOT_IMPORTED
+        self.error: BaseException | None = None
+        self.hooks: dict[str, Callable[..., Any]] = {}
+        self.types: tuple[type, ...] = ()
+        self.viewed: tuple[type, ...] = ()
+        self.bindings: tuple[Binding, ...] = ()
+        self.priority = 0
+
+    @property
+    def reason(self) -> str:
+        """Say why the plugin failed, in one line; empty otherwise."""
+        if self.error is None:
+            return ""
+        return one_line(self.error, None)
+
+
+class Registry:
+    """Hold every known plugin, and the pluggy manager that the active ones joined."""
+
+    def __init__(self) -> None:
+        self.plugins: dict[str, Plugin] | None = None
+        self.watchers: list[Callable[[], None]] = []
+        self._manager: pluggy.PluginManager | None = None
+
+    def known(self) -> dict[str, Plugin]:
+        """Return the plugins by name, reading the entry points on the first call."""
+        if self.plugins is None:
+            with LOCK:
+                if self.plugins is None:
+                    self.plugins = _discover()
+        return self.plugins
+
+    @property
+    def manager(self) -> pluggy.PluginManager:
+        """Return the pluggy manager that holds the active plugins."""
+        if self._manager is None:
+            self._manager = validation.new_manager()
+        return self._manager
+
+    def refresh(self) -> None:
+        """Load each plugin whose framework has been imported since the last look."""
+        for plugin in tuple(self.known().values()):
+            if plugin.state in WAITING and _imported(plugin.framework):
+                with LOCK:
+                    if plugin.state in WAITING:
+                        plugin.state = LOADING
+                        try:
+                            self._load(plugin)
+                        finally:  # interrupted: look again next time
+                            if plugin.state == LOADING:
+                                plugin.state = NOT_IMPORTED
+                        self._changed()
+
+    def _load(self, plugin: Plugin) -> None:
+        entry_point = plugin.entry_point
+        if entry_point is None:
+            return
+        try:
+            implementation = entry_point.load()
+        # Whatever an import raises is this plugin's own trouble: kept, shown by
+        # `info` and `doctor`, raised to whoever uses the framework's values.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            plugin.state, plugin.error = FAILED, error
+            return
+        self._activate(plugin, implementation)
+
+    def _activate(self, plugin: Plugin, implementation: object) -> None:
+        try:
+            hooks, priority = validation.checked_hooks(implementation, plugin.name)
+            plugin.types = validation.checked_types(hooks["array_types"](), plugin.name)
+            if "view_types" in hooks and "view" in hooks:
+                plugin.viewed = validation.checked_types(hooks["view_types"](), plugin.name, "view_types")
+            plugin.hooks, plugin.priority = hooks, priority
+            plugin.bindings = of_framework(plugin.name, hooks)
+            self.manager.register(implementation, plugin.name)
+        # As above: a hook that raises while it is asked for its types counts too.
+        except Exception as error:  # noqa: BLE001
+            plugin.state, plugin.error = FAILED, error
+        else:
+            plugin.state = ACTIVE
+
+    def register(self, implementation: object, framework: str) -> Plugin:
+        """Add a plugin by hand, for an AD system that is not installed as a distribution.
+
+        Raises `PluginError` if pluggy refuses it or a required hook is missing.
+        """
+        with LOCK:
+            name = _free_name(self.known(), framework)
+            plugin = Plugin(name, framework)
+            self._activate(plugin, implementation)
+            if plugin.error is not None:
+                msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
+                raise PluginError(msg) from plugin.error
+            self.known()[name] = plugin
+            self._changed()
+            return plugin
+
+    def unregister(self, name: str) -> None:
+        """Remove a plugin that was added by hand."""
+        with LOCK:
+            plugin = self.known().get(name)
+            if plugin is None:
+                msg = f"no plugin {name!r} is registered; there are {', '.join(self.known()) or 'none'}"
+                raise PluginError(msg)
+            if plugin.entry_point is not None:
+                msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
+                raise PluginError(msg)
+            del self.known()[name]
+            self.manager.unregister(name=name)
+            self._changed()
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()
+
+    def active(self) -> list[Plugin]:
+        """Return the active plugins in the order in which they are asked."""
+        plugins = [plugin for plugin in self.known().values() if plugin.state == ACTIVE]
+        return sorted(plugins, key=lambda plugin: (plugin.priority, plugin.name))
+
+    def claimants(self, cls: type) -> list[Plugin]:
+        """Return the active plugins that claim `cls`, the one that gets it first.
+
+        The nearest claimed base class decides, then `tryfirst` and `trylast`,
+        then whether the plugin is named after the root module of the class, then
+        the alphabet.
+        """
+        roots = _roots(cls)
+        ranked = []
+        for plugin in self.active():
+            if plugin.types and issubclass(cls, plugin.types):
+                bases = [i for i, base in enumerate(cls.__mro__) if base in plugin.types]
+                nearest = min(bases, default=len(cls.__mro__))
+                ranked.append(((nearest, plugin.priority, plugin.framework not in roots, plugin.name), plugin))
+        return [plugin for _, plugin in sorted(ranked, key=lambda pair: pair[0])]
+
+    def unusable(self, cls: type) -> Plugin | None:
+        """Return the failed or blocked plugin whose framework defines `cls`, if there is one."""
+        roots = _roots(cls)
+        for plugin in self.known().values():
+            if plugin.framework in roots and plugin.state in (FAILED, BLOCKED):
+                return plugin
+        return None
+
+    def conflicts(self) -> list[tuple[str, str, list[str]]]:
+        """List each claimed type that several plugins want: its name, who gets it, who does not."""
+        found = []
+        for cls in dict.fromkeys(cls for plugin in self.active() for cls in plugin.types):
+            # A plugin for a subclass of another's type is no conflict: the nearest base decides.
+            names = [plugin.name for plugin in self.claimants(cls) if cls in plugin.types]
+            if len(names) > 1:
+                found.append((f"{cls.__module__}.{cls.__qualname__}", names[0], names[1:]))
+        return found
+
+
+def _discover() -> dict[str, Plugin]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms; not at import)
+
+    blocked = {name.strip() for name in os.environ.get(BLOCK_VARIABLE, "").split(",")}
+    plugins: dict[str, Plugin] = {}
+    found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
+    for (framework, _), point in sorted(found.items()):
+        plugin = Plugin(_free_name(plugins, framework), framework, point)
+        if framework in blocked:
+            plugin.state = BLOCKED
+        elif framework not in sys.modules and not _installed(framework):
+            plugin.state = NOT_INSTALLED
+        plugins[plugin.name] = plugin
+    return plugins
+
+
+def _free_name(plugins: dict[str, Plugin], framework: str) -> str:
+    name, count = framework, 1
+    while name in plugins:
+        count += 1
+        name = f"{framework}#{count}"
+    return name
+
+
+def _installed(framework: str) -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    try:
+        return find_spec(framework) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _imported(framework: str) -> bool:
+    module = sys.modules.get(framework)
+    # While the framework's own import is under way the plugin would see half of it.
+    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+def _roots(cls: type) -> set[str]:
+    return {str(base.__module__).partition(".")[0] for base in cls.__mro__}
+
+
+REGISTRY = Registry()
+
+
+@run_while_tracing
+def wake_plugins() -> None:
+    """Load the plugins whose frameworks have been imported."""
+    REGISTRY.refresh()
+
+
+def tree_node(value: Any) -> Any:
+    """Return what the first active plugin that knows the container type of `value` says of it, or None."""
+    for plugin in REGISTRY.active():
+        hook = plugin.hooks.get("tree_node")
+        node = None if hook is None else hook(value)
+        if node is not None:
+            return node
+    return None
+
+
+def register(implementation: object, framework: str) -> Plugin:
+    """Register a plugin by hand; `framework` is the name of the root module it serves.
+
+    Installed plugins need no registration. Raises `PluginError` if the plugin
+    has an unknown hook, a wrong signature or lacks a required hook.
+    """
+    return REGISTRY.register(implementation, framework)
+
+
+def unregister(name: str) -> None:
+    """Remove a plugin that `register` added, by the name of its record."""
+    REGISTRY.unregister(name)

@@ -1,0 +1,1 @@
+"""Calls that differentiate a structure, or take it apart by what takes gradients."""

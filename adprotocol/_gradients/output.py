@@ -1,0 +1,106 @@
+"""The result of a function that is differentiated: a real floating-point scalar, and anything else beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import is_inexact
+from adprotocol._dispatch.table import binding_of
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._trees import traversal as tree
+from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from adprotocol._dispatch.binding import Binding
+
+
+def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
+    """Return what the function to differentiate returned as value and auxiliary output."""
+    aux = None
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
+            msg = (
+                f"has_aux=True, but the function returned {kind_of(result)}; it has to return a pair: the "
+                "scalar to differentiate, and anything else"
+            )
+            raise OutputError(msg)
+        result, aux = result
+    if isinstance(result, NonDifferentiable):
+        result = result.value
+    framework = binding_of(type(result)).framework
+    if framework not in (None, binding.framework):
+        msg = (
+            f"the function to differentiate returned a value of {framework}, but its arguments are those of "
+            f"{binding.framework}; the derivative was lost on the way: compute with one framework"
+        )
+        raise MixedFrameworksError(msg)
+    return result, aux
+
+
+def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
+    """Return the auxiliary output with `function` applied to every leaf, those that labels hold included."""
+
+    def one(leaf: Any) -> Any:
+        return (
+            NonDifferentiable(map_aux(function, leaf.held)) if isinstance(leaf, NonDifferentiable) else function(leaf)
+        )
+
+    return tree.tree_map(one, aux)
+
+
+class _Place:
+    """Where an array was in the auxiliary output."""
+
+
+_PLACE = _Place()
+
+
+def take_out(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
+    """Return the auxiliary output without its leaves of the given types, and these.
+
+    For a framework that takes arrays alone beside the value, or containers of
+    its own kinds.
+    """
+    inside: list[Any] = []
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, types):
+            return leaf
+        inside.append(leaf)
+        return _PLACE
+
+    return map_aux(one, aux), inside
+
+
+def put_back(rest: Any, inside: Iterable[Any]) -> Any:
+    """Undo `take_out`."""
+    following = iter(inside)
+    return map_aux(lambda leaf: next(following) if leaf is _PLACE else leaf, rest)
+
+
+def check_output(value: Any, raw: Any) -> None:
+    """Refuse a result that is no real floating-point scalar; `raw` is the array or number in a tracer.
+
+    Raises `OutputError` with shape and dtype.
+    """
+    if isinstance(raw, float):
+        return
+    shape, dtype = getattr(raw, "shape", None), getattr(raw, "dtype", None)
+    if shape is None or dtype is None:
+        msg = (
+            f"the function to differentiate returned {raw!r:.60}, {kind_of(raw)}; it has to return a real "
+            "floating-point scalar (shape ()), and with has_aux=True a pair of that and anything else"
+        )
+        raise OutputError(msg)
+    if tuple(shape) == () and is_inexact(dtype) and "complex" not in str(dtype):
+        return
+    remedy = "reduce it to a scalar, with sum() or mean()"
+    if tuple(shape) == ():
+        remedy = "take the real part or abs()" if "complex" in str(dtype) else "compute it in floating point"
+    msg = (
+        f"the function to differentiate returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; a "
+        f"gradient is that of a real floating-point scalar, shape (): {remedy}"
+    )
+    raise OutputError(msg)

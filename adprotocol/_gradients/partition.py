@@ -1,0 +1,138 @@
+"""`trainable`, `partition`, `combine`: the part of a model that takes gradients, and the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adprotocol._dispatch.table import BINDINGS
+from adprotocol._gradients.structure import Structure
+from adprotocol._gradients.where import select
+from adprotocol._trees.path import show
+from adprotocol._trees.traversal import same
+from adprotocol.errors import TreeError
+
+
+def trainable(tree: Any, where: Any = None) -> Any:
+    """Return the same structure with None at every leaf that takes no gradient.
+
+    >>> import adprotocol
+    >>> model = {"kernel": {"variance": 1.0, "lengthscale": 2.0}, "order": 3}
+    >>> adprotocol.trainable(model)
+    {'kernel': {'variance': 1.0, 'lengthscale': 2.0}, 'order': None}
+    >>> adprotocol.trainable(model, where="*.variance")
+    {'kernel': {'variance': 1.0, 'lengthscale': None}, 'order': None}
+
+    By default a floating-point or complex array and a Python float take
+    gradients; what else says no is an integer, bool, string, None, function, a
+    `NonDifferentiable` label, a ``torch.nn.Parameter`` that does not require
+    gradients, a buffer, a field that a `__trainable__`, `register_trainable` or
+    the metadata ``{"trainable": False}`` leaves out.
+
+    Args:
+        tree: arrays of any shapes and dtypes, in dataclasses, named tuples,
+            attrs classes, dicts, lists, tuples, torch modules and registered
+            nodes. A torch module gives a dict from qualified name to tensor.
+        where: decides instead of declarations and flags, for this call: a
+            function of ``(path, leaf)`` that returns a bool; a mask, bools in
+            the structure of `tree` or of its upper part; one pattern or several
+            over dotted paths (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches
+            dots too).
+
+    Returns:
+        The structure of `tree`. The leaves are the identical objects.
+
+    Raises:
+        SelectionError: a pattern matches nothing, a mask has another structure,
+            something else than a bool is given, or a selected leaf cannot take a
+            gradient.
+        DeclarationError: a class declares a field that it does not have.
+        TreeError: a structure that contains itself, is too deep, has two leaves
+            of one path, or a node that cannot be rebuilt with None in it.
+        MixedFrameworksError: arrays of two frameworks.
+        OpaqueValueError: an object that hides framework arrays in attributes.
+
+    After ``Flux.trainable`` and ``Optimisers.trainable`` (Julia).
+    """
+    structure, chosen = _chosen(tree, where)
+    return structure.rebuilt([leaf if mine else None for leaf, mine in zip(structure.leaves, chosen, strict=True)])
+
+
+def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
+    """Return the trainable part and the rest, each with None where the other has the leaf.
+
+    >>> import adprotocol
+    >>> params, rest = adprotocol.partition({"w": 1.0, "order": 3})
+    >>> params, rest
+    ({'w': 1.0, 'order': None}, {'w': None, 'order': 3})
+    >>> adprotocol.combine(params, rest)
+    {'w': 1.0, 'order': 3}
+
+    Args:
+        tree: as for `trainable`.
+        where: as for `trainable`.
+
+    Returns:
+        Two structures like `tree`. The leaves are the identical objects.
+
+    Raises:
+        ADProtocolError: as `trainable` does.
+
+    After ``equinox.partition``.
+    """
+    structure, chosen = _chosen(tree, where)
+    leaves = structure.leaves
+    return (
+        structure.rebuilt([leaf if mine else None for leaf, mine in zip(leaves, chosen, strict=True)]),
+        structure.rebuilt([None if mine else leaf for leaf, mine in zip(leaves, chosen, strict=True)]),
+    )
+
+
+def combine(*trees: Any) -> Any:
+    """Return one structure, with each leaf from the first of the given ones that has it.
+
+    >>> import adprotocol
+    >>> adprotocol.combine({"w": 1.5, "order": None}, {"w": 1.0, "order": 3})
+    {'w': 1.5, 'order': 3}
+
+    Args:
+        *trees: structures alike, with None where a leaf is missing, such as the
+            parts that `partition` returns, or updated parameters and the old model.
+
+    Returns:
+        The structure of the first. The leaves are the identical objects.
+
+    Raises:
+        TreeError: the structures differ, or none was given.
+
+    After ``equinox.combine``.
+    """
+    if not trees:
+        msg = "combine() was given no structure; pass the parts that partition returned"
+        raise TreeError(msg)
+    structures = [Structure(tree) for tree in trees]
+    first = structures[0]
+    for i, structure in enumerate(structures):
+        if not same(structure.treespec, first.treespec):
+            raise _differ(i, first, structure)
+    columns = zip(*(structure.leaves for structure in structures), strict=True)
+    return first.rebuilt([next((leaf for leaf in column if leaf is not None), None) for column in columns])
+
+
+def _chosen(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
+    structure = Structure(tree)
+    structure.framework(BINDINGS.plain)  # two are refused
+    (chosen,) = select([structure], where)
+    return structure, chosen
+
+
+def _differ(i: int, first: Structure, other: Structure) -> TreeError:
+    missing = [path for path in first.paths if path not in set(other.paths)]
+    added = [path for path in other.paths if path not in set(first.paths)]
+    if missing or added:
+        where = f"{show(missing[0])} is only in the first" if missing else f"{show(added[0])} is only in number {i}"
+    else:
+        where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
+    return TreeError(
+        f"combine was given structures that differ: {where}. Pass parts of one structure, with None where a leaf is "
+        "missing"
+    )

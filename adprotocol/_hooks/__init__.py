@@ -1,0 +1,1 @@
+"""The four hooks, a module each, and what they do with values of no framework."""

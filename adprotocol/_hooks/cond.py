@@ -1,0 +1,109 @@
+"""`cond`: a branch that every AD system and compiler understands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
+from adprotocol._hooks import within_gradient as query
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._trees import traversal as tree
+from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol._dispatch.binding import Binding
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+    """Return ``true_fun(*operands)`` if the predicate holds, else ``false_fun(*operands)``.
+
+    >>> import adprotocol
+    >>> adprotocol.cond(2.0 > 1.0, lambda x: x + 1.0, lambda x: x - 1.0, 5.0)
+    6.0
+
+    A concrete predicate runs the chosen branch only, once; a Python bool
+    synchronises no device. A staged or batched one (under ``jax.jit``,
+    ``torch.compile``, vmap) becomes the framework's own control flow, which
+    wants branches of equal structure, shapes and dtypes. Derivatives are those
+    of the chosen branch: an operand that it does not use has zeros, and a NaN
+    in the other branch reaches no gradient.
+
+    Args:
+        pred: a Python or NumPy bool, or a boolean scalar (shape ``()``) of the
+            framework, concrete or staged; the answer of `within_gradient` is
+            one.
+        true_fun: called with the operands where `pred` holds.
+        false_fun: called with the operands where it does not.
+        *operands: arrays, containers of them, or anything else.
+
+    Returns:
+        What the chosen branch returns (arrays, Python scalars, containers, None).
+
+    Raises:
+        PredicateError: the predicate is not boolean (`PredicateShapeError`: not
+            a scalar).
+        BranchError: a branch cannot be called.
+        BranchMismatchError: staged branches that differ.
+        MixedFrameworksError: values of two frameworks.
+
+    After ``jax.lax.cond`` and ``torch.cond``.
+    """
+    for name, fun in (("true_fun", true_fun), ("false_fun", false_fun)):
+        if not callable(fun):
+            msg = (
+                f"cond was given a {type(fun).__qualname__} as {name}; both branches are functions of the operands: "
+                "write `lambda: value` for a value that is computed already"
+            )
+            raise BranchError(msg)
+    if type(pred) is bool:
+        found = BINDINGS.plain
+    else:
+        pred, found = _predicate(pred)
+    found = _framework(found, operands)
+    return found.cond(pred, true_fun, false_fun, operands)
+
+
+def _predicate(pred: Any) -> tuple[Any, Binding]:
+    """Return the predicate, as a Python bool where it is one of Python's or NumPy's."""
+    if isinstance(pred, NonDifferentiable):
+        pred = pred.value
+    binding = binding_of(type(pred))
+    if binding.framework is not None:
+        return pred, binding
+    if isinstance(pred, bool):
+        return bool(pred), binding
+    # NumPy's bool_ and arrays, told by their attributes: NumPy is not imported here.
+    dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
+    if getattr(dtype, "kind", None) == "b" and binding.key in ("plain", "numpy"):
+        if shape != ():
+            raise predicate_shape_error(pred, shape)
+        return bool(pred), binding
+    raise predicate_error(pred, dtype)
+
+
+def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
+    """Return the error for a predicate that is not boolean."""
+    given = f"{type(pred).__qualname__}" + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    if type(pred) is int and pred in (-1, -2):
+        given += ", which `~` makes of a Python bool (swap the branches instead)"
+    return PredicateError(
+        f"cond was given a predicate that is a {given}; it takes a Python or NumPy bool or a boolean scalar of the "
+        "framework: compare (`x > 0`), or reduce with any() or all(), and say which you mean"
+    )
+
+
+def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
+    """Return the error for a boolean predicate that is not a scalar."""
+    return PredicateShapeError(
+        f"cond was given a boolean {type(pred).__qualname__} of shape {tuple(shape)} as predicate; it takes a scalar, "
+        "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with where()"
+    )
+
+
+def _framework(found: Binding, operands: tuple[Any, ...]) -> Binding:
+    """Return the binding of the one framework among the predicate and the operands."""
+    for leaf in query.elements(tree.flatten(operands)):
+        found = sole_framework(found, binding_of(type(leaf)))
+    return found

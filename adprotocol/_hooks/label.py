@@ -1,0 +1,198 @@
+"""`NonDifferentiable`: the label for one field of a structure that takes no gradient."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from adprotocol._dispatch.registry import wake_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+
+def unlabelled(tree: Any) -> Any:
+    """Return `tree`, arguments of a function, with the constant value in place of each label."""
+    if isinstance(tree, NonDifferentiable):
+        return tree.value
+    if type(tree) in (list, tuple):
+        return type(tree)(unlabelled(item) for item in tree)
+    if type(tree) is dict:
+        return {key: unlabelled(item) for key, item in tree.items()}
+    return tree
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return function(self.value, unlabelled(other))
+
+    return method
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return function(other, self.value)
+
+    return method
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return function(self.value)
+
+    return method
+
+
+class NonDifferentiable(Generic[T]):
+    """Label one field of a structure as constant, without the owner's class knowing.
+
+    >>> from adprotocol import NonDifferentiable
+    >>> period = NonDifferentiable(1.5)
+    >>> period + 1.0
+    2.5
+    >>> period
+    NonDifferentiable(1.5)
+
+    The label is a node of the frameworks' trees, not a static field: it may
+    hold a tracer, a change of its value recompiles nothing, and it need not be
+    hashable. What comes out of it, by `value`, arithmetic, comparison,
+    indexing, or a function of NumPy or a framework, is a plain array that
+    carries no derivative.
+
+    Args:
+        value: a number or an array of any shape and dtype.
+
+    Asked for in JAX issues 2588 (non-differentiable fields by type) and 2912
+    (static is not the same as non-differentiable).
+    """
+
+    __slots__ = ("held",)
+    __array_priority__ = 1000  # NumPy leaves binary operators to the label
+
+    def __init__(self, value: T) -> None:
+        # The frameworks in use learn of the label before it reaches one of their trees.
+        wake_plugins()
+        self.held: Any = value.held if isinstance(value, NonDifferentiable) else value
+
+    @property
+    def value(self) -> T:
+        """Return the value held, constant for every AD mode."""
+        from adprotocol._hooks.non_differentiable import constant_tree  # noqa: PLC0415  (it needs this class)
+
+        return constant_tree(self.held)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"NonDifferentiable({self.held!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NonDifferentiable, (self.held,))
+
+    def __getattr__(self, name: str) -> Any:
+        # Attributes of the array (shape, dtype, sum, ...). Protocols, which all
+        # have dunder names, are those defined below and no others.
+        if name.startswith("__") or name == "held":
+            msg = f"NonDifferentiable has no attribute {name!r}"
+            raise AttributeError(msg)
+        return getattr(self.value, name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: FBT001  (NumPy's protocol)
+        import numpy as np  # noqa: PLC0415  (the caller is NumPy)
+
+        return np.array(self.value, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*unlabelled(inputs), **unlabelled(kwargs))
+
+    def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
+        return func(*unlabelled(args), **unlabelled(kwargs))
+
+    def __jax_array__(self) -> Any:
+        import jax.numpy as jnp  # noqa: PLC0415  (the caller is JAX)
+
+        return jnp.asarray(self.value)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*unlabelled(args), **unlabelled(kwargs or {}))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.value[unlabelled(key)]  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return len(self.value)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)  # type: ignore[call-overload,no-any-return]
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)  # type: ignore[call-overload,no-any-return]
+
+    def __float__(self) -> float:
+        return float(self.value)  # type: ignore[arg-type]
+
+    def __complex__(self) -> complex:
+        return complex(self.value)  # type: ignore[call-overload,no-any-return]
+
+    def __index__(self) -> int:
+        return operator.index(self.value)  # type: ignore[arg-type]
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self.value  # type: ignore[operator]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
+    # Elementwise, like the comparison of the value; hence no hash.
+    __hash__ = None  # type: ignore[assignment]
+    __eq__ = _binary(operator.eq)
+    __ne__ = _binary(operator.ne)
+    __lt__ = _binary(operator.lt)
+    __le__ = _binary(operator.le)
+    __gt__ = _binary(operator.gt)
+    __ge__ = _binary(operator.ge)
+
+    __add__ = _binary(operator.add)
+    __sub__ = _binary(operator.sub)
+    __mul__ = _binary(operator.mul)
+    __truediv__ = _binary(operator.truediv)
+    __floordiv__ = _binary(operator.floordiv)
+    __mod__ = _binary(operator.mod)
+    __matmul__ = _binary(operator.matmul)
+    __lshift__ = _binary(operator.lshift)
+    __rshift__ = _binary(operator.rshift)
+    __and__ = _binary(operator.and_)
+    __or__ = _binary(operator.or_)
+    __xor__ = _binary(operator.xor)
+    __pow__ = _binary(pow)
+    __divmod__ = _binary(divmod)
+
+    __radd__ = _reflected(operator.add)
+    __rsub__ = _reflected(operator.sub)
+    __rmul__ = _reflected(operator.mul)
+    __rtruediv__ = _reflected(operator.truediv)
+    __rfloordiv__ = _reflected(operator.floordiv)
+    __rmod__ = _reflected(operator.mod)
+    __rmatmul__ = _reflected(operator.matmul)
+    __rlshift__ = _reflected(operator.lshift)
+    __rrshift__ = _reflected(operator.rshift)
+    __rand__ = _reflected(operator.and_)
+    __ror__ = _reflected(operator.or_)
+    __rxor__ = _reflected(operator.xor)
+    __rpow__ = _reflected(pow)
+    __rdivmod__ = _reflected(divmod)
+
+    __neg__ = _unary(operator.neg)
+    __pos__ = _unary(operator.pos)
+    __invert__ = _unary(operator.invert)
+    __abs__ = _unary(abs)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(self.value, ndigits)  # type: ignore[call-overload]
+
+    def __trunc__(self) -> int:
+        return int(self.value)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,1 @@
+"""What a structure is: nodes, leaves, paths, and what classes declare of their fields."""

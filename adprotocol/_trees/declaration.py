@@ -1,0 +1,220 @@
+"""What a class declares of its fields: `__trainable__`, `register_trainable`, and field metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dynamo import run_while_tracing, trace_instead
+from adprotocol._trees.node import DECLARATION, field_names, has_fields
+from adprotocol._trees.path import nearest
+from adprotocol.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ATTRIBUTE = DECLARATION
+METADATA = "trainable"
+
+_REGISTERED: dict[type, tuple[str, ...]] = {}
+
+
+class _Version:
+    """How often a class was registered: what a compiler can read, and guard on."""
+
+    number = 0
+
+
+def register_trainable(cls: type, names: Iterable[str]) -> None:
+    """Declare the fields of a class that take gradients, for a class one does not own.
+
+    >>> import adprotocol, collections
+    >>> Kernel = collections.namedtuple("Kernel", ["variance", "lengthscale"])
+    >>> adprotocol.register_trainable(Kernel, ["variance"])
+    >>> adprotocol.trainable(Kernel(1.0, 2.0))
+    Kernel(variance=1.0, lengthscale=None)
+
+    It holds for subclasses too, and comes before a `__trainable__` of the same
+    class; one of a subclass comes first. Registering again replaces it.
+
+    Args:
+        cls: a class whose instances are nodes of structures: a dataclass, a
+            named tuple, an attrs class, a registered node, a torch module.
+        names: the fields that take gradients; the empty list freezes all. For a
+            torch module they are names of parameters and submodules.
+
+    Raises:
+        DeclarationError: `cls` is no class, `names` are no strings, or a field
+            is not known (for a class whose fields only instances show, raised
+            when the first one is met).
+    """
+    if not isinstance(cls, type):
+        msg = f"register_trainable was given a {type(cls).__qualname__}; it takes a class and the names of its fields"
+        raise DeclarationError(msg)
+    given = _checked(cls, names)
+    fields = _class_fields(cls)
+    if fields is not None:
+        _check_known(cls, given, fields)
+    _REGISTERED[cls] = given
+    _Version.number += 1
+
+
+def _class_fields(cls: type) -> tuple[str, ...] | None:
+    """Return the fields of a class, or None where only instances show them."""
+    if has_fields(cls):
+        return field_names(cls)
+    named: tuple[str, ...] | None = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
+    return named
+
+
+class _Known(dict[type, bool]):
+    """Whether instances of a class declare anything; of one call, for a class may declare later."""
+
+    def __missing__(self, cls: type) -> bool:
+        self[cls] = _class_declares(cls)
+        return self[cls]
+
+
+@run_while_tracing
+def _class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (a later one is another question)
+    return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
+
+
+def _declares(value: Any) -> bool:
+    return _class_declares(type(value), _Version.number)
+
+
+def _declares_traced() -> Callable[[Any], bool]:
+    return _declares
+
+
+@trace_instead(_declares_traced)
+def declaring() -> Callable[[Any], bool]:
+    """Return a function that tells whether the class of a value declares which of its fields take gradients."""
+    known = _Known()
+    return lambda value: known[type(value)]
+
+
+class Watch(dict[type, bool]):
+    """Whether a class of those that a traversal meets declares anything; takes no node for a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __missing__(self, cls: type) -> bool:
+        self.found = self.found or _class_declares(cls)
+        self[cls] = False
+        return False
+
+    def sees(self, value: Any) -> bool:
+        """Look at one node or leaf, on the way: a second traversal for those that declare is rarely needed."""
+        return self[type(value)]
+
+
+def _watching_traced() -> Watch | None:
+    return None  # a compiler cannot follow a dictionary that is filled on the way
+
+
+@trace_instead(_watching_traced)
+def watching() -> Watch | None:
+    """Return what watches a traversal, or None where nothing can."""
+    return Watch()
+
+
+def refuse_opaque(value: Any) -> None:
+    """Refuse an object that declares its fields, but is no structure: all of it would be frozen, whatever it says."""
+    cls = type(value)
+    msg = (
+        f"{cls.__qualname__} declares which of its fields are trainable, but is no structure that can be taken apart; "
+        "make it a dataclass, or register it with optree or with the framework's own tree library"
+    )
+    raise DeclarationError(msg)
+
+
+def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
+    """Return those of the fields `names` of one object that take gradients by what its class declares.
+
+    Raises `DeclarationError` for an unknown name.
+    """
+    cls = type(value)
+    known = tuple(names)
+    declared = _declared(value)
+    chosen = set(known)
+    if declared is not None:
+        # A field that is static for the framework is a field all the same, which takes no gradient.
+        _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
+        chosen &= set(declared)
+    frozen = _frozen_fields(cls)
+    _check_named(cls, known, (*(declared or ()), *frozen))
+    return chosen - frozen
+
+
+def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:
+    """Refuse fields of a node whose children have positions: which child a field is cannot be told."""
+    if known != tuple(map(str, range(len(known)))):
+        return
+    for name in given:
+        if known and name not in known:
+            msg = (
+                f"{cls.__qualname__} declares of its field {name!r} whether it is trainable, but was registered as a "
+                "node without the names of its children, so which one that is cannot be told; register it with keys, "
+                "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
+            )
+            raise DeclarationError(msg)
+
+
+def _declared(value: Any) -> tuple[str, ...] | None:
+    cls = type(value)
+    for base in cls.__mro__:
+        if base in _REGISTERED:
+            return _REGISTERED[base]
+        if ATTRIBUTE in vars(base):
+            return _checked(cls, getattr(value, ATTRIBUTE))
+    return None
+
+
+def _frozen_fields(cls: type) -> frozenset[str]:
+    """Return the fields whose metadata say that they take no gradient, of a dataclass or an attrs class."""
+    attrs_fields = getattr(cls, "__attrs_attrs__", None)
+    fields = attrs_fields if attrs_fields is not None else getattr(cls, "__dataclass_fields__", {}).values()
+    frozen = set()
+    for field in fields:
+        flag = field.metadata.get(METADATA, True)
+        if type(flag) is not bool:
+            msg = (
+                f"the field {field.name!r} of {cls.__qualname__} has the metadata {METADATA!r}: {flag!r:.60}; "
+                "give a bool"
+            )
+            raise DeclarationError(msg)
+        if not flag:
+            frozen.add(field.name)
+    return frozenset(frozen)
+
+
+def _checked(cls: type, names: Any) -> tuple[str, ...]:
+    if isinstance(names, str):
+        return (names,)
+    # A mapping would be read by its keys, whatever it says of them; an iterator is used up by the first instance.
+    refused = isinstance(names, dict) or hasattr(type(names), "__next__")
+    try:
+        given = (names,) if refused else tuple(names)
+    except TypeError:
+        given = (names,)
+    wrong = [name for name in given if not isinstance(name, str)]
+    if wrong:
+        msg = (
+            f"the trainable fields of {cls.__qualname__} were given as {wrong[0]!r:.60}, a "
+            f"{type(wrong[0]).__qualname__}; name them by strings, such as {ATTRIBUTE} = ('variance',)"
+        )
+        raise DeclarationError(msg)
+    return given
+
+
+def _check_known(cls: type, given: Iterable[str], fields: Iterable[str]) -> None:
+    for name in given:
+        if name not in fields:
+            msg = (
+                f"{cls.__qualname__} declares {name!r} as trainable, but has no such field; the nearest are "
+                f"{nearest(name, fields)}. Correct {ATTRIBUTE} or the call of register_trainable"
+            )
+            raise DeclarationError(msg)

@@ -1,0 +1,161 @@
+"""The kinds of node: which classes the traversal takes apart, and how.
+
+Dictionaries, lists, tuples and named tuples are optree's own. Dataclasses and
+attrs classes become nodes on first sight, and so do the types that a plugin's
+``tree_node`` knows (what is registered with ``jax.tree_util``, for one).
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch import registry as plugins
+from adprotocol._dynamo import run_while_tracing
+from adprotocol.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# The attribute by which a class declares its trainable fields.
+DECLARATION = "__trainable__"
+
+# Of our own, so that what others register with optree and how stays theirs.
+NAMESPACE = "adprotocol"
+
+# The types registered with optree in our namespace.
+_NODES: set[type] = set()
+
+
+def admit(cls: type) -> bool:
+    """Make `cls` a node if it is a dataclass or an attrs class."""
+    if cls in _NODES:
+        return True
+    # What is registered with optree for every namespace stays as it is; a member of an Enum is a constant.
+    return (
+        has_fields(cls)
+        and not _is_in_optree(cls)
+        and not is_enum(cls)
+        and (
+            # A framework that knows the class knows which fields are static (Equinox, flax.struct).
+            # Only the type of the blank instance is looked at.
+            admit_registered(cls) or _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
+        )
+    )
+
+
+def _is_in_optree(cls: type) -> bool:
+    import optree  # noqa: PLC0415
+
+    return optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None
+
+
+def is_enum(cls: type) -> bool:
+    """Tell whether the instances of `cls` are the members of an Enum."""
+    enum = sys.modules.get("enum")
+    return enum is not None and issubclass(cls, enum.Enum)
+
+
+def admit_registered(cls: type) -> bool:
+    """Make `cls` a node if a plugin knows it as a container, by a blank instance of it."""
+    try:
+        blank: Any = object.__new__(cls)
+    except TypeError:  # abstract, or of an extension module
+        return False
+    return admit_value(blank)
+
+
+@run_while_tracing
+def admit_value(value: Any) -> bool:
+    """Make the type of `value` a node if a plugin knows it as a container."""
+    node = plugins.tree_node(value)
+    return node is not None and _register(type(value), *node)
+
+
+def _register(cls: type, flatten: Any, unflatten: Any) -> bool:
+    import optree  # noqa: PLC0415
+
+    with plugins.LOCK:
+        if cls not in _NODES:
+            optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
+            _NODES.add(cls)
+    return True
+
+
+def has_fields(cls: type) -> bool:
+    """Tell whether `cls` is a dataclass or an attrs class."""
+    return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
+
+
+@run_while_tracing
+def field_names(cls: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or an attrs class."""
+    attrs_fields = getattr(cls, "__attrs_attrs__", None)
+    if attrs_fields is not None:
+        return tuple(field.name for field in attrs_fields)
+    from dataclasses import fields  # noqa: PLC0415  (15 ms; not at import)
+
+    return tuple(field.name for field in fields(cls))
+
+
+def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Flatten by attribute: declared fields first, then what `__post_init__` added.
+
+    A ``cached_property`` is left out, so that it is computed anew from the
+    rebuilt fields instead of keeping a value that may be tracked.
+    """
+    declared = field_names(cls)
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
+    slots = _slots(cls, declared)
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+        added = [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
+        added += [name for name in slots if hasattr(value, name)]
+        names = (*(name for name in declared if hasattr(value, name)), *added)
+        if DECLARATION in names:
+            return declaring(value, names)
+        return tuple(getattr(value, name) for name in names), names, names
+
+    def declaring(value: Any, names: tuple[str, ...]) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
+        if not hasattr(cls, DECLARATION):
+            msg = (
+                f"a {cls.__qualname__} has {DECLARATION} as an attribute of its own, where it is overlooked; make "
+                "it an attribute of the class, or a property, which may depend on the instance"
+            )
+            raise DeclarationError(msg)
+        # What it names is no part of the structure, and is to be there when the result is taken apart again.
+        rest = tuple(name for name in names if name != DECLARATION)
+        return tuple(getattr(value, name) for name in rest), (rest, getattr(value, DECLARATION)), rest
+
+    return flatten
+
+
+def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
+    """Return the slots of base classes that are no fields; those of an attrs class hold its cached properties."""
+    bases = [base for base in cls.__mro__ if not {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(base))]
+    return [
+        name
+        for base in bases
+        for name, value in vars(base).items()
+        if isinstance(value, types.MemberDescriptorType) and name not in declared
+    ]
+
+
+def _is_cached(value: Any) -> bool:
+    return type(value).__name__ == "cached_property"
+
+
+def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], Any]:
+    def unflatten(names: Any, children: Iterable[Any]) -> Any:
+        # Past __init__ and a frozen __setattr__, as copy.copy does: the values
+        # were accepted once, and ``init=False`` fields have no argument.
+        value: Any = object.__new__(cls)
+        if names and type(names[0]) is tuple:
+            names, declaration = names
+            object.__setattr__(value, DECLARATION, declaration)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    return unflatten

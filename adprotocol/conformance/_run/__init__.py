@@ -1,0 +1,1 @@
+"""Running the suite: a backend, its cases, and what came of them."""

@@ -1,0 +1,231 @@
+"""The backend of a run: the harness of a plugin, found by name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import operator
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import divergence as manifest
+from adprotocol._cli import info as report
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance.harness import Harness
+from adprotocol.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from adprotocol._dispatch.registry import Plugin
+
+# The one backend that is no plugin: what the core itself answers for.
+NUMPY = "numpy"
+
+
+class UsageError(adprotocol.ADProtocolError, ValueError):
+    """The suite was asked for a backend, harness, device or selection that there is not."""
+
+
+class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
+    """The plugin, its framework or the making of its harness fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Hold a harness, the manifest that goes with it, and the versions of both.
+
+    `expression` is Python that makes the harness again, for repros.
+    """
+
+    name: str
+    harness: Harness
+    expression: str
+    divergences: Callable[[], Sequence[Any]] = tuple
+    # Of the optional hooks those that the plugin has.
+    hooks: frozenset[str] = frozenset()
+    plugin: str | None = None
+    plugin_version: str | None = None
+    framework_version: str | None = None
+
+
+def names() -> list[str]:
+    """Return what a backend may be called here."""
+    return [NUMPY, *sorted(plugins.REGISTRY.known())]
+
+
+def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
+    """Return the backend that is named, by a plugin or a path "module:class", or that of a harness."""
+    if not isinstance(backend, str):
+        return around(backend, device)
+    return load(backend, device) if ":" in backend else find(backend, device)
+
+
+def find(name: str, device: str | None = None) -> Backend:
+    """Return the backend of that name, its framework imported, on a device.
+
+    Raises `UsageError` if there is no plugin of the name, or it has no harness or
+    no such device, and `BrokenBackend` if the plugin or its hook fails.
+    """
+    if name == NUMPY:
+        from adprotocol.conformance._run.numpy_harness import NumpyHarness  # noqa: PLC0415  (imports NumPy)
+
+        return around(NumpyHarness(device), expression=_expression(name, device))
+    plugin = _activated(name)
+    hook = plugin.hooks.get("harness")
+    if hook is None:
+        msg = (
+            f"the plugin {name!r} has no hook harness, so the suite does not know how to use {plugin.framework}; "
+            "upgrade the plugin, or name a harness with --harness MODULE:CLASS"
+        )
+        raise UsageError(msg)
+    where = f"the hook harness of the plugin {name!r}"
+    try:
+        harness = hook(device)
+    except (Exception, SystemExit) as error:
+        msg = f"{where} raises {one_line(error)}"
+        raise BrokenBackend(msg) from error
+    if not isinstance(harness, Harness):
+        msg = f"{where} returned {harness!r:.60}; it returns an instance of adprotocol.conformance.Harness"
+        raise BrokenBackend(msg)
+    if harness.name not in ("", name, plugin.framework):
+        msg = f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}"
+        raise BrokenBackend(msg)
+    # Scenarios name the plugin by it, which is another than the framework's if two serve one framework.
+    harness.name = name
+    return around(harness, expression=_expression(name, device))
+
+
+def load(path: str, device: str | None = None) -> Backend:
+    """Return the backend of a harness given as "module:class", the class made or an instance.
+
+    Raises `UsageError` if there is none, and `BrokenBackend` if its module or class raises.
+    """
+    module, _, attribute = path.partition(":")
+    # As `python -m`: a module in the current directory is found.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        with _prints_apart():
+            made = operator.attrgetter(attribute)(importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        msg = f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS"
+        raise UsageError(msg) from error
+    except (Exception, SystemExit) as error:
+        msg = f"--harness {path!r}: importing {module} raises {one_line(error)}"
+        raise BrokenBackend(msg) from error
+    return around(made, device, expression=_expression(path, device))
+
+
+def around(harness: Any, device: str | None = None, *, expression: str = "") -> Backend:
+    """Return the backend of a harness, an instance or a class; the plugin of its name serves its arrays.
+
+    Raises `UsageError` for what is no harness, or on another device, or if there
+    is no plugin of its name, and `BrokenBackend` if the harness raises.
+    """
+    if isinstance(harness, type) and issubclass(harness, Harness):
+        try:
+            harness = harness() if device is None else harness(device)
+        except (Exception, SystemExit) as error:
+            msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {one_line(error)}"
+            raise BrokenBackend(msg) from error
+    if not isinstance(harness, Harness):
+        msg = f"{harness!r:.80} is a {type(harness).__name__}; a harness derives from adprotocol.conformance.Harness"
+        raise UsageError(msg)
+    cls = type(harness)
+    try:
+        name = harness.name
+    except Exception as error:
+        msg = f"the attribute name of {cls.__qualname__} raises {one_line(error)}"
+        raise BrokenBackend(msg) from error
+    if not isinstance(name, str) or not name:
+        msg = f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin"
+        raise UsageError(msg)
+    _check_device(harness, device)
+    expression = expression or _expression(f"{cls.__module__}:{cls.__qualname__}", harness.device)
+    if name == NUMPY:
+        return Backend(
+            name=name,
+            harness=harness,
+            expression=expression,
+            framework_version=metadata.version(NUMPY),
+            plugin="adprotocol",
+            plugin_version=adprotocol.__version__,
+        )
+    plugin = _activated(name)
+    distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
+    return Backend(
+        name=name,
+        harness=harness,
+        expression=expression,
+        divergences=functools.partial(manifest.declared, plugin),
+        hooks=frozenset(plugin.hooks),
+        plugin=distribution.name if distribution is not None else None,
+        plugin_version=distribution.version if distribution is not None else None,
+        framework_version=report.framework_version(plugin.framework, _distributions(), distribution),
+    )
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    # 40 ms, which every repro and every class of tests would pay.
+    return metadata.packages_distributions()
+
+
+def _expression(name: str, device: str | None) -> str:
+    return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
+
+
+def _check_device(harness: Harness, wanted: str | None) -> None:
+    if wanted is not None and harness.device != wanted:
+        msg = f"the device {wanted!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
+        raise UsageError(msg)
+    if harness.device is None:
+        return
+    if not harness.defines("devices"):
+        msg = f"{harness.name} has no devices to choose from, and {harness.device!r} was asked for; leave --device out"
+        raise UsageError(msg)
+    try:
+        there = [str(device) for device in harness.devices()]
+    except (Exception, SystemExit) as error:
+        msg = f"the harness of {harness.name} cannot tell its devices: {one_line(error)}"
+        raise BrokenBackend(msg) from error
+    if harness.device not in there:
+        msg = f"{harness.name} has no device {harness.device!r} here; there are {', '.join(there)}"
+        raise UsageError(msg)
+
+
+@contextlib.contextmanager
+def _prints_apart() -> Iterator[None]:
+    # What a framework prints while it is imported must not end up in a report.
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _activated(name: str) -> Plugin:
+    plugin = plugins.REGISTRY.known().get(name)
+    if plugin is None:
+        msg = f"no backend {name!r}; there are {', '.join(names())}. Install its plugin, or correct the name"
+        raise UsageError(msg)
+    if plugin.state in plugins.WAITING:
+        try:
+            with _prints_apart():
+                importlib.import_module(plugin.framework)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == plugin.framework:
+                msg = f"backend {name!r}: {plugin.framework} is not installed ({error}); install it"
+                raise UsageError(msg) from error
+            msg = f"backend {name!r}: importing {plugin.framework} raises {one_line(error)}"
+            raise BrokenBackend(msg) from error
+        plugins.wake_plugins()
+    if plugin.state == plugins.BLOCKED:
+        msg = f"backend {name!r} is blocked; take it out of the environment variable {plugins.BLOCK_VARIABLE}"
+        raise UsageError(msg)
+    if plugin.state != plugins.ACTIVE:
+        msg = f"the plugin {name!r} is {plugin.state}: {plugin.reason}. Run `python -m adprotocol doctor`"
+        raise BrokenBackend(msg)
+    return plugin

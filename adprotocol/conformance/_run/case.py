@@ -1,0 +1,67 @@
+"""Cases: scenarios as they are run, once each and once more with each variant, and the selection among them."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adprotocol.conformance._run.backend import UsageError
+from adprotocol.conformance.scenario import LEVELS, MAY, Scenario, all_scenarios
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Hold one scenario, and the variant of a capability it is run with: "grad=vjp", or nothing."""
+
+    scenario: Scenario
+    variant: str = ""
+
+    @property
+    def id(self) -> str:
+        """Return the id of the result."""
+        return f"{self.scenario.id}@{self.variant}" if self.variant else self.scenario.id
+
+
+def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
+    """Return every case that a harness gives rise to: each scenario, and those that vary with each variant."""
+    found: list[Case] = []
+    for scenario in all_scenarios().values():
+        found.append(Case(scenario))
+        if scenario.varies:
+            found.extend(
+                Case(scenario, f"{capability}={name}")
+                for capability, names in variants.items()
+                if capability in scenario.needs
+                for name in names
+            )
+    return found
+
+
+def select(found: Iterable[Case], keywords: Sequence[str] = (), level: str = MAY) -> list[Case]:
+    """Return the cases up to a level, whose id, transform or rule has one of the keywords, which may be globs.
+
+    Raises `UsageError` for an unknown level, or a text instead of a list of keywords.
+    """
+    if level not in LEVELS:
+        msg = f"level is {level!r:.60}; it is one of {', '.join(LEVELS)}"
+        raise UsageError(msg)
+    if isinstance(keywords, str) or not all(isinstance(word, str) for word in keywords):
+        msg = f"keywords is {keywords!r:.60}; it is a list of words"
+        raise UsageError(msg)
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    return [case for case in found if case.scenario.level in levels and _matches(case, keywords)]
+
+
+def _matches(case: Case, keywords: Sequence[str]) -> bool:
+    if not keywords:
+        return True
+    texts = (case.id, case.scenario.transform, case.scenario.rule)
+    return any(
+        fnmatch.fnmatchcase(text, word if any(c in word for c in "*?[") else f"*{word}*")
+        for word in keywords
+        for text in texts
+    )

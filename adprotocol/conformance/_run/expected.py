@@ -1,0 +1,56 @@
+"""The manifest of a plugin, as the suite reads it: which scenarios fail, and why."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.conformance._run.result import Divergence, Problem
+from adprotocol.divergence import CORE, ERROR, WRONG
+from adprotocol.divergence import Divergence as Declared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["ERROR", "WRONG", "declared", "problems", "reported"]
+
+
+def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
+    """Return what is wrong with the divergences that a plugin declares.
+
+    `ids` are those that this harness gives rise to. An entry that names another
+    one, or a scenario that another entry names too, is a problem.
+    """
+    wrong: list[str] = []
+    taken: dict[str, str] = {}
+    twice: dict[tuple[str, str], list[str]] = {}
+    for entry in found:
+        for pattern in entry.scenarios:
+            matching = [identifier for identifier in ids if fnmatch.fnmatchcase(identifier, pattern)]
+            # A variant may be one that another harness of the system has.
+            if not matching and not any(
+                fnmatch.fnmatchcase(identifier, pattern.partition("@")[0]) for identifier in ids
+            ):
+                wrong.append(f"divergence {entry.name!r} names the scenario {pattern!r}, which there is not")
+            for identifier in matching:
+                other = taken.setdefault(identifier, entry.name)
+                if other != entry.name:
+                    twice.setdefault((other, entry.name), []).append(identifier)
+    for (one, other), (first, *more) in twice.items():
+        others = f" and {len(more)} more" if more else ""
+        wrong.append(f"the divergences {one!r} and {other!r} both name {first!r}{others}")
+    return [Problem(where="manifest", message=message) for message in wrong]
+
+
+def declared(divergences: Iterable[Declared], identifier: str) -> Declared | None:
+    """Return the divergence that names a result, or None."""
+    for entry in divergences:
+        if any(fnmatch.fnmatchcase(identifier, pattern) for pattern in entry.scenarios):
+            return entry
+    return None
+
+
+def reported(divergences: Iterable[Any]) -> tuple[Divergence, ...]:
+    """Return the divergences as a report holds them, those of every framework last."""
+    return tuple(Divergence(**asdict(entry)) for entry in (*divergences, *CORE))

@@ -1,0 +1,243 @@
+"""Results: what came of each scenario, their summary, and both as JSON.
+
+Everything that people read (text, Markdown, HTML, badge, support matrix) is made
+from the data here, so that a report can be made again from a JSON file alone.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import adprotocol
+from adprotocol.conformance.scenario import LEVELS, MAY
+from adprotocol.divergence import WRONG as DECLARED_WRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from adprotocol.conformance.scenario import Scenario
+
+# Changes only when a reader of the JSON would have to.
+SCHEMA = 1
+
+# An answer that is wrong with no error: the first in every report.
+WRONG = "silently wrong"
+FAIL = "fail"
+EXPECTED = "expected failure"
+PASS = "pass"  # noqa: S105  (an outcome)
+NOT_APPLICABLE = "n/a"
+OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
+
+# Whose fault a failure is.
+PLUGIN, HARNESS, MANIFEST, TIME = "plugin", "harness", "manifest", "time limit"
+
+# Where a problem of neither the harness nor the manifest is: the user interrupted the run.
+RUN = "run"
+
+
+_OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "source", "summary", "expects")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Hold what came of one scenario, or of one variant of it.
+
+    Attributes:
+        id: the scenario's, followed by ``@capability=variant`` for a variant.
+        outcome: one of `OUTCOMES`.
+        ran: False for a failure that only says that a fault of the harness kept the scenario from running.
+        staged: an answer of `within_gradient` was left open until the transformation was applied.
+        cause: whose fault a failure is (`PLUGIN`, `HARNESS`, `MANIFEST`, `TIME`); empty without one.
+        message: what went wrong, or why it does not apply, in one line.
+        detail: the traceback of a failure, without the frames of the suite.
+        divergence: the name of the declared divergence that an expected failure belongs to.
+        repro: Python to paste, which fails in the same way; empty unless it failed.
+        seconds: how long it took.
+    """
+
+    id: str
+    hook: str
+    level: str
+    rule: str
+    transform: str
+    needs: tuple[str, ...]
+    since: str
+    source: str
+    summary: str
+    expects: str
+    outcome: str
+    ran: bool = True
+    staged: bool = False
+    cause: str = ""
+    message: str = ""
+    detail: str = ""
+    divergence: str = ""
+    repro: str = ""
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, scenario: Scenario, **known: Any) -> Self:
+        """Return what came of a scenario, with its data; `known` holds the rest, a variant's own id among it."""
+        data = {name: getattr(scenario, name) for name in _OF_SCENARIO}
+        return cls(**(data | known))
+
+    @property
+    def bad(self) -> bool:
+        """Tell whether it makes the suite fail: silently wrong at any level, a failure unless it MAY be."""
+        return self.outcome == WRONG or (self.outcome == FAIL and (self.level != MAY or self.cause != PLUGIN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Hold what is wrong apart from any scenario: with the harness, the manifest or, if interrupted, the run."""
+
+    where: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Hold what a report says of one declared divergence."""
+
+    name: str
+    title: str
+    text: str
+    remedy: str
+    outcome: str
+    scenarios: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Hold the results of one run, and of what.
+
+    `selected` counts the scenarios, variants included, that the selection left of
+    `total`. `capabilities` maps each to "there", "absent: why" or "broken: why".
+    """
+
+    backend: str
+    framework_version: str | None
+    plugin: str | None
+    plugin_version: str | None
+    device: str | None
+    level: str
+    keywords: tuple[str, ...]
+    total: int
+    results: tuple[Result, ...]
+    capabilities: Mapping[str, str]
+    divergences: tuple[Divergence, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+    adprotocol: str = adprotocol.__version__
+    python: str = field(default_factory=platform.python_version)
+    platform: str = field(default_factory=platform.platform)
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether nothing is wrong: no bad result and no problem, and something ran."""
+        return not self.problems and not any(result.bad for result in self.results) and self.ran > 0
+
+    @property
+    def ran(self) -> int:
+        """Count what applied and ran."""
+        return count_ran(self.results)
+
+    @property
+    def blocked(self) -> int:
+        """Count what applied and could not run."""
+        return sum(not result.ran for result in self.results)
+
+    @property
+    def declared_wrong(self) -> int:
+        """Count the expected failures that are wrong answers with no error."""
+        wrong = {divergence.name for divergence in self.divergences if divergence.outcome == DECLARED_WRONG}
+        return sum(result.outcome == EXPECTED and result.divergence in wrong for result in self.results)
+
+    @property
+    def troubled(self) -> str:
+        """Return what the problems are with, in words to follow "problems"; empty for those of the run itself."""
+        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the manifest"
+
+    def counts(self, level: str | None = None) -> dict[str, int]:
+        """Count the results of each outcome, of one level or of all."""
+        chosen = [result for result in self.results if level in (None, result.level)]
+        return {outcome: sum(result.outcome == outcome for result in chosen) for outcome in OUTCOMES}
+
+    def sorted(self) -> list[Result]:
+        """Return the results, the worst outcomes first and MUST before MAY."""
+        return sorted(self.results, key=lambda result: (OUTCOMES.index(result.outcome), LEVELS.index(result.level)))
+
+    def slowest(self, count: int = 5) -> list[Result]:
+        """Return the results that took longest, of those that ran."""
+        return sorted((result for result in self.results if count_ran([result])), key=lambda result: -result.seconds)[
+            :count
+        ]
+
+    def sentence(self) -> str:
+        """Say how many of how many ran, and what came of them."""
+        counts = self.counts()
+        silent = {EXPECTED: f" ({self.declared_wrong} of them silently wrong)"} if self.declared_wrong else {}
+        said = ", ".join(
+            f"{counts[outcome]} {outcome}{silent.get(outcome, '')}" for outcome in OUTCOMES if counts[outcome]
+        )
+        blocked = f", {self.blocked} could not for a fault of the harness" if self.blocked else ""
+        of_all = f" (selected from {self.total})" if len(self.results) != self.total else ""
+        problems = f"; {len(self.problems)} problem(s){self.troubled}" if self.problems else ""
+        return f"{self.ran} of {len(self.results)} scenarios ran{blocked}{of_all}: {said or 'nothing'}{problems}"
+
+    def data(self) -> dict[str, Any]:
+        """Return what the JSON file holds."""
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "ok": self.ok,
+            "summary": {
+                "selected": len(self.results),
+                "ran": self.ran,
+                "blocked": self.blocked,
+                **self.counts(),
+                "levels": {level: self.counts(level) for level in LEVELS},
+                "sentence": self.sentence(),
+            },
+        }
+
+
+def to_json(report: Report) -> str:
+    """Return the JSON text of a report, which ends with a newline."""
+    return json.dumps(report.data(), indent=1) + "\n"
+
+
+def from_json(text: str) -> Report:
+    """Return the report that a JSON text holds.
+
+    Raises ValueError for another schema than `SCHEMA`, or no report at all.
+    """
+    data = json.loads(text)
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        msg = f"this is no conformance report of schema {SCHEMA}: its schema is {found!r}; run the suite again"
+        raise ValueError(msg)
+    kept = {key: value for key, value in data.items() if key not in ("schema", "ok", "summary")}
+    kept["results"] = tuple(Result(**_tuples(result, "needs")) for result in kept["results"])
+    kept["divergences"] = tuple(Divergence(**_tuples(entry, "scenarios")) for entry in kept["divergences"])
+    kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])
+    return Report(**_tuples(kept, "keywords"))
+
+
+def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: tuple(value) if key in names else value for key, value in data.items()}
+
+
+def worst(outcomes: Iterable[str]) -> str:
+    """Return the worst of some outcomes; what does not apply counts only if nothing else is there."""
+    found = set(outcomes)
+    return next((outcome for outcome in OUTCOMES if outcome in found), NOT_APPLICABLE)
+
+
+def count_ran(results: Iterable[Result]) -> int:
+    """Count what applied and ran."""
+    return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)

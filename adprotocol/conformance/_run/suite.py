@@ -1,0 +1,199 @@
+"""The suite in Python: one call for a report, one class for the maintainer's own tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unittest
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from adprotocol.conformance._run import backend as backends
+from adprotocol.conformance._run import runner as running
+from adprotocol.conformance._run.case import select
+from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS
+from adprotocol.conformance.checks import Checked
+from adprotocol.conformance.scenario import MAY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.conformance._run.case import Case
+    from adprotocol.conformance._run.result import Report, Result
+    from adprotocol.conformance._run.runner import Runner
+    from adprotocol.conformance.harness import Harness
+
+
+def harness_of(name: str, device: str | None = None) -> Harness:
+    """Return the harness of a backend: its plugin's, or that of a path "module:class".
+
+    >>> from adprotocol.conformance import harness_of
+    >>> harness_of("numpy").name
+    'numpy'
+
+    Raises `UsageError` if there is none.
+    """
+    return backends.of(name, device).harness
+
+
+def checked(harness: Harness, variant: str = "") -> Checked:
+    """Return what a scenario gets: the harness with its checks; `variant` is "capability=name".
+
+    >>> from adprotocol.conformance import all_scenarios, checked, harness_of
+    >>> all_scenarios()["within_gradient/vmap"].function(checked(harness_of("numpy")))
+    """
+    if not variant:
+        return Checked(harness)
+    capability, _, name = variant.partition("=")
+    try:
+        return Checked(harness, {capability: harness.variants[capability][name]})
+    except KeyError:
+        there = [f"{key}={word}" for key, named in harness.variants.items() for word in named]
+        msg = f"{harness.name} has no variant {variant!r}; there are {', '.join(there) or 'none'}"
+        raise backends.UsageError(msg) from None
+
+
+def run(  # noqa: PLR0913  (the options of the command line)
+    backend: str | Harness | type[Harness],
+    *,
+    keywords: Sequence[str] = (),
+    level: str = MAY,
+    device: str | None = None,
+    seconds: float = running.SECONDS,
+    on_start: Callable[[int], None] = lambda _: None,
+    on_result: Callable[[Result], None] = lambda _: None,
+) -> Report:
+    """Run the suite and return its report.
+
+    >>> from adprotocol import conformance
+    >>> conformance.run("numpy", keywords=["within_gradient/vmap"]).ok
+    True
+
+    Args:
+        backend: the name of a plugin or "numpy", a path "module:class", or a harness.
+        keywords: run only what has one of these in its id, transform or rule; globs are allowed.
+        level: leave out what is less binding than "MUST", "SHOULD" or "MAY".
+        device: where the arrays are made; one of the harness's devices.
+        seconds: the time limit for each scenario.
+        on_start: called with the number of scenarios selected.
+        on_result: called with each `Result`.
+
+    Raises:
+        UsageError: if there is no such backend, harness, device or level, or the time limit is no positive number.
+        BrokenBackend: if the plugin, its framework or the making of the harness fails.
+        KeyboardInterrupt: if the user interrupts the run; its attribute `report` has what ran until then.
+    """
+    found = backends.of(backend, device)
+    return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
+
+
+class ConformanceTests:
+    """Run every scenario as a test of your own suite, under pytest or unittest.
+
+    Subclass it, under a name that your test runner collects, and give the harness:
+
+    .. code-block:: python
+
+        from adprotocol.conformance import ConformanceTests
+        from mysystem.testing import MyHarness
+
+        class TestConformance(ConformanceTests):
+            harness = MyHarness
+
+    With unittest derive from ``unittest.TestCase`` as well. Each scenario is a
+    test method; what does not apply is skipped, and an expected failure is an
+    expected failure, both with their reason. `test_harness_and_manifest` fails
+    for a capability that does not do what `Harness` documents, and for a manifest
+    that names unknown scenarios.
+
+    Attributes:
+        harness: a `Harness`, its class, or the name of a backend.
+        keywords: as those of `run`.
+        level: as that of `run`.
+        seconds: the time limit for each scenario.
+    """
+
+    harness: ClassVar[Any] = None
+    keywords: ClassVar[Sequence[str]] = ()
+    level: ClassVar[str] = MAY
+    seconds: ClassVar[float] = running.SECONDS
+    # For pytest, where it collects more than what is called Test...: this class is no test, and its subclasses are.
+    __test__: ClassVar[bool] = False
+    _runner: ClassVar[Runner | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._runner = None
+        if "__test__" not in vars(cls):
+            cls.__test__ = True
+        if cls.harness is None:
+            return
+        runner = running.Runner(backends.of(cls.harness), cls.seconds)
+        chosen = {_name(case): case for case in select(runner.cases(), cls.keywords, cls.level)}
+        for name, case in chosen.items():
+            # A method of that name that the class itself defines stands instead.
+            if name not in vars(cls):
+                setattr(cls, name, _method(name, case))
+        for name in dir(cls):
+            # What a base class selected, and this one does not.
+            if name not in chosen and hasattr(getattr(cls, name), "case"):
+                setattr(cls, name, None)
+        cls._runner = runner
+
+    def test_harness_and_manifest(self) -> None:
+        """Check the harness and the manifest themselves."""
+        runner = self._prepared()
+        if runner.problems:
+            raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in runner.problems))
+
+    @classmethod
+    def _prepared(cls) -> Runner:
+        if cls._runner is None:
+            msg = f"{cls.__qualname__} has no harness; set the attribute harness"
+            raise backends.UsageError(msg)
+        cls._runner.prepare()
+        return cls._runner
+
+
+def _name(case: Case) -> str:
+    """Return the name of a test method."""
+    return f"test_{case.id.translate(str.maketrans('/-@=', '____'))}"
+
+
+def _method(name: str, case: Case) -> Callable[[ConformanceTests], None]:
+    def test(self: ConformanceTests) -> None:
+        result = self._prepared().run(case)
+        if result.outcome == NOT_APPLICABLE:
+            raise unittest.SkipTest(result.message)
+        if result.outcome == EXPECTED:
+            _expected_failure(f"{result.divergence}: {result.message}")
+        if result.bad:
+            raise AssertionError(_explained(result))
+        if result.outcome != PASS:
+            _expected_failure(f"it MAY fail: {result.message}")
+
+    test.__name__ = test.__qualname__ = name
+    test.__doc__ = f"{case.scenario.level} {case.scenario.rule}: {case.scenario.summary}"
+    test.case = case  # type: ignore[attr-defined]
+    return test
+
+
+def _expected_failure(reason: str) -> None:
+    # The class is used under unittest too, which knows no expected failure that is decided while a test runs, and
+    # where pytest may have been imported by others.
+    pytest = sys.modules.get("pytest")
+    if pytest is not None and "PYTEST_CURRENT_TEST" in os.environ:
+        pytest.xfail(reason)
+    raise unittest.SkipTest(f"expected failure: {reason}")
+
+
+def _explained(result: Result) -> str:
+    lines = [
+        f"{result.outcome}: {result.id} ({result.level}, rule {result.rule})",
+        result.summary,
+        f"expects: {result.expects}",
+        f"found:   {result.message}",
+        f"source:  {result.source}",
+        result.detail,
+        result.repro and f"To reproduce:\n\n{result.repro}",
+    ]
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,156 @@
+"""The manifest: what a framework does not allow to be done right, as data.
+
+A plugin lists its divergences in the optional hook `divergences`. The errors
+of the plugin quote them, ``python -m adprotocol info --json`` writes them, the
+conformance suite expects what they name to fail, and the documentation shows
+them, so that there is one text for all. Those of every framework are `CORE`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adprotocol.errors import PluginError, one_line
+
+if TYPE_CHECKING:
+    from adprotocol._dispatch.registry import Plugin
+
+# How the scenarios of a divergence fail: by an error, or by another answer with no error.
+ERROR, WRONG = "error", "wrong"
+
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_SCENARIO = re.compile(r"[^\s/@]+/[^\s/@]+(@[^\s/@]+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Declare one thing that the framework does not allow to be done right.
+
+    >>> from adprotocol.extend import Divergence
+    >>> Divergence(
+    ...     name="two-runs",
+    ...     title="Checkpoint by two runs",
+    ...     text="The first run records nothing, so the answer is False there.",
+    ...     remedy="Ask outside and close over the answer",
+    ...     scenarios=("within_gradient/checkpoint*",),
+    ...     outcome="wrong",
+    ... ).name
+    'two-runs'
+
+    Args:
+        name: a slug that stays the same from version to version.
+        title: a heading, in Markdown.
+        text: Markdown for the documentation: what happens, why, and what to do; it may hold runnable examples.
+        remedy: one imperative sentence without the full stop, which errors quote; empty if there is none.
+        scenarios: the ids of the conformance suite that fail because of it, ``hook/name`` or ``hook/name@variant``;
+            they may be glob patterns.
+        outcome: how they fail, and what a user meets: ``"error"``, or ``"wrong"`` for another answer with no error.
+
+    Raises:
+        PluginError: if a field is not as described.
+    """
+
+    name: str
+    title: str
+    text: str
+    remedy: str = ""
+    scenarios: tuple[str, ...] = ()
+    outcome: str = ERROR
+
+    def __post_init__(self) -> None:
+        for field in ("name", "title", "text", "remedy", "outcome"):
+            value = getattr(self, field)
+            if not isinstance(value, str):
+                raise _wrong(self, f"has the {field} {value!r}", "it has to be a string")
+        if not _SLUG.fullmatch(self.name):
+            raise _wrong(self, "has no slug as its name", "write words of a-z and 0-9, joined by hyphens")
+        for field in ("title", "text"):
+            if not getattr(self, field).strip():
+                raise _wrong(self, f"has an empty {field}", "say what happens, why, and what to do")
+        if self.remedy != self.remedy.strip() or self.remedy.endswith(".") or "\n" in self.remedy:
+            raise _wrong(self, f"has the remedy {self.remedy!r}", "write one sentence on one line, with no full stop")
+        if self.outcome not in (ERROR, WRONG):
+            raise _wrong(self, f"has the outcome {self.outcome!r}", f"write {ERROR!r} or {WRONG!r}")
+        if not isinstance(self.scenarios, tuple):
+            raise _wrong(self, f"has the scenarios {self.scenarios!r}", "they have to be a tuple of ids")
+        for scenario in self.scenarios:
+            if not isinstance(scenario, str) or not _SCENARIO.fullmatch(scenario):
+                raise _wrong(self, f"names the scenario {scenario!r}", "write 'hook/name' or 'hook/name@variant'")
+
+
+def declared(plugin: Plugin) -> tuple[Divergence, ...]:
+    """Return what a plugin declares: nothing, if it has no hook `divergences`.
+
+    Raises `PluginError` if the hook raises, or returns anything but divergences
+    with different names.
+    """
+    if "divergences" not in plugin.hooks:
+        return ()
+    where = f"plugin {plugin.name!r}: the hook divergences"
+    try:
+        found = tuple(plugin.hooks["divergences"]())
+    # Whatever it raises is the plugin's own trouble, which readers of the manifest report.
+    except Exception as error:
+        msg = f"{where} raises {one_line(error, None)}"
+        raise PluginError(msg) from error
+    names: set[str] = set()
+    for divergence in found:
+        if not isinstance(divergence, Divergence):
+            msg = (
+                f"{where} returned {divergence!r:.60} among the rest; return instances of adprotocol.extend.Divergence"
+            )
+            raise PluginError(msg)
+        if divergence.name in names:
+            msg = f"{where} returned two divergences named {divergence.name!r}; rename one"
+            raise PluginError(msg)
+        names.add(divergence.name)
+    return found
+
+
+def _wrong(divergence: Divergence, what: str, remedy: str) -> PluginError:
+    return PluginError(f"the declared divergence {divergence.name!r:.60} {what}; {remedy}")
+
+
+LABEL_BEFORE_IMPORT = Divergence(
+    name="label-before-import",
+    title="A label made before its framework is imported",
+    remedy="Call adprotocol.explain(label) after the framework is imported",
+    text="""\
+The frameworks' trees learn of `NonDifferentiable` when one is made, or a hook is called, after the framework was
+imported. A label made before, and given to a native transformation with no call in between, is refused by the framework
+(JAX says `Triggering __jax_array__() during abstractification`). `adprotocol.explain(label)` mends it.
+""",
+)
+
+FUNCTIONS = Divergence(
+    name="functions",
+    title="Functions",
+    remedy="Ask about the values that the function closes over, and name their framework by backend=",
+    outcome=WRONG,
+    text="""\
+What a function closes over is not looked into: `within_gradient(f)` is False for every function, `functools.partial`
+and bound method. Ask about the values. For the same reason `grad` does not know the framework of arrays that a function
+closes over: if all arguments are NumPy's and Python's, autograd differentiates, and the function's own framework
+refuses autograd's boxes. Name it by `backend=`.
+""",
+)
+
+OBJECTS = Divergence(
+    name="objects",
+    title="Objects",
+    remedy=(
+        "Make it a dataclass, register it with optree or with the framework's own tree library, or pass the arrays "
+        "themselves (for a torch module, dict(module.named_parameters()))"
+    ),
+    text="""\
+An object of a class that is no structure is looked at one level deep. If its attributes, or the lists, dicts and tuples
+among them, hold an array of a framework, it is refused with `OpaqueValueError`: make its class a dataclass, register
+it, or pass the arrays. So is an iterator, which a look would use up. An object with the marks of an array (`shape` and
+`dtype`, `__dlpack__` or `__array_namespace__`) that no plugin claims is refused with `UnclaimedTypeError`. Any other
+object is False, so an AD system whose boxes have none of these marks needs its plugin installed.
+""",
+)
+
+CORE: tuple[Divergence, ...] = (LABEL_BEFORE_IMPORT, FUNCTIONS, OBJECTS)

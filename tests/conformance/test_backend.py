@@ -1,0 +1,304 @@
+"""The backend of a run: found by name, given as a harness or by a path; what is not there says what is."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from small import Autograd, Plain, ToyHarness, made, ran, toy
+
+import adprotocol
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance import BrokenBackend, Harness, UsageError, harness_of, run
+from adprotocol.conformance._run import backend as backends
+
+
+def fine(h):
+    h.array(1.0)
+
+
+def test_the_names_are_numpy_and_the_plugins():
+    assert backends.names() == ["numpy", *sorted(plugins.REGISTRY.known())]
+
+
+def test_numpy_is_a_backend_without_a_plugin():
+    found = backends.find("numpy")
+    assert (found.name, found.plugin, found.plugin_version) == ("numpy", "adprotocol", adprotocol.__version__)
+    assert found.hooks == frozenset()
+    assert found.divergences() == ()
+    assert ran("numpy", fine).ok
+
+
+def test_a_plugin_brings_its_harness_with_the_versions():
+    found = backends.find("autograd")
+    assert isinstance(found.harness, Harness)
+    assert (found.name, found.plugin, found.plugin_version) == ("autograd", "adprotocol", adprotocol.__version__)
+    assert found.framework_version[0].isdigit()
+    assert "value_and_grad" in found.hooks
+    assert found.expression == "harness_of('autograd')"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "", "Jax", "jax ", "numpy2"])
+def test_an_unknown_backend_says_what_there_is(name):
+    with pytest.raises(UsageError, match=r"no backend .*; there are numpy, autograd, jax, torch\."):
+        run(name)
+
+
+@pytest.mark.parametrize("given", [None, 3, int, object(), lambda device: Plain(), ["numpy"]])
+def test_what_is_no_harness_is_refused(given):
+    with pytest.raises(UsageError, match=r"a harness derives from adprotocol\.conformance\.Harness"):
+        run(given)
+
+
+@pytest.mark.parametrize("harness", [Plain, Plain()])
+def test_a_class_and_an_instance_are_harnesses(harness):
+    assert ran(harness, fine).ok
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_harness_without_a_name_is_told_so(name):
+    with pytest.raises(UsageError, match=r"Made has the name .*; set the attribute name to that of its plugin"):
+        run(made(name=name))
+
+
+def test_a_harness_whose_name_raises_is_broken():
+    with pytest.raises(BrokenBackend, match="the attribute name of Made raises ZeroDivisionError"):
+        run(made(name=property(lambda self: 1 / 0)))
+
+
+def test_a_harness_of_an_unknown_plugin_is_told_so():
+    with pytest.raises(UsageError, match="no backend 'elsewhere'; there are numpy"):
+        run(made(name="elsewhere"))
+
+
+@pytest.mark.parametrize("error", [ValueError("no driver"), SystemExit(3)])
+def test_a_harness_that_cannot_be_made_is_broken(error):
+    def fails(self, device=None):
+        raise error
+
+    with pytest.raises(BrokenBackend, match=r"Made\(\) raises (ValueError: no driver|SystemExit: 3)"):
+        run(made(__init__=fails))
+
+
+def test_a_harness_need_not_take_a_device():
+    class Stubborn(Plain):
+        def __init__(self):
+            pass
+
+    assert ran(Stubborn, fine).ok
+    with pytest.raises(BrokenBackend, match=r"\('cpu'\) raises TypeError"):
+        ran(Stubborn, fine, device="cpu")
+
+
+class Placed(Plain):
+    """NumPy on two devices."""
+
+    def devices(self):
+        return ("cpu", "attic")
+
+
+def test_a_device_reaches_a_class_and_a_plugin():
+    assert ran(Placed, fine, device="attic").device == "attic"
+    with toy():
+        assert ran("toyad", fine, device="fpga").device == "fpga"
+
+
+def test_an_instance_stays_on_its_device():
+    assert ran(Placed("attic"), fine).device == "attic"
+    assert ran(Placed("attic"), fine, device="attic").device == "attic"
+    with pytest.raises(UsageError, match="the device 'cpu' was asked for, and the harness of numpy is on 'attic'"):
+        ran(Placed("attic"), fine, device="cpu")
+    with pytest.raises(UsageError, match="the device 'cpu' was asked for, and the harness of numpy is on None"):
+        ran(Placed(), fine, device="cpu")
+
+
+def test_an_unknown_device_says_what_there_is():
+    with pytest.raises(UsageError, match="numpy has no device 'cellar' here; there are cpu, attic"):
+        run(Placed, device="cellar")
+    with pytest.raises(UsageError, match="numpy has no device 'cuda:0' here; there are cpu"):
+        run("numpy", device="cuda:0")
+
+
+def test_a_harness_without_devices_says_so():
+    with pytest.raises(UsageError, match="numpy has no devices to choose from, and 'cpu' was asked for"):
+        run(Plain, device="cpu")
+
+
+@pytest.mark.parametrize("devices", [lambda self: 1 / 0, lambda self: None, lambda self: sys.exit(1)])
+def test_devices_that_raise_are_a_broken_harness(devices):
+    with pytest.raises(BrokenBackend, match="the harness of numpy cannot tell its devices: "):
+        run(made(Plain, devices=devices), device="cpu")
+
+
+def with_harness(hook):
+    plugin = toy()
+    record = plugin.__enter__()
+    record.hooks = record.hooks | {"harness": hook}
+    return plugin
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        (lambda device: 1 / 0, "the hook harness of the plugin 'toyad' raises ZeroDivisionError: division by zero"),
+        (lambda device: sys.exit(0), "the hook harness of the plugin 'toyad' raises SystemExit: 0"),
+        (lambda device: None, "the hook harness of the plugin 'toyad' returned None; it returns an instance of"),
+        (lambda device: ToyHarness, "it returns an instance of adprotocol.conformance.Harness"),
+        (lambda device: "toyad", "returned 'toyad'; it returns an instance"),
+        (lambda device: Autograd(), "returned a harness with the name 'autograd'; its name is 'toyad'"),
+    ],
+)
+def test_a_hook_harness_that_is_wrong_is_the_plugins_fault(hook, words):
+    plugin = with_harness(hook)
+    try:
+        with pytest.raises(BrokenBackend) as caught:
+            run("toyad")
+    finally:
+        plugin.__exit__(None, None, None)
+    assert words in str(caught.value)
+
+
+def test_a_plugin_without_a_harness_says_how_to_name_one():
+    with toy() as plugin:
+        plugin.hooks = {key: hook for key, hook in plugin.hooks.items() if key != "harness"}
+        with pytest.raises(UsageError, match=r"has no hook harness, .*name a harness with --harness MODULE:CLASS"):
+            run("toyad")
+
+
+def test_the_harness_of_a_second_plugin_for_one_framework_is_the_second_plugins():
+    with toy(), toy() as second:
+        second.hooks = second.hooks | {"harness": ToyHarness}
+        assert backends.find("toyad#2").harness.name == "toyad#2"
+
+
+def test_a_harness_without_a_name_takes_that_of_its_plugin():
+    with toy() as plugin:
+        plugin.hooks = plugin.hooks | {"harness": made(ToyHarness, name="")}
+        assert harness_of("toyad").name == "toyad"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "small",
+        "small:",
+        ":Plain",
+        ":",
+        "nowhere:Plain",
+        "small:Nothing",
+        "small:Plain.Inner",
+        "small:Plain:x",
+        "small:.x",
+    ],
+)
+def test_a_path_that_names_nothing_says_what_it_is(path):
+    with pytest.raises(UsageError):
+        backends.load(path)
+
+
+def test_a_path_names_a_class_an_instance_or_what_is_inside():
+    for path in ("small:Plain", "test_backend:INSTANCE", "test_backend:Outer.Inner"):
+        assert harness_of(path).name == "numpy"
+    assert harness_of("test_backend:Placed", "attic").device == "attic"
+    found = backends.load("test_backend:Placed", "attic")
+    assert found.expression == "harness_of('test_backend:Placed', 'attic')"
+
+
+INSTANCE = Plain()
+
+
+class Outer:
+    class Inner(Plain):
+        pass
+
+
+def test_the_expression_of_an_inner_class_makes_it_again():
+    expression = backends.around(Outer.Inner).expression
+    assert type(eval(expression, {"harness_of": harness_of})) is Outer.Inner  # noqa: S307
+
+
+@pytest.fixture
+def importable(tmp_path, monkeypatch):
+    """A folder whose module `faulty` can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "words"),
+    [
+        ("raise RuntimeError('no licence')", BrokenBackend, "importing faulty raises RuntimeError: no licence"),
+        ("raise SystemExit(0)", BrokenBackend, "importing faulty raises SystemExit: 0"),
+        ("class Harness(", BrokenBackend, "SyntaxError"),
+        ("import nowhere_to_be_found", UsageError, "No module named 'nowhere_to_be_found'"),
+        ("print('hello')\nHarness = 3", UsageError, "3 is a int; a harness derives from"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_said_to_be(importable, capsys, source, error, words):
+    (importable / "faulty.py").write_text(source)
+    with pytest.raises(error) as caught:
+        backends.load("faulty:Harness")
+    assert words in str(caught.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_the_user_gets_wrong_is_a_value_error_and_what_is_broken_a_runtime_error():
+    assert issubclass(UsageError, (adprotocol.ADProtocolError, ValueError))
+    assert issubclass(BrokenBackend, (adprotocol.ADProtocolError, RuntimeError))
+
+
+PLUGIN = """
+    from adprotocol.hookspecs import hookimpl
+
+    class Array: ...
+
+    @hookimpl
+    def array_types(): return (Array,)
+    @hookimpl
+    def within_gradient(value): return True
+    @hookimpl
+    def non_differentiable(value): return value
+    @hookimpl
+    def cond(pred, true_fun, false_fun, operands): return true_fun(*operands)
+"""
+
+
+def command(folder, framework="", plugin=PLUGIN, **environment):
+    """Run the command beside an installed third-party plugin `fake` of the framework `fakefw`."""
+    if framework is not None:
+        (folder / "fakefw.py").write_text(textwrap.dedent(framework))
+    (folder / "fake.py").write_text(textwrap.dedent(plugin))
+    info = folder / "fake-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[adprotocol]\nfakefw = fake\n")
+    return subprocess.run(
+        [sys.executable, "-m", "adprotocol", "conformance", "fakefw"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(folder)} | environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "words"),
+    [
+        ({"framework": None}, 2, "backend 'fakefw': fakefw is not installed (No module named 'fakefw'); install it"),
+        ({"ADPROTOCOL_BLOCK": "fakefw"}, 2, "backend 'fakefw' is blocked; take it out of the environment variable"),
+        ({}, 2, "the plugin 'fakefw' has no hook harness"),
+        ({"framework": "raise OSError('libfake.so')"}, 1, "importing fakefw raises OSError: libfake.so"),
+        ({"framework": "import nowhere"}, 1, "importing fakefw raises ModuleNotFoundError: No module named 'nowhere'"),
+        ({"plugin": "raise ImportError('half of it')"}, 1, "the plugin 'fakefw' is failed: ImportError: half of it."),
+        ({"plugin": PLUGIN.replace("value", "x")}, 1, "the plugin 'fakefw' is failed: "),
+    ],
+)
+def test_a_plugin_that_cannot_serve_is_reported_as_what_it_is(tmp_path, given, status, words):
+    done = command(tmp_path, **given)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

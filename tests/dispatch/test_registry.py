@@ -1,0 +1,489 @@
+"""Plugins: lazy, checked one by one, looked up by type, and needing nothing private."""
+
+import ast
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import adprotocol
+from adprotocol import cond, explain, hookspecs, non_differentiable, within_gradient
+from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch.registry import REGISTRY, register, unregister
+from adprotocol._dispatch.table import TABLE
+from adprotocol.errors import MixedFrameworksError, PluginError, PredicateError
+from adprotocol.hookspecs import hookimpl
+
+LAZY = """
+import sys
+import adprotocol
+heavy = {"numpy", "jax", "torch", "autograd", "optree", "pluggy"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert adprotocol.within_gradient(1.0) is False
+assert adprotocol.cond(True, abs, abs, -1.0) == 1.0
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert adprotocol.within_gradient([1.0]) is False
+assert not {"numpy", "jax", "torch", "autograd"} & set(sys.modules)
+"""
+
+
+def run(code, **environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_import_and_a_plain_question_import_nothing():
+    ran = run(LAZY)
+    assert ran.returncode == 0, ran.stderr
+
+
+class Box:
+    def __init__(self, value, answer=True, name="x"):
+        self.value, self.answer, self.name = value, answer, name
+
+
+class SubBox(Box):
+    pass
+
+
+class Constant(Box):
+    pass
+
+
+class Staged:
+    """A boolean that is known later; joined with |."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def __or__(self, other):
+        return Staged(*self.names, *other.names)
+
+
+class Bag:
+    def __init__(self, *items):
+        self.items = items
+
+
+class Toy:
+    """Every required hook of a toy AD system, and those optional ones that a subclass adds."""
+
+    types = (Box, Staged)
+
+    @hookimpl
+    def array_types(self):
+        return self.types
+
+    @hookimpl
+    def within_gradient(self, value):
+        return value.answer
+
+    @hookimpl
+    def non_differentiable(self, value):
+        return Box(value.value, answer=False)
+
+    @hookimpl
+    def cond(self, pred, true_fun, false_fun, operands):
+        if isinstance(pred, Staged):
+            return ("staged", true_fun(*operands), false_fun(*operands))
+        if not isinstance(pred, bool):
+            raise PredicateError("toy")
+        return ("toy", (true_fun if pred else false_fun)(*operands))
+
+
+class FullToy(Toy):
+    types = (Box, Constant, Staged)
+
+    @hookimpl
+    def constant_types(self):
+        return (Constant,)
+
+    @hookimpl
+    def any_within_gradient(self, values):
+        return Staged("any", *(value.name for value in values))
+
+    @hookimpl
+    def tree_node(self, value):
+        if type(value) is not Bag:
+            return None
+        return lambda bag: (bag.items, None), lambda _, items: Bag(*items)
+
+    @hookimpl
+    def explain(self, value):
+        return f"toy {value.name}"
+
+
+@pytest.fixture
+def registered():
+    names = []
+
+    def add(implementation, framework="toyad"):
+        plugin = register(implementation, framework)
+        names.append(plugin.name)
+        return plugin
+
+    yield add
+    for name in names:
+        if name in REGISTRY.known():
+            unregister(name)
+
+
+def test_a_toy_plugin_by_hand(registered):
+    assert registered(Toy()).name == "toyad"
+    box = Box(2.0)
+    assert within_gradient(box) is True
+    assert within_gradient(SubBox(2.0)) is True
+    assert within_gradient([1.0, {"a": box}], np.ones(2)) is True
+    assert within_gradient(Box(1, answer=False)) is False
+    assert within_gradient([Box(1, answer=False), Box(2, answer=False)]) is False
+    constant = non_differentiable({"a": (box, "s")})["a"]
+    assert (type(constant[0]), constant[0].answer, constant[1]) == (Box, False, "s")
+    assert cond(True, lambda b: b.value, lambda b: None, box) == ("toy", 2.0)
+    assert cond(np.False_, lambda b: b.value, lambda b: None, [box]) == ("toy", None)
+    assert cond(True, lambda: 1, lambda: 2) == 1
+    with pytest.raises(PredicateError, match="toy"):
+        cond(box, abs, abs)
+    with pytest.raises(MixedFrameworksError, match="toyad and torch"):
+        within_gradient(box, torch.ones(1))
+    assert "Box [plugin toyad]: True" in explain(box)
+
+
+def test_staged_answers_are_joined(registered):
+    registered(Toy())
+    staged = [Box(1, Staged(name)) for name in "abc"]
+    assert within_gradient(staged[0]).names == ("a",)
+    assert within_gradient(*staged).names == ("a", "b", "c")
+    assert within_gradient(Box(1, answer=False), staged[1], Box(1, answer=False)).names == ("b",)
+    assert within_gradient(*staged, Box(1)) is True
+    assert cond(within_gradient(*staged), lambda: 1, lambda: 2) == ("staged", 1, 2)
+    assert "staged" in explain(staged[0])
+
+
+def test_optional_hooks(registered):
+    registered(FullToy())
+    a, b = Box(1, name="a"), Box(2, name="b")
+    assert within_gradient(a) is True
+    assert within_gradient(a, [b]).names == ("any", "a", "b")
+    bag = Bag(a, 1.0, [Bag(b)])
+    assert within_gradient(Bag(a)) is True
+    assert within_gradient(bag).names == ("any", "a", "b")
+    rebuilt = non_differentiable(bag)
+    assert (type(rebuilt), rebuilt.items[0].answer, type(rebuilt.items[2][0])) == (Bag, False, Bag)
+    constant = Constant(1)
+    assert within_gradient(constant) is False  # without a call: its hook would say True
+    assert non_differentiable(constant) is constant
+    assert cond(True, lambda c: c.value, abs, constant) == ("toy", 1)
+    assert "toy a" in explain(a)
+
+
+def test_the_table_is_emptied_when_plugins_change(registered):
+    assert within_gradient(Box(1.0)) is False
+    registered(Toy())
+    assert within_gradient(Box(1.0)) is True
+    assert Box in TABLE
+    unregister("toyad")
+    assert Box not in TABLE
+    assert within_gradient(Box(1.0)) is False
+    assert within_gradient(torch.ones(1, requires_grad=True)) is True
+    registered(Toy())
+    assert within_gradient(Box(1.0)) is True
+
+
+class Other(Toy):
+    types = (Box,)
+
+    @hookimpl
+    def within_gradient(self, value):
+        return "other"
+
+
+class OfSubBox(Other):
+    types = (SubBox,)
+
+
+class First(Other):
+    @hookimpl(tryfirst=True)
+    def within_gradient(self, value):
+        return "first"
+
+
+@pytest.mark.parametrize("order", [("aaa", "zzz"), ("zzz", "aaa")])
+def test_two_plugins_for_one_type_are_settled_and_reported(registered, order):
+    made = {"aaa": Toy(), "zzz": Other()}
+    for framework in order:
+        registered(made[framework], framework)
+    assert within_gradient(Box(1.0)) is True  # the alphabet
+    name = f"{Box.__module__}.Box"
+    assert (name, "aaa", ["zzz"]) in REGISTRY.conflicts()
+    unregister("aaa")
+    assert within_gradient(Box(1.0)) == "other"
+    assert all(entry[0] != name for entry in REGISTRY.conflicts())
+
+
+def test_nearest_base_root_module_and_tryfirst_come_before_the_alphabet(registered):
+    registered(Toy(), "aaa")
+    registered(OfSubBox(), "zzz")
+    assert within_gradient(SubBox(1.0)) == "other"
+    assert within_gradient(Box(1.0)) is True
+    # A claim on a subclass is narrower, not a conflict.
+    assert all(SubBox.__qualname__ not in entry[0] for entry in REGISTRY.conflicts())
+    unregister("zzz")
+    registered(Other(), Box.__module__.partition(".")[0])
+    assert within_gradient(Box(1.0)) == "other"
+    registered(First(), "zzzz")
+    assert within_gradient(Box(1.0)) == "first"
+
+
+def test_two_plugins_of_one_framework_have_two_names(registered):
+    assert [registered(Toy()).name, registered(Other()).name] == ["toyad", "toyad#2"]
+
+
+def test_many_threads_ask_for_the_first_time_at_once(registered):
+    registered(Toy())
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            TABLE.pop(Box, None)
+            fresh = type("Fresh", (Box,), {})
+            barrier, answers = threading.Barrier(16), []
+
+            def ask(fresh=fresh, barrier=barrier, answers=answers):
+                barrier.wait(10)
+                answers.append(within_gradient([fresh(1.0)], Box(2.0, answer=False)))
+                answers.append(non_differentiable(fresh(1.0)).answer)
+
+            threads = [threading.Thread(target=ask) for _ in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(answers) == [False] * 16 + [True] * 16
+    finally:
+        sys.setswitchinterval(interval)
+
+
+CONCURRENT = """
+import threading, torch, numpy, sys
+import adprotocol
+sys.setswitchinterval(1e-6)
+x, answers, barrier = torch.ones(1, requires_grad=True), [], threading.Barrier(16)
+def ask():
+    barrier.wait(10)
+    answers.append(adprotocol.within_gradient(x))
+threads = [threading.Thread(target=ask) for _ in range(16)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert answers == [True] * 16, answers
+"""
+
+
+def test_the_first_question_of_a_process_in_many_threads():
+    ran = run(CONCURRENT)
+    assert ran.returncode == 0, ran.stderr[-800:]
+
+
+class UnknownHook(Toy):
+    @hookimpl
+    def within_gradients(self, value):
+        return False
+
+
+class WrongArgument(Toy):
+    @hookimpl
+    def within_gradient(self, tensor):
+        return False
+
+
+class Defaulted(Toy):
+    @hookimpl
+    def within_gradient(self, value=None):
+        return False
+
+
+class Wrapper(Toy):
+    @hookimpl(wrapper=True)
+    def within_gradient(self, value):
+        return (yield)
+
+
+class Raises(Toy):
+    @hookimpl
+    def array_types(self):
+        raise KeyError("types")
+
+
+class NotClasses(Toy):
+    types = ("Box",)
+
+
+class Missing:
+    @hookimpl
+    def array_types(self):
+        return (Box,)
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (UnknownHook, "within_gradients"),
+        (WrongArgument, "tensor"),
+        (Defaulted, "value"),
+        (Wrapper, "wrapper"),
+        (Raises, "types"),
+        (NotClasses, "not a class"),
+        (Missing, "within_gradient, non_differentiable, cond"),
+        (object, "array_types"),
+    ],
+)
+def test_a_bad_plugin_is_refused_alone(bad, named, registered):
+    with pytest.raises(PluginError, match=named) as caught:
+        registered(bad())
+    assert caught.value.__cause__ is not None
+    assert isinstance(caught.value, RuntimeError)
+    assert "toyad" not in REGISTRY.known()
+    assert within_gradient(torch.ones(1, requires_grad=True)) is True
+    registered(Toy())
+    assert within_gradient(Box(1.0)) is True
+
+
+def test_hooks_may_name_fewer_arguments_in_any_order(registered):
+    class Fewer(Toy):
+        @hookimpl
+        def cond(self, operands, pred):
+            return (pred, operands)
+
+    registered(Fewer())
+    box = Box(1.0)
+    assert cond(False, abs, abs, box) == (False, (box,))
+
+
+def test_installed_plugins_cannot_be_unregistered():
+    within_gradient(torch.ones(1))
+    with pytest.raises(PluginError, match="ADPROTOCOL_BLOCK"):
+        unregister("torch")
+
+
+BROKEN = """
+import adprotocol, brokenad, torch
+for question in (adprotocol.within_gradient, adprotocol.non_differentiable, adprotocol.explain):
+    for value in (brokenad.Array(), [brokenad.Array()], brokenad.Sub()):
+        try:
+            question(value)
+        except adprotocol.errors.PluginError as error:
+            assert isinstance(error, RuntimeError)
+            assert type(error.__cause__).__name__ == "{cause}", error.__cause__
+            assert "brokenad" in str(error) and "{cause}" in str(error) and "doctor" in str(error), error
+        else:
+            raise SystemExit("no error")
+try:
+    adprotocol.cond(True, lambda x: x, lambda x: x, brokenad.Array())
+except adprotocol.errors.PluginError:
+    pass
+else:
+    raise SystemExit("no error")
+assert adprotocol.within_gradient(torch.ones(1, requires_grad=True)) is True
+assert adprotocol.within_gradient(1.0, [None]) is False
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("raise ZeroDivisionError('at import')", "ZeroDivisionError"),
+        ("import no_such_module_anywhere", "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("x = 1", "PluginError"),
+        ("from adprotocol.hookspecs import hookimpl\n@hookimpl\ndef unknown(value): ...", "PluginValidationError"),
+    ],
+)
+def test_values_of_a_failed_framework_carry_the_cause(tmp_path, source, cause):
+    (tmp_path / "brokenad.py").write_text("class Array: ...\nclass Sub(Array): ...\n", encoding="utf-8")
+    (tmp_path / "brokenad_plugin.py").write_text(source, encoding="utf-8")
+    folder = tmp_path / "brokenad_plugin-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: brokenad-plugin\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text("[adprotocol]\nbrokenad = brokenad_plugin\n", encoding="utf-8")
+    ran = run(BROKEN.format(cause=cause), PYTHONPATH=str(tmp_path))
+    assert ran.returncode == 0, ran.stderr[-800:]
+
+
+BLOCKED = """
+import adprotocol, {module} as framework
+from adprotocol.errors import PluginError
+try:
+    adprotocol.within_gradient({value})
+except PluginError as error:
+    assert "ADPROTOCOL_BLOCK" in str(error)
+else:
+    raise SystemExit("no error")
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "module", "value"),
+    [("torch", "torch", "framework.ones(1)"), ("jax", "jax.numpy", "framework.ones(1)")],
+)
+def test_values_of_a_blocked_framework_are_an_error(framework, module, value):
+    ran = run(BLOCKED.format(module=module, value=value), ADPROTOCOL_BLOCK=framework)
+    assert ran.returncode == 0, ran.stderr[-800:]
+
+
+def test_values_of_two_plugins_in_one_call(registered):
+    registered(Toy())
+    for values in ((Box(1.0), jnp.ones(1)), ([Box(1.0, answer=False)], {"a": torch.ones(1)})):
+        with pytest.raises(MixedFrameworksError, match=r"toyad and (jax|torch)"):
+            within_gradient(*values)
+    assert within_gradient(Box(1.0), np.ones(1), 2.0, None) is True
+
+
+# The third is named by the documentation of the first.
+PUBLIC_MODULES = {"adprotocol.hookspecs", "adprotocol.errors", "adprotocol.extend", "adprotocol.conformance"}
+
+
+@pytest.mark.parametrize("package", ["adprotocol_autograd", "adprotocol_jax", "adprotocol_torch"])
+def test_the_plugins_import_only_what_is_documented(package):
+    assert "adprotocol.extend" in hookspecs.__doc__
+    root = Path(adprotocol.__file__).parent.parent / package
+    used = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names if alias.name.partition(".")[0] == "adprotocol"}
+            elif isinstance(node, ast.ImportFrom) and node.module == "adprotocol":
+                used |= {f"adprotocol.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("adprotocol."):
+                used.add(node.module)
+    public = {f"adprotocol.{name}" for name in adprotocol.__all__} | {"adprotocol"} | PUBLIC_MODULES
+    assert used - public == set()
+
+
+def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
+    registered(Toy())
+    within_gradient(Box(1.0), [Bag()])
+
+    def never(*_args, **_kwargs):
+        pytest.fail("pluggy's hook call")
+
+    monkeypatch.setattr(REGISTRY.manager, "_inner_hookexec", never)
+    assert within_gradient(Box(1.0)) is True
+    assert non_differentiable([Box(1.0)])[0].answer is False
+    assert cond(True, lambda b: None, abs, Box(1.0)) == ("toy", None)
+    assert plugins.REGISTRY.manager.get_plugin("toyad") is not None
+
+
+def test_unregistering_an_unknown_name_says_which_there_are():
+    with pytest.raises(PluginError, match=r"no plugin 'nobody' is registered; there are .*jax"):
+        unregister("nobody")

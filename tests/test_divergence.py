@@ -1,0 +1,253 @@
+"""Declared divergences: what a manifest refuses, and the manifests that ship with the package."""
+
+import dataclasses
+import importlib
+
+import pytest
+from minimal_plugin import Array, Minimal
+
+import adprotocol
+from adprotocol import divergence as manifest
+from adprotocol._dispatch import registry as plugins
+from adprotocol.errors import PluginError
+from adprotocol.extend import Divergence
+from adprotocol.hookspecs import hookimpl
+
+FRAMEWORKS = ("jax", "torch", "autograd")
+GOOD = {
+    "name": "two-runs",
+    "title": "Two runs",
+    "text": "The first run records nothing.",
+    "remedy": "Ask outside",
+    "scenarios": ("within_gradient/checkpoint", "cond/*@reentrant"),
+    "outcome": "wrong",
+}
+
+
+@pytest.fixture
+def plugin_that_declares():
+    registered = []
+
+    def make(declare):
+        class Declaring(Minimal):
+            @hookimpl
+            def divergences(self):
+                return declare()
+
+        registered.append(plugins.register(Declaring(), "fakefw"))
+        return registered[-1]
+
+    yield make
+    for plugin in registered:
+        plugins.unregister(plugin.name)
+
+
+def shipped(framework):
+    pytest.importorskip(framework)
+    plugins.wake_plugins()
+    return manifest.declared(plugins.REGISTRY.known()[framework])
+
+
+def test_a_divergence_is_data_that_cannot_change():
+    divergence = Divergence(**GOOD)
+    assert {field: getattr(divergence, field) for field in GOOD} == GOOD
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        divergence.name = "other"
+
+
+def test_a_divergence_fails_loudly_unless_it_says_otherwise():
+    short = Divergence(name="n", title="t", text="x")
+    assert (short.remedy, short.scenarios, short.outcome) == ("", (), "error")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"),
+    [
+        ("name", "Two runs", "joined by hyphens"),
+        ("name", "two_runs", "joined by hyphens"),
+        ("name", "two--runs", "joined by hyphens"),
+        ("name", "", "joined by hyphens"),
+        ("name", None, "has to be a string"),
+        ("title", " ", "say what happens"),
+        ("text", "", "say what happens"),
+        ("text", "\n", "say what happens"),
+        ("text", b"bytes", "has to be a string"),
+        ("remedy", "Ask outside.", "no full stop"),
+        ("remedy", "Ask\noutside", "no full stop"),
+        ("remedy", " Ask outside", "no full stop"),
+        ("outcome", "silent", "write 'error' or 'wrong'"),
+        ("outcome", None, "has to be a string"),
+        ("scenarios", "cond/nan", "a tuple of ids"),
+        ("scenarios", ["cond/nan"], "a tuple of ids"),
+        ("scenarios", ("nan",), "write 'hook/name'"),
+        ("scenarios", ("*",), "write 'hook/name'"),
+        ("scenarios", ("cond/",), "write 'hook/name'"),
+        ("scenarios", ("cond/nan@",), "write 'hook/name'"),
+        ("scenarios", ("cond/nan", 3), "write 'hook/name'"),
+    ],
+)
+def test_a_wrong_field_is_an_error_that_names_divergence_and_remedy(field, value, remedy):
+    with pytest.raises(PluginError) as raised:
+        Divergence(**{**GOOD, field: value})
+    assert remedy in str(raised.value)
+    assert repr(value if field == "name" else GOOD["name"]) in str(raised.value)
+
+
+def test_a_plugin_declares_by_its_hook(plugin_that_declares):
+    divergence = Divergence(**GOOD)
+    assert manifest.declared(plugin_that_declares(lambda: [divergence])) == (divergence,)
+
+
+def test_a_plugin_without_the_hook_declares_nothing():
+    plugin = plugins.register(Minimal(), "fakefw")
+    assert manifest.declared(plugin) == ()
+    plugins.unregister(plugin.name)
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: [1 / 0], "plugin 'fakefw': the hook divergences raises ZeroDivisionError"),
+        (lambda: None, "the hook divergences raises TypeError"),
+        (lambda: ["two-runs"], "returned 'two-runs' among the rest; return instances of adprotocol.extend.Divergence"),
+        (lambda: [Divergence(**GOOD)] * 2, "returned two divergences named 'two-runs'; rename one"),
+    ],
+)
+def test_a_wrong_manifest_is_an_error_that_names_the_plugin(plugin_that_declares, declare, message):
+    plugin = plugin_that_declares(declare)
+    with pytest.raises(PluginError, match="plugin 'fakefw'") as raised:
+        manifest.declared(plugin)
+    assert message in str(raised.value)
+    assert adprotocol.within_gradient(Array()) is False  # the manifest is not asked while values are
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_shipped_manifest_has_a_remedy_for_each_entry(framework):
+    found = shipped(framework)
+    assert len(found) >= 5
+    assert [divergence.name for divergence in found if not divergence.remedy] == []
+
+
+def test_the_manifest_of_all_frameworks():
+    names = [divergence.name for divergence in manifest.CORE]
+    assert len(set(names)) == len(names) == 3
+    assert all(divergence.remedy for divergence in manifest.CORE)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_name_of_a_framework_is_none_of_all_frameworks(framework):
+    common = {divergence.name for divergence in manifest.CORE}
+    assert [divergence.name for divergence in shipped(framework) if divergence.name in common] == []
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_entry_of_a_manifest_module_is_declared(framework):
+    pytest.importorskip(framework)
+    modules = [importlib.import_module(f"adprotocol_{framework}.manifest")]
+    if framework == "torch":
+        modules.append(importlib.import_module("adprotocol_torch.gradient_manifest"))
+    written = [entry for module in modules for entry in vars(module).values() if isinstance(entry, Divergence)]
+    assert {entry.name for entry in written} == {entry.name for entry in shipped(framework)}
+    assert len(written) == len(shipped(framework))
+
+
+def test_loading_a_plugin_leaves_its_manifest_alone():
+    import subprocess
+    import sys
+
+    pytest.importorskip("autograd")
+    code = "import autograd, sys, adprotocol_autograd; assert 'adprotocol_autograd.manifest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def remedy_of(framework, name):
+    return next(divergence.remedy for divergence in shipped(framework) if divergence.name == name)
+
+
+def test_the_error_for_a_mutable_reference_quotes_its_remedy():
+    jax = pytest.importorskip("jax")
+    reference = jax.new_ref(jax.numpy.ones(2))
+    with pytest.raises(adprotocol.errors.UndecidableError) as raised:
+        adprotocol.within_gradient(reference)
+    assert str(raised.value).endswith(". " + remedy_of("jax", "mutable-references"))
+    assert remedy_of("jax", "mutable-references") in adprotocol.explain(reference)
+
+
+def test_the_error_for_a_reentrant_checkpoint_quotes_its_remedy():
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import checkpoint
+
+    said = []
+
+    def layer(x):
+        said.append(adprotocol.explain(x))
+        return 3.0 * x if adprotocol.within_gradient(x) else 5.0 * x
+
+    with pytest.raises(adprotocol.errors.UndecidableError) as raised:
+        checkpoint(layer, torch.ones((), requires_grad=True), use_reentrant=True)
+    assert str(raised.value).endswith(". " + remedy_of("torch", "reentrant-checkpoint"))
+    assert said == [f"Tensor: no answer ({raised.value})"]
+
+
+def test_the_error_for_a_dual_level_around_a_compiled_function_quotes_its_remedy():
+    torch = pytest.importorskip("torch")
+    from torch.autograd import forward_ad
+
+    compiled = torch.compile(adprotocol.within_gradient, fullgraph=True, backend="eager")
+    with forward_ad.dual_level(), pytest.raises(Exception, match="dual_level") as raised:
+        compiled(forward_ad.make_dual(torch.ones(()), torch.ones(())))
+    assert remedy_of("torch", "dual-level-around-compiled") in str(raised.value)
+
+
+def test_the_error_for_a_python_number_quotes_its_remedy():
+    torch = pytest.importorskip("torch")
+    gradient = adprotocol.grad(lambda x: (x * x).item())
+    with pytest.raises(adprotocol.errors.OutputError) as raised:
+        gradient(torch.ones(()))
+    assert str(raised.value).endswith(". " + remedy_of("torch", "python-numbers"))
+    with pytest.raises(Exception, match="OutputError") as raised:
+        torch.compile(gradient, fullgraph=True, backend="eager")(torch.ones(()))
+    assert remedy_of("torch", "python-numbers") in str(raised.value)
+
+
+def test_the_error_for_a_module_in_two_threads_quotes_its_remedy():
+    torch = pytest.importorskip("torch")
+    from concurrent.futures import ThreadPoolExecutor
+
+    module = torch.nn.Linear(2, 1)
+
+    def loss(module):
+        return module(torch.ones(2)).sum()
+
+    def loss_beside_another(module):
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(adprotocol.grad(loss), module).result()
+        return loss(module)
+
+    with pytest.raises(adprotocol.errors.ConcurrencyError) as raised:
+        adprotocol.grad(loss_beside_another, where="weight")(module)
+    assert str(raised.value).endswith(". " + remedy_of("torch", "module-in-threads"))
+
+
+@pytest.mark.parametrize(("framework", "name"), [("torch", "masked-arrays"), ("autograd", "array-subclasses")])
+def test_the_error_for_a_masked_array_quotes_its_remedy(framework, name):
+    pytest.importorskip(framework)
+    import numpy as np
+
+    gradient = adprotocol.grad(lambda x: x.sum(), backend=framework)
+    with pytest.raises(adprotocol.errors.SelectionError) as raised:
+        gradient(np.ma.masked_array([1.0, 2.0], [True, False]))
+    assert str(raised.value).endswith(". " + remedy_of(framework, name))
+
+
+def test_the_error_for_an_object_that_hides_arrays_quotes_its_remedy():
+    plugin = plugins.register(Minimal(), "fakefw")
+
+    class Holder:
+        def __init__(self):
+            self.array = Array()
+
+    with pytest.raises(adprotocol.errors.OpaqueValueError) as raised:
+        adprotocol.within_gradient(Holder())
+    assert str(raised.value).endswith(". " + manifest.OBJECTS.remedy)
+    plugins.unregister(plugin.name)

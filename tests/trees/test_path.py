@@ -1,0 +1,355 @@
+"""Paths: one dotted form for every kind of node, the same whatever is beside it, and never two leaves at one."""
+
+import collections
+import dataclasses
+import enum
+from typing import Any, NamedTuple
+
+import attrs
+import equinox as eqx
+import flax.core
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optree
+import pytest
+import torch
+from flax import nnx
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+from torch import nn
+from torch.utils import _pytree
+
+from adprotocol import NonDifferentiable, combine, grad, partition, trainable
+from adprotocol._trees.path import KEEP
+from adprotocol.errors import SelectionError, TreeError
+
+EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
+
+
+def paths(tree):
+    found = []
+    trainable(tree, where=lambda path, leaf: found.append(path) or False)
+    return found
+
+
+@dataclasses.dataclass
+class Data:
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slotted:
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+
+@attrs.define
+class Attrs:
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+
+class Named(NamedTuple):
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+
+class SubNamed(Named):
+    pass
+
+
+class Eqx(eqx.Module):
+    weight: Any = 1.0
+    size: int = eqx.field(static=True, default=3)
+    bias: Any = 2.0
+
+
+@flax.struct.dataclass
+class Struct:
+    weight: Any = 1.0
+    size: int = flax.struct.field(pytree_node=False, default=3)
+    bias: Any = 2.0
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class JaxData:
+    weight: Any = 1.0
+    size: int = dataclasses.field(default=3, metadata={"static": True})
+    bias: Any = 2.0
+
+
+class Plain:
+    def __init__(self, weight=1.0, bias=2.0):
+        self.weight, self.bias = weight, bias
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class JaxKeys(Plain):
+    def tree_flatten_with_keys(self):
+        return ((GetAttrKey("weight"), self.weight), (GetAttrKey("bias"), self.bias)), None
+
+
+@optree.register_pytree_node_class(namespace=EVERYWHERE)
+class OptreeNamed(Plain):
+    def tree_flatten(self):
+        return (self.weight, self.bias), None, ("weight", "bias")
+
+
+@dataclasses.dataclass
+class TorchTree:
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+
+_pytree.register_dataclass(TorchTree)
+
+
+FIELDS = [Data, Slotted, Attrs, Named, SubNamed, Eqx, Struct, JaxData, JaxKeys, OptreeNamed, TorchTree]
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+def test_fields_have_their_names(cls):
+    assert paths(cls()) == ["weight", "bias"]
+    assert paths({"k": [cls(weight=[1.0, 2.0], bias={"x": 3.0})]}) == ["k.0.weight.0", "k.0.weight.1", "k.0.bias.x"]
+    assert trainable([cls()], where="*.bias")[0].bias == 2.0
+    assert trainable([cls()], where="*.bias")[0].weight is None
+
+
+@jax.tree_util.register_pytree_node_class
+class JaxPositions(Plain):
+    def tree_flatten(self):
+        return (self.weight, self.bias), None
+
+
+@optree.register_pytree_node_class(namespace=EVERYWHERE)
+class OptreePositions(Plain):
+    def tree_flatten(self):
+        return (self.weight, self.bias), None
+
+
+@optree.register_pytree_node_class(namespace=EVERYWHERE)
+@dataclasses.dataclass
+class OptreeData:
+    weight: Any = 1.0
+    bias: Any = 2.0
+
+    def tree_flatten(self):
+        return (self.weight, self.bias), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+@pytest.mark.parametrize("cls", [JaxPositions, OptreePositions, OptreeData])
+def test_children_without_names_have_their_positions(cls):
+    assert paths(cls()) == ["0", "1"]
+    assert paths([cls()]) == ["0.0", "0.1"]
+    assert paths({"m": cls([1.0], cls())}) == ["m.0.0", "m.1.0", "m.1.1"]
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+CONTAINERS = [
+    ([1.0, [2.0], []], ["0", "1.0"]),
+    ((1.0, ((2.0,),)), ["0", "1.0.0"]),
+    (collections.deque([1.0, {"a": 2.0}], maxlen=2), ["0", "1.a"]),
+    ({"b": 1.0, "a": {"c": 2.0}, "e": {}}, ["a.c", "b"]),
+    (collections.OrderedDict(b=1.0, a=2.0), ["b", "a"]),
+    (collections.defaultdict(list, b=1.0, a=2.0), ["a", "b"]),
+    ({2: 1.0, 10: 2.0}, ["2", "10"]),
+    ({None: 1.0, ("p", 1): 2.0, Colour.RED: 3.0, 2.5: 4.0}, ["None", "('p', 1)", "Colour.RED", "2.5"]),
+    ({"a.b": 1.0, "": 2.0, "ä x\n": 3.0}, ["", "a.b", "ä x\n"]),
+    ({"a": None, "b": NonDifferentiable([1.0])}, ["a", "b"]),
+    (flax.core.FrozenDict({"params": {"kernel": 1.0}}), ["params.kernel"]),
+    (torch.ones(2, 2).max(0), ["values", "indices"]),
+    ([np.ones(2), "s", Data("s", None)], ["0", "1", "2.weight", "2.bias"]),
+]
+
+
+@pytest.mark.parametrize(("tree", "expected"), CONTAINERS, ids=[type(tree).__name__ for tree, _ in CONTAINERS])
+def test_containers_have_keys_and_positions(tree, expected):
+    assert sorted(paths(tree)) == sorted(expected)
+    if isinstance(tree, (list, tuple, collections.deque, collections.OrderedDict)):
+        assert paths(tree) == expected
+
+
+@pytest.mark.parametrize(
+    "leaf", [1.0, np.ones(2), jnp.ones(2), torch.ones(2), None, NonDifferentiable(1.0)], ids=lambda v: type(v).__name__
+)
+def test_a_single_leaf_is_the_value_itself(leaf):
+    assert paths(leaf) == [""]
+    if not isinstance(leaf, NonDifferentiable) and leaf is not None:
+        assert trainable(leaf, where=lambda path, value: value is leaf) is leaf
+    with pytest.raises(SelectionError, match="for the value itself"):
+        trainable(leaf, where=lambda path, value: None)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Keys:
+    """A node whose keys are its own affair: its metadata do not hold them."""
+
+    def __init__(self, keys, value=1.0):
+        self.keys, self.value = keys, value
+
+    def tree_flatten_with_keys(self):
+        return [(key, self.value) for key in self.keys], len(self.keys)
+
+    @classmethod
+    def tree_unflatten(cls, count, children):
+        return cls([GetAttrKey(f"new{i}") for i in range(count)], next(iter(children), None))
+
+
+class Strange:
+    def __str__(self):
+        return ".strange"
+
+
+def test_keys_of_every_kind():
+    keys = [GetAttrKey("a"), DictKey("b"), DictKey(3), SequenceKey(4), FlattenedIndexKey(5), Strange(), "plain"]
+    assert paths(Keys(keys)) == ["a", "b", "3", "4", "5", "strange", "plain"]
+
+
+def test_paths_are_those_of_this_instance():
+    for name in ("first", "second", "first"):
+        assert paths([Keys([GetAttrKey(name)])]) == [f"0.{name}"]
+    assert trainable(Keys([GetAttrKey("third")]), where="third").value == 1.0
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, affine=False))
+        self.heads = nn.ModuleDict({"mean": nn.Linear(1, 1, bias=False)})
+        self.scales = nn.ParameterList([torch.ones(1)])
+        self.more = nn.ParameterDict({"x": torch.ones(1)})
+        self.noise = nn.Parameter(torch.ones(1))
+
+
+def test_modules_of_torch_have_qualified_names():
+    net = Net()
+    names = [name for name, _ in (*net.named_parameters(), *net.named_buffers())]
+    assert sorted(paths(net)) == sorted(names)
+    assert "layers.1.running_mean" in names
+    assert sorted(paths({"k": [Data(net, 1.0)]})) == sorted(["k.0.bias", *(f"k.0.weight.{name}" for name in names)])
+    assert paths([Eqx(nn.Linear(1, 1))])[-1] == "0.bias"
+
+
+def test_modules_of_flax():
+    class Dense(nnx.Module):
+        def __init__(self):
+            self.linear = nnx.Linear(1, 2, rngs=nnx.Rngs(0))
+            self.scale = nnx.Param(jnp.ones(1))
+            self.layers = nnx.List([nnx.Param(jnp.ones(1))])
+
+    expected = ["layers.0.value", "linear.bias.value", "linear.kernel.value", "scale.value"]
+    assert paths(Dense()) == expected
+    assert paths({"net": Dense()}) == [f"net.{path}" for path in expected]
+    assert trainable(Dense(), where="linear.kernel.*").linear.bias.get_value() is None
+
+
+def test_modules_of_equinox():
+    net = eqx.nn.MLP(1, 1, 2, 1, key=jax.random.key(0))
+    arrays = [path for path in paths(net) if path.startswith("layers")]
+    assert arrays == ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
+
+
+# The same form whatever is beside it.
+
+BESIDE = [Named(), SubNamed(), torch.ones(2, 2).max(0), Data(), Keys([SequenceKey(0)]), {"x": 1.0}, nn.Linear(1, 1)]
+
+
+@pytest.mark.parametrize("cls", [*FIELDS, JaxPositions, OptreePositions, OptreeData])
+@pytest.mark.parametrize("beside", BESIDE, ids=lambda value: type(value).__name__)
+def test_a_path_does_not_depend_on_what_is_beside(cls, beside):
+    alone = paths([cls()])
+    assert paths([cls(), beside])[:2] == alone
+    assert paths([cls(weight=beside), beside])[-len(paths(beside)) :] == [f"1.{path}" for path in paths(beside)]
+
+
+def test_structures_that_are_equal_but_for_the_order_of_keys_keep_their_own():
+    for tree in ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}):
+        assert trainable(tree, where="a") == {"a": 1.0, "b": None}
+    for keys in ("ab", "ba", "ab"):
+        assert paths(collections.OrderedDict.fromkeys(keys, 1.0)) == list(keys)
+    for keys in ((1j, 2j), (2j, 1j)):
+        assert paths(dict.fromkeys(keys, 1.0)) == [str(key) for key in keys]
+
+
+def test_more_structures_than_are_kept():
+    for _ in range(2):
+        for i in range(2 * KEEP):
+            assert paths({f"k{i}": [1.0]}) == [f"k{i}.0"]
+
+
+# Metadata without a hash, or without a comparison.
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Static(Plain):
+    """A node with what it was given as bias for metadata."""
+
+    def tree_flatten_with_keys(self):
+        return [(GetAttrKey("weight"), self.weight)], self.bias
+
+    @classmethod
+    def tree_unflatten(cls, bias, children):
+        return cls(*children, bias)
+
+
+class Unequal:
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: [1], lambda: {"a": 1}, lambda: np.ones(2), lambda: jnp.ones(2), Unequal],
+    ids=["list", "dict", "numpy", "jax", "own"],
+)
+def test_static_metadata_need_no_hash_and_no_comparison(make):
+    for _ in range(3):
+        tree = {"s": Static([1.0, 3], make())}
+        params, rest = partition(tree)
+        assert params["s"].bias is rest["s"].bias is tree["s"].bias
+        assert paths(tree) == ["s.weight.0", "s.weight.1"]
+        assert trainable(tree, where="s.weight.0")["s"].weight == [1.0, None]
+        assert combine(params, rest)["s"].weight == [1.0, 3]
+        assert grad(lambda tree: tree["s"].weight[0] ** 2.0, backend="autograd")(tree)["s"].weight == [2.0, None]
+
+
+# Two leaves at one path.
+
+
+@pytest.mark.parametrize(
+    ("tree", "twice"),
+    [
+        ({"a": {"b": 1.0}, "a.b": 2.0}, r"a\.b"),
+        ({"a": {"b": {"c": 1.0}}, "a.b": {"c": 2}}, r"a\.b\.c"),
+        ({1: 1.0, "1": 2.0}, "1"),
+        ({"x": [{None: 1.0, "None": None}]}, r"x\.0\.None"),
+        ({"n": nn.Linear(1, 1), "n.bias": 1.0}, r"n\.bias"),
+        (Keys([GetAttrKey("a"), DictKey("a")]), "a"),
+        ({"a": {"": 1.0}, "a.": 2.0}, r"a\."),
+    ],
+    ids=repr,
+)
+def test_two_leaves_at_one_path_are_refused(tree, twice):
+    for call in (trainable, partition, combine, lambda tree: trainable(tree, where="*"), grad(lambda tree: 1.0)):
+        with pytest.raises(TreeError, match=f"two leaves at the path '{twice}'.*rename"):
+            call(tree)
+
+
+def test_a_key_with_a_dot_is_fine_alone():
+    assert trainable({"a.b": 1.0, "a": {"c": 2.0}}, where="a.b") == {"a.b": 1.0, "a": {"c": None}}
