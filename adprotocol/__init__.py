@@ -1,9 +1,9 @@
 """A backend-agnostic AD-mode protocol.
 
-Questions that every automatic differentiation (AD) system answers differently,
-asked in one way: `within_gradient`, `non_differentiable`, `trainable`, `cond`. A
-library depends on this package alone; JAX, PyTorch and autograd answer through plugins
-that are found when they are in use.
+Every automatic differentiation (AD) system has its own way to answer the same four
+questions. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them
+in one way. A library depends on this package alone; JAX, PyTorch and autograd
+answer through plugins, which are loaded when their framework is in use.
 """
 
 from adprotocol._gradients.partition import combine, partition, trainable
@@ -15,8 +15,9 @@ from adprotocol._hooks.within_gradient import explain, within_gradient
 from adprotocol._trees.declaration import register_trainable
 from adprotocol.errors import ADProtocolError
 
-# Enters the bindings of the core in the table; last, for it uses all of the above.
-from adprotocol._hooks import builtins as _plain  # noqa: F401  # isort: skip
+# Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  # isort: skip
+from adprotocol import _dynamo  # noqa: F401  # isort: skip
 
 __version__ = "0.1.0"
 

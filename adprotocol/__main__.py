@@ -9,8 +9,7 @@ import argparse
 import os
 import sys
 
-from adprotocol._cli import doctor as diagnosis
-from adprotocol._cli import info as report
+from adprotocol._cli import doctor, info
 from adprotocol._dispatch.registry import REGISTRY
 
 
@@ -47,9 +46,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Look at the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    info = commands.add_parser("info", help="list the plugins, their state and hooks")
-    info.add_argument("--json", action="store_true", help="write JSON, for programs")
-    info.add_argument(
+    info_parser = commands.add_parser("info", help="list the plugins, their state and hooks")
+    info_parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    info_parser.add_argument(
         "--no-import",
         dest="import_frameworks",
         action="store_false",
@@ -67,15 +66,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(*, as_json: bool, import_frameworks: bool) -> int:
-    found = report.collect(REGISTRY, import_frameworks=import_frameworks)
-    write = report.write_json if as_json else report.write_text
+    found = info.collect(REGISTRY, import_frameworks=import_frameworks)
+    write = info.write_json if as_json else info.write_text
     write(found, sys.stdout)
     return 0
 
 
 def _doctor() -> int:
-    found = report.collect(REGISTRY, import_frameworks=True)
-    checks = list(diagnosis.diagnose(found, REGISTRY))
+    found = info.collect(REGISTRY, import_frameworks=True)
+    checks = list(doctor.diagnose(found, REGISTRY))
     for check in checks:
         check.write(sys.stdout)
     problems = sum(bool(check.remedy) for check in checks)

@@ -1,21 +1,33 @@
-"""Two marks for compilers that read Python, read by TorchDynamo.
+"""Every mark for TorchDynamo, and every twin that it traces in a function's place: here, and nowhere else.
 
 Dynamo interprets the bytecode of what ``torch.compile`` is given, this library's
-included, and cannot follow a table that is filled while it looks: it guards what
-it read, and the guard would fail at once. The marks tell it what to do instead.
-They are attributes that PyTorch itself sets on functions; setting them here
-imports nothing and costs an eager call nothing. Tried with PyTorch 2.13.
+included. It cannot follow a table that is filled while it looks: it guards what it
+read, and the guard would fail at once. Two marks tell it what to do instead:
+
+- `run_while_tracing`: run the function, on the constants it is given, and keep the result;
+- `trace_instead`: trace the twin in its place.
+
+Both are attributes that PyTorch itself sets on functions, so setting them imports
+nothing and costs an eager call nothing. optree's functions Dynamo knows by itself
+(``torch._dynamo.polyfills.pytree``). Tried with PyTorch 2.13.
+
+This module is imported last of the core's, and marks the functions of the others.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from adprotocol._dispatch import registry, table, wrapper
+from adprotocol._gradients import framework, where
+from adprotocol._hooks import within_gradient
+from adprotocol._trees import declaration, node, path, traversal
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._gradients.structure import Structure
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -29,33 +41,122 @@ def run_while_tracing(function: F) -> F:
     return function
 
 
-def trace_instead(traced: Callable[..., Any]) -> Callable[[F], F]:
+def trace_instead(twin: Callable[..., Any]) -> Callable[[F], F]:
     """Mark a function in whose place the compiler traces another one.
 
     ``torch.compile`` sets this attribute on the functions that it wraps.
     """
 
     def mark(eager: F) -> F:
-        eager._torchdynamo_inline = traced  # type: ignore[attr-defined]  # noqa: SLF001
+        eager._torchdynamo_inline = twin  # type: ignore[attr-defined]  # noqa: SLF001
         return eager
 
     return mark
 
 
-def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a wrapper the metadata of what it wraps, as ``functools.update_wrapper`` does, but for marks of compilers.
+def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark `eager`, of another module, to be replaced by the decorated twin."""
 
-    A function that ``torch.compile`` returned bears `_torchdynamo_inline`, the
-    function to be traced in its place. On a wrapper it would take the wrapper's
-    place, and what that does would be left out of the graph.
-    """
-    functools.update_wrapper(wrapper, fun, updated=())
-    # The attributes of a callable object are its own state.
-    attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
-    if not any(name.startswith(("_torchdynamo", "_dynamo")) for name in attributes):
-        vars(wrapper).update(attributes)
-        wrapper.__wrapped__ = fun  # type: ignore[attr-defined]
-    return wrapper
+    def mark(twin: F) -> F:
+        trace_instead(twin)(eager)
+        return twin
+
+    return mark
+
+
+# What they read changes while Dynamo looks: plugins, types, classes and their fields.
+for _function in (
+    registry.wake_plugins,
+    table.resolve,
+    node.admit_value,
+    node.field_names,
+    declaration.class_declares,
+    framework.default,
+    framework.named,
+    where.matches,
+):
+    run_while_tracing(_function)
+
+
+wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
+
+trace_instead(table.resolved)(table.binding_of)
+
+
+@_stands_for(within_gradient.within_gradient)
+def _within_gradient(*values: Any) -> Any:
+    return within_gradient.ask(values or (within_gradient.MISSING,))
+
+
+@_stands_for(path.paths_of)
+def _paths_of(tree: Any, treespec: Any) -> path.Paths:
+    return path.compute(tree, treespec, named_tuples=True)
+
+
+# The two checks of paths are left to `paths_of`, when paths are needed: a graph is traced once, and slowly.
+@_stands_for(path.check_paths)
+def _check_paths(tree: Any, treespec: Any) -> None:
+    pass
+
+
+@_stands_for(path.check_keeps_none)
+def _check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
+    pass
+
+
+def _declares(value: Any) -> bool:
+    return declaration.class_declares(type(value), declaration.Registrations.number)
+
+
+@_stands_for(declaration.declaring)
+def _declaring() -> Callable[[Any], bool]:
+    return _declares
+
+
+# Dynamo cannot follow a dictionary that is filled on the way, so every structure is looked through.
+@_stands_for(declaration.flatten_declaring)
+def _flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
+    leaves, treespec = traversal.tree_flatten(tree)
+    return leaves, treespec, True
+
+
+@_stands_for(where.match)
+def _match(paths: path.Paths, pattern: str) -> list[bool]:
+    return [where.matches(name, pattern) for name in paths.of_leaves]
+
+
+# A mask is a constant of the graph: Dynamo would fold what optree says of it, and cannot hold the result.
+@_stands_for(where.by_mask)
+def _by_mask(structure: Structure, mask: Any) -> list[bool]:
+    if not _is_built_in(mask):
+        return where.by_mask_of_any_class(structure, mask)
+    flags = _flags_of(mask)
+    paths = structure.paths.of_leaves
+    found: list[bool] = []
+    used = set()
+    for name in paths:
+        for prefix, flag in flags:
+            if prefix in ("", name) or name.startswith(f"{prefix}."):
+                found.append(flag)
+                used.add(prefix)
+    if len(found) != len(paths) or len(used) != len(flags):
+        raise where.other_structure(structure, mask, [prefix for prefix, _ in flags])
+    return found
+
+
+def _is_built_in(mask: Any) -> bool:
+    if type(mask) is dict:
+        return all(_is_built_in(item) for item in mask.values())
+    if type(mask) in (list, tuple):
+        return all(_is_built_in(item) for item in mask)
+    return mask is True or mask is False
+
+
+@run_while_tracing
+def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the flags of a mask of bools, each with its path."""
+    flags, treespec = traversal.tree_flatten(mask)
+    return tuple(zip(path.paths_of(mask, treespec).of_leaves, flags, strict=True))
 
 
 @run_while_tracing
@@ -65,14 +166,7 @@ def _begin_anew() -> None:
     raise dynamo.UnspecializeRestartAnalysis(restart_reason="adprotocol met a class for the first time")
 
 
-def _forget_traced() -> None:
+# Dynamo keeps what it first read of optree's registry: a class that has joined since would be a leaf to it for ever.
+@_stands_for(traversal.nodes_changed)
+def _nodes_changed() -> None:
     _begin_anew()
-
-
-@trace_instead(_forget_traced)
-def forget_what_was_read() -> None:
-    """Let a compiler that is tracing read the tables again, which have changed.
-
-    TorchDynamo keeps what it read of optree's registry at first, so that a class
-    that has joined since would be a leaf to it for ever.
-    """

@@ -1,21 +1,17 @@
-"""The manifest: what a framework does not allow to be done right, as data.
+"""A divergence: one rule that a framework does not allow to be kept, as data.
 
-A plugin lists its divergences in the optional hook `divergences`. The errors
-of the plugin quote them, ``python -m adprotocol info --json`` writes them, the
-conformance suite expects what they name to fail, and the documentation shows
-them, so that there is one text for all. Those of every framework are `CORE`.
+A plugin lists its divergences in the optional hook `divergences`. Its errors
+quote them, ``python -m adprotocol info --json`` writes them, the conformance
+suite expects the scenarios that they name to fail, and the documentation shows
+them: one text for all. `CORE` holds those of every framework.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from adprotocol.errors import PluginError, one_line
-
-if TYPE_CHECKING:
-    from adprotocol._dispatch.registry import Plugin
+from adprotocol.errors import PluginError
 
 # How the scenarios of a divergence fail: by an error, or by another answer with no error.
 ERROR, WRONG = "error", "wrong"
@@ -78,35 +74,6 @@ class Divergence:
         for scenario in self.scenarios:
             if not isinstance(scenario, str) or not _SCENARIO.fullmatch(scenario):
                 raise _wrong(self, f"names the scenario {scenario!r}", "write 'hook/name' or 'hook/name@variant'")
-
-
-def declared(plugin: Plugin) -> tuple[Divergence, ...]:
-    """Return what a plugin declares: nothing, if it has no hook `divergences`.
-
-    Raises `PluginError` if the hook raises, or returns anything but divergences
-    with different names.
-    """
-    if "divergences" not in plugin.hooks:
-        return ()
-    where = f"plugin {plugin.name!r}: the hook divergences"
-    try:
-        found = tuple(plugin.hooks["divergences"]())
-    # Whatever it raises is the plugin's own trouble, which readers of the manifest report.
-    except Exception as error:
-        msg = f"{where} raises {one_line(error, None)}"
-        raise PluginError(msg) from error
-    names: set[str] = set()
-    for divergence in found:
-        if not isinstance(divergence, Divergence):
-            msg = (
-                f"{where} returned {divergence!r:.60} among the rest; return instances of adprotocol.extend.Divergence"
-            )
-            raise PluginError(msg)
-        if divergence.name in names:
-            msg = f"{where} returned two divergences named {divergence.name!r}; rename one"
-            raise PluginError(msg)
-        names.add(divergence.name)
-    return found
 
 
 def _wrong(divergence: Divergence, what: str, remedy: str) -> PluginError:

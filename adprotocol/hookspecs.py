@@ -1,40 +1,39 @@
 """The protocol: what a plugin tells adprotocol about its AD framework.
 
-Read this module first. A plugin is a module (or any object) whose functions
-are marked with `hookimpl` and named as below. Its distribution names it in the
-entry-point group ``adprotocol``, and the entry point bears the name of the
-framework's root module, because a plugin is loaded when, and only when, that
-module is already in ``sys.modules``:
+Read this module first. A plugin is a module (or any object) whose functions are
+marked with `hookimpl` and named as below. Its distribution names it in the
+entry-point group ``adprotocol``. The entry point has the name of the framework's
+root module, because a plugin is loaded when, and only when, that module is
+already in ``sys.modules``:
 
 .. code-block:: toml
 
     [project.entry-points.adprotocol]
     toyad = "toyad_adprotocol"
 
-pluggy discovers, validates and orders the plugins. A call of a user's never
-passes through pluggy's hook call: `adprotocol._dispatch.table` looks the plugin up by the
-type of the value and calls its function directly (pluggy's own call takes about
-ten times as long, and ``firstresult`` reads a branch that returns ``None`` as
-"not mine" and would run it once for each plugin).
+pluggy discovers, validates and orders the plugins. A user's call never passes
+through pluggy's hook call: the library looks the plugin up by the type of the value
+and calls its function directly (pluggy's own call takes about ten times as long, and
+``firstresult`` reads a branch that returns ``None`` as "not mine" and would run
+it once for each plugin).
 
-Four hooks must be there: `array_types`, `within_gradient`,
-`non_differentiable`, `cond`. The others are optional; without `value_and_grad`
-a framework's values can be asked about, but not differentiated by this library. An unknown name, or an
-argument that is not below, makes the plugin fail alone, with that reason. What a
-plugin may use besides is in `adprotocol.extend` and `adprotocol.errors`.
+Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
+`cond`. The others are optional; without `value_and_grad` a framework's values can be
+asked about, but not differentiated by this library. An unknown hook, or an argument
+that is not listed here, makes that plugin fail, with the reason. Whatever else a
+plugin may use is in `adprotocol.extend` and `adprotocol.errors`.
 """
 
-# Signatures only: arguments are read by pluggy, not by the bodies.
+# Signatures only: pluggy reads the arguments, and nothing runs the bodies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 if TYPE_CHECKING:
-    from adprotocol.conformance.harness import Harness
     from adprotocol.divergence import Divergence
     from adprotocol.view import View
 
@@ -131,12 +130,24 @@ def trainable(value: Any) -> bool | None:
 
 
 @hookspec
-def parameter_types() -> Sequence[type]:
-    """Name those of `array_types` whose instances are one leaf wherever they are found.
+def identity(value: Any) -> Hashable | None:
+    """Return what two places have in common that hold one and the same leaf, or None.
 
-    Optional. An array at two places of a model is two leaves, each with its
-    partial derivative. A ``torch.nn.Parameter`` has an identity: at two places it
-    is one leaf, with the total derivative at the first.
+    Optional. An array at two places of a model is two leaves, each with its partial
+    derivative (None). A ``torch.nn.Parameter`` is a leaf wherever it is found: at two
+    places it is one, with the total derivative at the first. Return a key by which
+    its places are known to be one.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def freeze(value: Any) -> Any:
+    """Return what takes the place of a leaf with an identity for a call that does not select it.
+
+    Optional; called for leaves that have an `identity` and no place that is selected.
+    A ``torch.nn.Parameter`` whose own flag says that it is trained is replaced by a
+    constant, unless a call around the current one differentiates with respect to it.
     """
     raise NotImplementedError
 
@@ -152,6 +163,22 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     to `adprotocol.extend.check_output`. A leaf that `value` does not depend on
     has zeros. What encloses the call, a native transformation or another call of
     this hook, must be able to differentiate the result.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def differentiates_numpy() -> bool:
+    """Tell whether `value_and_grad` takes functions of NumPy arrays and Python numbers alone.
+
+    Optional. Of the plugins that return True the first in pluggy's order serves a
+    gradient whose arguments belong to no framework. Such a plugin is imported for
+    it if its distribution names it in the group ``adprotocol.numpy`` as well:
+
+    .. code-block:: toml
+
+        [project.entry-points."adprotocol.numpy"]
+        autograd = "adprotocol_autograd"
     """
     raise NotImplementedError
 
@@ -181,13 +208,25 @@ def tree_node(
 ) -> tuple[Callable[[Any], Flattened], Callable[[Metadata, Children], Any]] | None:
     """Teach the traversal the container type of `value`, or return None if it is unknown.
 
-    Optional. Return ``(flatten, unflatten)`` for ``type(value)``: the first takes
-    an instance to ``(children, metadata)`` or ``(children, metadata, names)``,
-    with hashable, comparable metadata and the names under which the children
-    appear in paths (without them, their positions); the second takes
-    ``(metadata, children)`` back, whatever the children are. Asked once for each type but
-    the built-in containers; of a dataclass, whose static fields only the
-    framework may know, with a blank instance that has no attributes yet.
+    Optional. Return ``(flatten, unflatten)`` for ``type(value)``. The first takes
+    an instance to ``(children, metadata)`` or ``(children, metadata, names)``, with
+    hashable, comparable metadata and the names of the children in paths (without
+    them, their positions). The second takes ``(metadata, children)`` back, whatever
+    the children are. Called once for each type but the built-in containers; for a
+    dataclass, whose static fields only the framework may know, with a blank instance
+    that has no attributes yet.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def label_protocol() -> Mapping[str, Any]:
+    """Return the methods by which functions of the framework accept a `NonDifferentiable` label, by name.
+
+    Optional. They become attributes of the class: ``__jax_array__`` for JAX,
+    ``__torch_function__`` for PyTorch. `adprotocol.extend.unlabelled` takes the
+    labels out of a function's arguments. The label's operators, and the protocols of
+    NumPy, are there without it.
     """
     raise NotImplementedError
 
@@ -203,20 +242,20 @@ def explain(value: Any) -> str:
 
 @hookspec
 def divergences() -> Sequence[Divergence]:
-    """List what the framework does not allow to be done right: the manifest of the plugin.
+    """List the rules that the framework does not allow to be kept.
 
     Optional. Each is an `adprotocol.extend.Divergence`, with a name of its own. The
-    conformance suite expects the scenarios that they name to fail; `info` and the
-    documentation show them. Not asked while values are; import the texts inside.
+    conformance suite expects the scenarios that it names to fail; `info` and the
+    documentation show it. Never called on the way of a value: import the texts inside.
     """
     raise NotImplementedError
 
 
 @hookspec
-def harness(device: str | None) -> Harness:
-    """Give the conformance suite what it needs of the framework.
+def harness(device: str | None) -> Any:
+    """Return the harness by which the conformance suite uses the framework.
 
-    Optional. Return an `adprotocol.conformance.Harness`, whose arrays live on
-    `device` (None: the framework's default).
+    Optional. An `adprotocol.conformance.Harness`, whose arrays live on `device` (None:
+    the framework's default).
     """
     raise NotImplementedError

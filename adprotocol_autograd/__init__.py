@@ -13,7 +13,7 @@ from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
-from adprotocol.extend import View, constant_tree, flatten, predicate_error, predicate_shape_error
+from adprotocol.extend import View, constant_tree, predicate_error, predicate_shape_error, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
 
@@ -46,7 +46,7 @@ def within_gradient(value: Any) -> bool:
         return raw.dtype.kind in "fc"
     raw = getval(raw)
     if isinstance(value, (SequenceBox, DictBox)):
-        return any(_is_inexact(leaf) for leaf in flatten((raw,)))
+        return any(_is_inexact(leaf) for leaf in tree_leaves((raw,)))
     return _is_inexact(raw)
 
 
@@ -81,6 +81,12 @@ def trainable(value: Any) -> bool | None:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with each leaf as a root of one trace."""
     return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def differentiates_numpy() -> bool:
+    """Take functions of NumPy arrays and Python numbers: autograd boxes them."""
+    return True
 
 
 @hookimpl
@@ -121,7 +127,7 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> Harness:
     """Give the conformance suite what it needs."""
-    from adprotocol_autograd.harness import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
+    from adprotocol_autograd.conformance import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
 
     return AutogradHarness(device)
 

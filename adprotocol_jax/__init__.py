@@ -12,10 +12,10 @@ import jax
 import jax.custom_derivatives
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import check_output, put_back, take_out
+from adprotocol.extend import check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_jax import internals, labels, nodes, primitive
-from adprotocol_jax.branching import branch
+from adprotocol_jax import internals, label, node, primitive
+from adprotocol_jax.cond import branch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
-labels.register()
+label.register()
 
 # Arrays by their marks that hold no number: nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero)
@@ -90,18 +90,24 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
         value, aux = fun(tracked)
         check_output(value, value)
-        others, inside = take_out(aux, jax.core.Tracer)
+        others, inside = partition_aux(aux, jax.core.Tracer)
         rest.append(others)
         return value, inside
 
     (value, inside), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
-    return value, put_back(rest[-1], inside), gradients
+    return value, combine_aux(rest[-1], inside), gradients
 
 
 @hookimpl
 def tree_node(value: Any) -> Any:
-    """Take apart what is registered with ``jax.tree_util``."""
-    return nodes.node(value)
+    """Flatten classes that are registered with ``jax.tree_util``."""
+    return node.node(value)
+
+
+@hookimpl
+def label_protocol() -> dict[str, Any]:
+    """Let the functions of JAX take a label for the constant that it holds."""
+    return {"__jax_array__": label.as_array}
 
 
 @hookimpl
@@ -130,7 +136,7 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> Harness:
     """Give the conformance suite what it needs."""
-    from adprotocol_jax.harness import JaxHarness  # noqa: PLC0415  (only the suite needs it)
+    from adprotocol_jax.conformance import JaxHarness  # noqa: PLC0415  (only the suite needs it)
 
     return JaxHarness(device)
 

@@ -1,9 +1,9 @@
 """Zeros, not None, for an operand that the chosen branch does not use.
 
-PyTorch gives None for the gradient of a tensor that is not in the graph. Which
-operands those are is read off the graph that the branch made; each is then
-connected to the results by the sum of none of its elements. That sum is 0, its
-gradient is zeros of the operand's shape, and no NaN can come of it.
+PyTorch gives None for the gradient of a tensor that is not in the graph. The graph
+that the branch made shows which operands those are; each is then connected to the
+results by the sum of none of its elements. That sum is 0, its gradient is zeros of
+the operand's shape, and no NaN can come of it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import flatten, tree_map
-from adprotocol_torch import dynamo, tracking
+from adprotocol.extend import tree_leaves, tree_map
+from adprotocol_torch import dynamo, graph, tracking
 from adprotocol_torch.internals import functorch_is_active, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def chosen(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
-    tracked = [leaf for leaf in flatten(operands) if is_float(leaf) and _is_tracked(leaf)]
+    tracked = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
     if not tracked:
         return fun(*operands)
     is_traced = torch.compiler.is_dynamo_compiling()
     has_graph = not is_traced and not functorch_is_active()
     start = next_sequence_number() if has_graph else 0
     result = fun(*operands)
-    results = [leaf for leaf in flatten((result,)) if is_float(leaf)]
+    results = [leaf for leaf in tree_leaves((result,)) if is_float(leaf)]
     if has_graph:
         unused = _unused(results, tracked, start)
     elif is_traced:
@@ -83,25 +83,15 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     """Return the operands that the graph of the results does not reach.
 
     Only nodes made since `start` are entered, so the walk is as long as the
-    branch (0.5 µs a node), however long the program before it.
+    branch, however long the program before it.
     """
-    waiting = {id(operand): operand for operand in operands}
+    unused = {id(operand): operand for operand in operands}
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
-    stack: list[tuple[Any, int]] = []
     for result in results:
-        waiting.pop(id(result), None)
-        if result.grad_fn is not None:
-            stack.append((result.grad_fn, result.output_nr))
-    seen: set[Any] = set()
-    while stack and waiting:
-        node, output = stack.pop()
-        waiting.pop(inner.get((node, output), 0), None)
-        if node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)  # AccumulateGrad's
-        if leaf is not None:
-            waiting.pop(id(leaf), None)
-        elif node._sequence_nr() >= start:  # noqa: SLF001
-            stack.extend((parent, i) for parent, i in node.next_functions if parent is not None)
-    return list(waiting.values())
+        unused.pop(id(result), None)
+    for node, output in graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+        unused.pop(inner.get((node, output), 0), None)
+        unused.pop(id(graph.leaf_of(node)), None)
+        if not unused:
+            break
+    return list(unused.values())

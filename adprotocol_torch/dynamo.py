@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import run_while_tracing
+from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol_torch import internals, tracking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _INSTALLED = False
+
+
+def mark() -> None:
+    """Let Dynamo trace `within_gradient` of this module in place of the eager one."""
+    trace_instead(within_gradient)(tracking.within_gradient)
 
 
 def within_gradient(value: torch.Tensor) -> bool:

@@ -1,6 +1,6 @@
-"""A ``torch.nn.Module`` shown as a dict from qualified name to tensor, and filled with other tensors for a call.
+"""The view of a ``torch.nn.Module``: a dict from qualified name to tensor, to be filled with other tensors for a call.
 
-Nothing is done to a module whose tensors all stay: the common case, where the
+A module whose tensors all stay is left alone: the common case, where the
 parameters' own flags say what is trained. A parameter that the call freezes, or
 trains against its flag, is replaced in the module's table of parameters, as
 ``torch.func.functional_call`` does, and put back afterwards. Hooks, buffers and
@@ -16,7 +16,9 @@ import torch
 from torch.nn.utils import parametrize
 
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
-from adprotocol.extend import View, declaring, original, trainable_names
+from adprotocol.extend import View, declaring, trainable_names
+from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.parameters import original
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +33,16 @@ _FILLED: dict[int, int] = {}
 _USED: list[tuple[int, torch.nn.Module]] = []
 
 
-def view(module: torch.nn.Module) -> View:
-    """Show parameters and buffers; one under several names has the first."""
+@hookimpl
+def view_types() -> tuple[type, ...]:
+    """Modules are viewed as a dict."""
+    return (torch.nn.Module,)
+
+
+@hookimpl
+def view(value: torch.nn.Module) -> View:
+    """View parameters and buffers by their qualified names; one under several names has the first."""
+    module = value
     container: dict[str, Any] = {}
     flags: dict[str, bool | None] = {}
     places: dict[str, list[tuple[torch.nn.Module, str]]] = {}
@@ -66,8 +76,8 @@ def view(module: torch.nn.Module) -> View:
                 places[path] = [(owner, name)]
                 # What stands for a parameter has the parameter's flag; another tensor, as
                 # torch.func.functional_call puts it there, is no parameter and has none.
-                said = original(parameter)
-                flag = said.requires_grad if isinstance(said, torch.nn.Parameter) else True
+                owned = original(parameter)
+                flag = owned.requires_grad if isinstance(owned, torch.nn.Parameter) else True
                 flags[path] = flag and not frozen and (allowed is None or name in allowed)
                 if not (parameter.is_floating_point() or parameter.is_complex()):
                     flags[path] = None
@@ -112,15 +122,15 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
     with _LOCK:
         _refuse_other_threads(module, changed)
         _USED.append(use)
-        mine = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
-        _FILLED.update(dict.fromkeys(mine, use[0]))
+        added = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
+        _FILLED.update(dict.fromkeys(added, use[0]))
         put(changed)
     cache = _set_cached(changed, {})
 
     def restore() -> None:
         with _LOCK:
             put([(owner, name, new, old) for owner, name, old, new in changed])
-            for owner_id in mine:
+            for owner_id in added:
                 del _FILLED[owner_id]
             del _USED[next(i for i, other in enumerate(_USED) if other is use)]
         _set_cached(changed, cache)

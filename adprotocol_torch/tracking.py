@@ -9,6 +9,7 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
+from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of
 
@@ -20,6 +21,7 @@ is_grad_enabled = torch.is_grad_enabled
 NO_LEVEL = -1
 
 
+@hookimpl
 def within_gradient(value: torch.Tensor) -> bool:
     """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
     # One C call of 30 to 45 ns each; the order is by what is cheap and common.
@@ -115,6 +117,7 @@ def _reentrant_error() -> UndecidableError:
     )
 
 
+@hookimpl
 def explain(value: torch.Tensor) -> str:
     """Say what decides the answer for a tensor."""
     if not (value.is_floating_point() or value.is_complex()):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol import divergence as manifest
-from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import registry
 from adprotocol.conformance import all_scenarios
 from adprotocol.conformance._reports import matrix
 from adprotocol.conformance.scenario import HOOKS
@@ -61,9 +61,9 @@ def divergences() -> str:
     """Return the page of the declared divergences."""
     for framework in FRAMEWORKS:
         importlib.import_module(framework)
-    plugins.REGISTRY.refresh()
-    known = plugins.REGISTRY.known()
-    sections = [_section(title, manifest.declared(known[name])) for name, title in FRAMEWORKS.items()]
+    registry.REGISTRY.refresh()
+    known = registry.REGISTRY.known()
+    sections = [_section(title, known[name].divergences()) for name, title in FRAMEWORKS.items()]
     return "\n".join([DIVERGENCES, *sections, _section("All frameworks", manifest.CORE)])
 
 

@@ -8,7 +8,8 @@ from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import divergence as manifest
-from adprotocol._dispatch import registry as plugins
+from adprotocol import plugins
+from adprotocol._dispatch import registry
 from adprotocol.errors import PluginError
 from adprotocol.extend import Divergence
 from adprotocol.hookspecs import hookimpl
@@ -44,8 +45,8 @@ def plugin_that_declares():
 
 def shipped(framework):
     pytest.importorskip(framework)
-    plugins.wake_plugins()
-    return manifest.declared(plugins.REGISTRY.known()[framework])
+    registry.wake_plugins()
+    return registry.REGISTRY.known()[framework].divergences()
 
 
 def test_a_divergence_is_data_that_cannot_change():
@@ -95,12 +96,12 @@ def test_a_wrong_field_is_an_error_that_names_divergence_and_remedy(field, value
 
 def test_a_plugin_declares_by_its_hook(plugin_that_declares):
     divergence = Divergence(**GOOD)
-    assert manifest.declared(plugin_that_declares(lambda: [divergence])) == (divergence,)
+    assert plugin_that_declares(lambda: [divergence]).divergences() == (divergence,)
 
 
 def test_a_plugin_without_the_hook_declares_nothing():
     plugin = plugins.register(Minimal(), "fakefw")
-    assert manifest.declared(plugin) == ()
+    assert plugin.divergences() == ()
     plugins.unregister(plugin.name)
 
 
@@ -116,7 +117,7 @@ def test_a_plugin_without_the_hook_declares_nothing():
 def test_a_wrong_manifest_is_an_error_that_names_the_plugin(plugin_that_declares, declare, message):
     plugin = plugin_that_declares(declare)
     with pytest.raises(PluginError, match="plugin 'fakefw'") as raised:
-        manifest.declared(plugin)
+        plugin.divergences()
     assert message in str(raised.value)
     assert adprotocol.within_gradient(Array()) is False  # the manifest is not asked while values are
 

@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 import adprotocol
-from adprotocol._dispatch import registry as plugins
+from adprotocol import plugins
+from adprotocol._dispatch import registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,9 +51,9 @@ def namespace(page, monkeypatch):
     # Dynamo keeps modules by their names, and would find the functions of the first page in the next.
     module = ModuleType(f"page_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    before = set(plugins.REGISTRY.known())
+    before = set(registry.REGISTRY.known())
     yield vars(module)
-    for name in set(plugins.REGISTRY.known()) - before:
+    for name in set(registry.REGISTRY.known()) - before:
         plugins.unregister(name)
 
 

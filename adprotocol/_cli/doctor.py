@@ -16,14 +16,13 @@ from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
 
 from adprotocol._cli.info import versioned
-from adprotocol._dispatch import registry as plugins
-from adprotocol._dispatch import table
+from adprotocol._dispatch import registry, table
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adprotocol._cli.info import Conflict, Entry, Report
+    from adprotocol._cli.info import Conflict, Entry, Info
     from adprotocol._dispatch.registry import Plugin, Registry
 
 PIP = "python -m pip"
@@ -46,18 +45,18 @@ class Check:
             stream.write(f"{'':<8} remedy: {self.remedy}\n")
 
 
-def diagnose(report: Report, registry: Registry) -> Iterator[Check]:
+def diagnose(info: Info, registry: Registry) -> Iterator[Check]:
     """Yield every check on this installation of adprotocol and its plugins."""
     yield from _requirements()
-    for entry in report.entries:
-        yield _state(entry, broken=entry.framework in report.broken_frameworks)
+    for entry in info.entries:
+        yield _state(entry, broken=entry.framework in info.broken_frameworks)
         yield from _age(entry)
-    contested = {conflict.type for conflict in report.conflicts}
+    contested = {conflict.type for conflict in info.conflicts}
     for plugin in registry.active():
         yield from _types(plugin, contested)
-    for conflict in report.conflicts:
-        yield _conflict(conflict, report)
-    if not report.conflicts:
+    for conflict in info.conflicts:
+        yield _conflict(conflict, info)
+    if not info.conflicts:
         yield Check("no type is claimed by two plugins")
 
 
@@ -114,26 +113,26 @@ def _state(entry: Entry, *, broken: bool) -> Check:
     """Check one plugin by its state."""
     framework = versioned(entry.framework, entry.framework_version)
     plugin = f"plugin {entry.name} ({versioned(entry.distribution, entry.distribution_version)})"
-    if entry.state == plugins.FAILED and broken:
+    if entry.state == registry.FAILED and broken:
         return Check(
             f"{framework} is installed, but {entry.reason}",
             f"{PIP} install --force-reinstall {entry.framework} (python -c 'import {entry.framework}' shows where it "
             "fails), or uninstall it",
         )
-    if entry.state == plugins.FAILED:
+    if entry.state == registry.FAILED:
         return Check(f"{plugin} failed: {entry.reason}", _remedy(entry))
-    if entry.state == plugins.BLOCKED:
-        value = os.environ.get(plugins.BLOCK_VARIABLE, "")
+    if entry.state == registry.BLOCKED:
+        value = os.environ.get(registry.BLOCK_VARIABLE, "")
         return Check(
             f"{plugin} is blocked, so values of {entry.framework} raise an error",
-            f"take {entry.framework} out of the environment variable {plugins.BLOCK_VARIABLE} (now {value!r})",
+            f"take {entry.framework} out of the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
         )
-    if entry.state == plugins.NOT_INSTALLED:
+    if entry.state == registry.NOT_INSTALLED:
         return Check(
             f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
             "(in a plugin of your own, the entry point bears the name of the framework's root module)"
         )
-    if entry.state == plugins.NOT_IMPORTED:
+    if entry.state == registry.NOT_IMPORTED:
         return Check(f"{plugin} is idle: nobody has imported {framework}")
     if entry.reason:  # active all the same: the manifest is not asked while values are
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
@@ -194,7 +193,7 @@ def _arguments(hook: str) -> tuple[str, ...]:
 
 def _age(entry: Entry) -> Iterator[Check]:
     """Check an active framework against the oldest version that its plugin's distribution names."""
-    if entry.state != plugins.ACTIVE or entry.distribution is None or entry.framework_version is None:
+    if entry.state != registry.ACTIVE or entry.distribution is None or entry.framework_version is None:
         return
     for requirement in metadata.requires(entry.distribution) or ():
         name, floor = _parsed(requirement)
@@ -227,15 +226,15 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
             reached.append(name)
         else:
             yield Check(
-                f"plugin {plugin.name} claims {name}, but it is served by the core, as {server.key}",
+                f"plugin {plugin.name} claims {name}, but it is served by the core, as {server.kind.value}",
                 f"take {name} out of what array_types of plugin {plugin.name} returns",
             )
     if reached:
         yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
 
 
-def _conflict(conflict: Conflict, report: Report) -> Check:
-    distributions = {entry.name: entry.distribution for entry in report.entries}
+def _conflict(conflict: Conflict, info: Info) -> Check:
+    distributions = {entry.name: entry.distribution for entry in info.entries}
     names = [conflict.served_by, *conflict.passed_over]
     others = ", ".join(conflict.passed_over)
     owners = [distributions.get(name) for name in names]

@@ -1,8 +1,7 @@
-"""The report: what is known of every plugin, as data, as JSON and as a table.
+"""`info`: what is known of every plugin, as data, as JSON and as a table.
 
-It only collects. `adprotocol._cli.doctor` judges what is found here. JSON comes
-with a schema number, for other programs read it; the table is for people and
-may change.
+It only collects; `doctor` judges. The JSON has a schema number, because other
+programs read it; the table is for people and may change.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
-from adprotocol._dispatch import registry as plugins
-from adprotocol.divergence import declared
+from adprotocol._dispatch import registry
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Info:
     """Hold the entries and conflicts, and the frameworks whose own import fails."""
 
     entries: list[Entry]
@@ -78,8 +76,8 @@ class Report:
         }
 
 
-def collect(registry: Registry, *, import_frameworks: bool) -> Report:
-    """Look at every plugin of `registry`, importing the installed frameworks first if asked to.
+def collect(found: Registry, *, import_frameworks: bool) -> Info:
+    """Look at every plugin of the registry, importing the installed frameworks first if asked to.
 
     Without the imports nothing is loaded, so what is installed shows as *not
     imported*.
@@ -88,21 +86,21 @@ def collect(registry: Registry, *, import_frameworks: bool) -> Report:
     if import_frameworks:
         # What a framework prints while it is imported must not end up in the JSON.
         with contextlib.redirect_stdout(sys.stderr):
-            broken = _import_frameworks(registry)
-            registry.refresh()
+            broken = _import_frameworks(found)
+            found.refresh()
     providers = metadata.packages_distributions()
-    known = sorted(registry.known().values(), key=lambda plugin: plugin.name)
-    return Report(
+    known = sorted(found.known().values(), key=lambda plugin: plugin.name)
+    return Info(
         [_entry(plugin, broken.get(plugin.framework), providers) for plugin in known],
-        [Conflict(*conflict) for conflict in registry.conflicts()],
+        [Conflict(*conflict) for conflict in found.conflicts()],
         broken,
     )
 
 
-def _import_frameworks(registry: Registry) -> dict[str, BaseException]:
+def _import_frameworks(found: Registry) -> dict[str, BaseException]:
     broken: dict[str, BaseException] = {}
-    for plugin in registry.known().values():
-        if plugin.state == plugins.NOT_IMPORTED and plugin.framework not in broken:
+    for plugin in found.known().values():
+        if plugin.state == registry.NOT_IMPORTED and plugin.framework not in broken:
             try:
                 importlib.import_module(plugin.framework)
             # Whatever the import raises is what the report is to show.
@@ -114,20 +112,20 @@ def _import_frameworks(registry: Registry) -> dict[str, BaseException]:
 def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str, list[str]]) -> Entry:
     distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
     state, reason = plugin.state, plugin.reason
-    if state == plugins.NOT_IMPORTED and broken is not None:
-        state, reason = plugins.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
-    elif state == plugins.BLOCKED:
-        reason = f"named in {plugins.BLOCK_VARIABLE}"
+    if state == registry.NOT_IMPORTED and broken is not None:
+        state, reason = registry.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
+    elif state == registry.BLOCKED:
+        reason = f"named in {registry.BLOCK_VARIABLE}"
     version = framework_version(plugin.framework, providers, distribution)
     divergences: list[dict[str, Any]] = []
     try:
-        divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in declared(plugin)]
+        divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in plugin.divergences()]
     except PluginError as error:
         reason = str(error)
     return Entry(
         name=plugin.name,
         framework=plugin.framework,
-        framework_version=None if state == plugins.NOT_INSTALLED else version,
+        framework_version=None if state == registry.NOT_INSTALLED else version,
         distribution=distribution.name if distribution is not None else None,
         distribution_version=distribution.version if distribution is not None else None,
         state=state,
@@ -166,21 +164,21 @@ def _holds(distribution: metadata.Distribution, module: str) -> bool:
     return not places.isdisjoint({Path(file).absolute().as_uri(), Path(file).resolve().as_uri()})
 
 
-def write_json(report: Report, stream: TextIO) -> None:
+def write_json(info: Info, stream: TextIO) -> None:
     """Write the report as JSON."""
-    json.dump(report.data(), stream, indent=2)
+    json.dump(info.data(), stream, indent=2)
     stream.write("\n")
 
 
-def write_text(report: Report, stream: TextIO) -> None:
+def write_text(info: Info, stream: TextIO) -> None:
     """Write the report for people: fitted to a terminal, in full width to anything else."""
     stream.write(f"adprotocol {adprotocol.__version__}, Python {platform.python_version()}\n")
-    rows = [_row(entry) for entry in report.entries]
+    rows = [_row(entry) for entry in info.entries]
     if not rows:
         stream.write("no plugins: no distribution has entry points in the group 'adprotocol'\n")
     elif not (stream.isatty() and _write_rich(rows, stream)):
         _write_plain(rows, stream)
-    for conflict in report.conflicts:
+    for conflict in info.conflicts:
         others = ", ".join(conflict.passed_over)
         stream.write(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}\n")
 
@@ -221,7 +219,7 @@ def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
         from rich.text import Text  # noqa: PLC0415
     except ImportError:
         return False
-    colours = {plugins.ACTIVE: "green", plugins.FAILED: "red", plugins.BLOCKED: "yellow"}
+    colours = {registry.ACTIVE: "green", registry.FAILED: "red", registry.BLOCKED: "yellow"}
     table = Table()
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")

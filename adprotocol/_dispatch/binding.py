@@ -1,12 +1,13 @@
 """A binding: the functions that serve the values of one kind.
 
-The table maps each type to one of these. A framework's plugin yields a binding
-from its hooks; the core has a few of its own, for numbers, NumPy arrays,
-containers, functions and labels.
+The table maps each type to one of these. A framework's plugin yields a few of
+them from its hooks; the core has one for each kind of value that belongs to no
+framework (`adprotocol._hooks.builtins`).
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,13 +16,32 @@ if TYPE_CHECKING:
     from adprotocol.view import View
 
 
+class Kind(enum.Enum):
+    """What a value is to the library, as far as its type tells."""
+
+    # Of no framework.
+    PLAIN = "a number, string or other value that holds nothing"
+    NUMPY = "a NumPy array"
+    CONTAINER = "a node of the traversal"
+    FUNCTION = "a function"
+    CLASS = "a class"
+    LABEL = "a NonDifferentiable label"
+    OPAQUE = "an object of a class that nobody knows"
+    MISSING = "an argument that was not given"
+    # Of a framework.
+    ARRAY = "an array, tracer or box"
+    CONSTANT = "an array that never carries a derivative"
+    VIEWED = "an array that is a container as well, such as the box of a dict"
+    OBJECT = "an object that is no array and has a view, such as a module"
+
+
 def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
     """Answer False: a value of this kind carries no derivative."""
     return False
 
 
 def same(value: Any) -> Any:
-    """Return the identical object: a value of this kind is constant already."""
+    """Return the identical object: a value of this kind is a constant already."""
     return value
 
 
@@ -44,7 +64,7 @@ def is_inexact(dtype: Any) -> bool:
     kind = getattr(dtype, "kind", "V")
     if kind != "V":
         return kind in "fc"
-    # The kind of bfloat16 and the 8-bit floats is that of all dtypes that NumPy does not know.
+    # bfloat16 and the 8-bit floats have the kind of every dtype that NumPy does not know.
     return getattr(dtype, "names", None) is None and str(dtype).rpartition(".")[2].startswith(
         ("float", "bfloat", "complex")
     )
@@ -53,22 +73,25 @@ def is_inexact(dtype: Any) -> bool:
 class Binding:
     """Hold the hook functions for one kind of value.
 
-    ``framework`` is None for the kinds of the core, which mix with any
-    framework, else the plugin's name. ``is_object`` marks what is no array and is
-    looked into through its ``view``. Instances are attributes of
-    `adprotocol._dispatch.table.BINDINGS` under ``key``, so that a compiler that reads
-    Python can follow the lookup.
+    `framework` is the name of the plugin; the kinds of the core have None there, and
+    mix with any framework. `held` returns what some values of no framework hold that
+    may belong to one: the elements of object arrays, the values in labels. The
+    instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
+    that a compiler that reads Python can follow the lookup.
     """
 
     __slots__ = (
         "any_within_gradient",
         "cond",
+        "differentiates_numpy",
         "explain",
         "framework",
-        "is_object",
-        "key",
+        "freeze",
+        "held",
+        "identity",
+        "kind",
+        "name",
         "non_differentiable",
-        "parameter_types",
         "trainable",
         "value_and_grad",
         "view",
@@ -77,60 +100,60 @@ class Binding:
 
     def __init__(  # noqa: PLR0913  (one for each hook)
         self,
-        key: str,
-        *,
+        kind: Kind,
         framework: str | None = None,
+        *,
         within_gradient: Callable[[Any], Any] = never,
+        any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
         non_differentiable: Callable[[Any], Any] = same,
         cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any] = branch,
-        any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
-        explain: Callable[[Any], str] | str = "",
         trainable: Callable[[Any], bool | None] = cannot,
-        parameter_types: tuple[type, ...] = (),
+        identity: Callable[[Any], Any] | None = None,
+        freeze: Callable[[Any], Any] = same,
         value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None = None,
+        differentiates_numpy: bool = False,
         view: Callable[[Any], View] | None = None,
-        is_object: bool = False,
+        held: Callable[[Sequence[Any]], list[Any]] | None = None,
+        explain: Callable[[Any], str] | str = "",
     ) -> None:
-        self.key = key
+        self.kind = kind
         self.framework = framework
+        self.name = kind.name if framework is None else f"{kind.name} {framework}"
         self.within_gradient = within_gradient
+        self.any_within_gradient = any_within_gradient
         self.non_differentiable = non_differentiable
         self.cond = cond
-        self.any_within_gradient = any_within_gradient
-        self.explain = explain
         self.trainable = trainable
-        self.parameter_types = parameter_types
+        self.identity = identity
+        self.freeze = freeze
         self.value_and_grad = value_and_grad
+        self.differentiates_numpy = differentiates_numpy
         self.view = view
-        self.is_object = is_object
+        self.held = held
+        self.explain = explain
 
     def __repr__(self) -> str:
-        return f"<Binding {self.key}>"
+        return f"<Binding {self.name}>"
+
+
+# The optional hooks that a binding holds as they are.
+_OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
 
 def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Binding, ...]:
     """Return the bindings that the hooks of a plugin yield: for its arrays, and for special kinds of them."""
     given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
-    given["parameter_types"] = tuple(hooks["parameter_types"]()) if "parameter_types" in hooks else ()
     given.setdefault("trainable", inexact)
+    given["differentiates_numpy"] = "differentiates_numpy" in hooks and hooks["differentiates_numpy"]() is True
     asked = {"within_gradient": hooks["within_gradient"], "non_differentiable": hooks["non_differentiable"]}
     view = hooks.get("view")
 
-    def bind(key: str, **special: Any) -> Binding:
-        return Binding(f"{key} {name}", framework=name, cond=hooks["cond"], **given, **special)
+    def bind(kind: Kind, **special: Any) -> Binding:
+        return Binding(kind, name, cond=hooks["cond"], **given, **special)
 
     return (
-        bind(ARRAY, **asked),
-        bind(CONSTANT),
-        # Arrays that are containers as well, such as the box of a dict.
-        bind(VIEWED, **asked, view=view),
-        bind(OBJECT, view=view, is_object=True),
+        bind(Kind.ARRAY, **asked),
+        bind(Kind.CONSTANT),
+        bind(Kind.VIEWED, **asked, view=view),
+        bind(Kind.OBJECT, view=view),
     )
-
-
-_OPTIONAL = ("any_within_gradient", "explain", "trainable", "value_and_grad")
-
-# The keys of a framework's bindings begin so: its arrays, those that never
-# carry a derivative, those that `view` shows as containers, and objects that
-# are no arrays and are shown so.
-ARRAY, CONSTANT, VIEWED, OBJECT = "plugin", "constant", "viewed", "object"

@@ -1,11 +1,10 @@
-"""The plugins: found by entry points, loaded when their framework is, checked by pluggy.
+"""The registry of plugins: found by entry points, loaded when their framework is imported, checked by pluggy.
 
-A plugin moves through five states. It starts *not imported* (its framework is
-installed, nobody has imported it) or *not installed*; as soon as a value is met
-after the framework's root module has appeared in ``sys.modules`` it becomes
-*active*, or *failed* with the reason kept, or *blocked* if the user says so in
-``ADPROTOCOL_BLOCK``. Each is checked in a pluggy manager of its own before it
-joins the common one, so a broken plugin cannot disturb the others
+A plugin starts as *not imported* (its framework is installed, but not imported),
+*not installed*, or *blocked* by ``ADPROTOCOL_BLOCK``. Once the framework's root
+module is in ``sys.modules``, the next look makes it *active*, or *failed* with
+the reason kept. Each plugin is checked in a pluggy manager of its own before it
+joins the common one, so a broken one cannot disturb the others
 (``PluginManager.load_setuptools_entrypoints`` stops at the first that raises).
 """
 
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import validation
 from adprotocol._dispatch.binding import Binding, of_framework
-from adprotocol._dynamo import run_while_tracing
+from adprotocol.divergence import Divergence
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     import pluggy
 
 GROUP = "adprotocol"
+# Names the plugins that differentiate functions of NumPy arrays and Python numbers, without loading them.
+NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
 ACTIVE = "active"
@@ -35,7 +36,7 @@ NOT_IMPORTED = "not imported"
 NOT_INSTALLED = "not installed"
 FAILED = "failed"
 BLOCKED = "blocked"
-# Only seen from within the import of the plugin itself.
+# Seen only from within the import of the plugin itself.
 LOADING = "loading"
 WAITING = (NOT_IMPORTED, NOT_INSTALLED)
 
@@ -47,6 +48,7 @@ class Plugin:
 
     __slots__ = (
         "bindings",
+        "differentiates_numpy",
         "entry_point",
         "error",
         "framework",
@@ -62,6 +64,8 @@ class Plugin:
         self.name = name
         self.framework = framework
         self.entry_point = entry_point
+        # As the metadata say, before the plugin is loaded; its hook of that name has the last word.
+        self.differentiates_numpy = False
         self.state = NOT_IMPORTED
         self.error: BaseException | None = None
         self.hooks: dict[str, Callable[..., Any]] = {}
@@ -73,9 +77,44 @@ class Plugin:
     @property
     def reason(self) -> str:
         """Say why the plugin failed, in one line; empty otherwise."""
-        if self.error is None:
-            return ""
-        return one_line(self.error, None)
+        return "" if self.error is None else one_line(self.error, None)
+
+    def divergences(self) -> tuple[Divergence, ...]:
+        """Return the declared divergences: none, if the plugin has no such hook.
+
+        Raises `PluginError` if the hook raises, or returns anything but divergences
+        with different names.
+        """
+        if "divergences" not in self.hooks:
+            return ()
+        where = f"plugin {self.name!r}: the hook divergences"
+        try:
+            found = tuple(self.hooks["divergences"]())
+        # Whatever the hook raises is the plugin's fault, for the callers to report.
+        except Exception as error:
+            msg = f"{where} raises {one_line(error, None)}"
+            raise PluginError(msg) from error
+        names: set[str] = set()
+        for divergence in found:
+            if not isinstance(divergence, Divergence):
+                msg = (
+                    f"{where} returned {divergence!r:.60} among the rest; return instances of "
+                    "adprotocol.extend.Divergence"
+                )
+                raise PluginError(msg)
+            if divergence.name in names:
+                msg = f"{where} returned two divergences named {divergence.name!r}; rename one"
+                raise PluginError(msg)
+            names.add(divergence.name)
+        return found
+
+    @property
+    def installation(self) -> str:
+        """Return what pip is given to install the framework: an extra of the plugin's distribution, if it has one."""
+        distribution = None if self.entry_point is None else self.entry_point.dist
+        if distribution is not None and self.framework in (distribution.metadata.get_all("Provides-Extra") or ()):
+            return f"{distribution.name}[{self.framework}]"
+        return self.framework
 
 
 class Registry:
@@ -144,10 +183,7 @@ class Registry:
             plugin.state = ACTIVE
 
     def register(self, implementation: object, framework: str) -> Plugin:
-        """Add a plugin by hand, for an AD system that is not installed as a distribution.
-
-        Raises `PluginError` if pluggy refuses it or a required hook is missing.
-        """
+        """Add a plugin by hand; raises `PluginError` if pluggy refuses it or a required hook is missing."""
         with LOCK:
             name = _free_name(self.known(), framework)
             plugin = Plugin(name, framework)
@@ -223,8 +259,10 @@ def _discover() -> dict[str, Plugin]:
     blocked = {name.strip() for name in os.environ.get(BLOCK_VARIABLE, "").split(",")}
     plugins: dict[str, Plugin] = {}
     found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
-    for (framework, _), point in sorted(found.items()):
+    for_numpy = {(point.name, point.value) for point in entry_points(group=NUMPY_GROUP)}
+    for (framework, value), point in sorted(found.items()):
         plugin = Plugin(_free_name(plugins, framework), framework, point)
+        plugin.differentiates_numpy = (framework, value) in for_numpy
         if framework in blocked:
             plugin.state = BLOCKED
         elif framework not in sys.modules and not _installed(framework):
@@ -256,38 +294,18 @@ def _imported(framework: str) -> bool:
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
+def root(cls: type) -> str:
+    """Return the name of the root module of a class."""
+    return str(cls.__module__).partition(".")[0]
+
+
 def _roots(cls: type) -> set[str]:
-    return {str(base.__module__).partition(".")[0] for base in cls.__mro__}
+    return set(map(root, cls.__mro__))
 
 
 REGISTRY = Registry()
 
 
-@run_while_tracing
 def wake_plugins() -> None:
     """Load the plugins whose frameworks have been imported."""
     REGISTRY.refresh()
-
-
-def tree_node(value: Any) -> Any:
-    """Return what the first active plugin that knows the container type of `value` says of it, or None."""
-    for plugin in REGISTRY.active():
-        hook = plugin.hooks.get("tree_node")
-        node = None if hook is None else hook(value)
-        if node is not None:
-            return node
-    return None
-
-
-def register(implementation: object, framework: str) -> Plugin:
-    """Register a plugin by hand; `framework` is the name of the root module it serves.
-
-    Installed plugins need no registration. Raises `PluginError` if the plugin
-    has an unknown hook, a wrong signature or lacks a required hook.
-    """
-    return REGISTRY.register(implementation, framework)
-
-
-def unregister(name: str) -> None:
-    """Remove a plugin that `register` added, by the name of its record."""
-    REGISTRY.unregister(name)

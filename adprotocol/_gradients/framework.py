@@ -1,68 +1,43 @@
-"""The backend of a gradient: the one AD framework among the arguments of a call."""
+"""The one AD framework that differentiates in a call."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import registry
+from adprotocol._dispatch.binding import Kind
 from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
-from adprotocol._dynamo import run_while_tracing
-from adprotocol._gradients.structure import labelled
-from adprotocol._hooks import within_gradient as query
-from adprotocol._trees import traversal as tree
-from adprotocol.errors import BackendError, MixedFrameworksError, PluginError
+from adprotocol._trees.path import nearest
+from adprotocol._trees.traversal import tree_leaves
+from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from adprotocol._dispatch.binding import Binding
 
-# Differentiates functions of NumPy arrays and Python numbers.
-DEFAULT = "autograd"
 
-
-def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], wanted: str | None) -> Binding:
+def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates.
 
-    `found` is that of the differentiated arguments, `others` are the rest. If
-    all are NumPy's and Python's, what `fun` is bound to is asked, then `wanted`.
+    `found` is that of the differentiated arguments, `others` are the rest. If all
+    are NumPy's and Python's, what `fun` is bound to decides, then `backend`.
     """
-    found = _among(found, others)
+    found = sole_framework(tree_leaves(tuple(others)), found)
     if found.framework is None:
-        found = _among(found, _bound(fun))
+        found = sole_framework(tree_leaves(tuple(_bound(fun))), found)
     name = found.framework
-    if wanted is not None:
-        name = _known(wanted)
+    if backend is not None:
+        name = named(backend)
         if found.framework not in (None, name):
             msg = (
-                f"backend={wanted!r} was asked for a gradient, but the arguments hold values of {found.framework}; "
+                f"backend={backend!r} was asked for a gradient, but the arguments hold values of {found.framework}; "
                 "leave backend out, or convert the arguments"
             )
             raise MixedFrameworksError(msg)
     elif name is None:
-        name = _default()
-    return _differentiating(name)
-
-
-def _among(found: Binding, values: Iterable[Any]) -> Binding:
-    leaves = query.elements(tree.flatten(tuple(values)))
-    for leaf in (*leaves, *labelled(leaves)):
-        found = sole_framework(found, binding_of(type(leaf)))
-    return found
-
-
-def _bound(fun: Any) -> list[Any]:
-    """Return what a method, a ``functools.partial`` or a callable object carries with it."""
-    values: list[Any] = []
-    while isinstance(fun, functools.partial):
-        values.extend((*fun.args, *fun.keywords.values()))
-        fun = fun.func
-    values.extend((fun, getattr(fun, "__self__", None)))
-    return [value for value in values if binding_of(type(value)).key != "opaque"]
-
-
-def _differentiating(name: str) -> Binding:
+        name = default()
     binding = of_plugin(name)
     if binding.value_and_grad is None:
         msg = (
@@ -73,47 +48,69 @@ def _differentiating(name: str) -> Binding:
     return binding
 
 
-@run_while_tracing
-def _default() -> str:
-    """Return the name of the plugin that differentiates functions of NumPy arrays."""
-    try:
-        return _activated(DEFAULT)
-    except BackendError as error:
-        others = ", ".join(repr(plugin.name) for plugin in plugins.REGISTRY.active()) or "none"
-        msg = (
-            "the arguments hold no array of an AD framework, only NumPy arrays and Python numbers, and autograd is "
-            f"not there to differentiate them (active plugins: {others}); install adprotocol[autograd], or name "
-            "a framework with backend="
-        )
-        raise BackendError(msg) from error
+def _bound(fun: Any) -> list[Any]:
+    """Return what a method, a ``functools.partial`` or a callable object carries with it."""
+    values: list[Any] = []
+    while isinstance(fun, functools.partial):
+        values.extend((*fun.args, *fun.keywords.values()))
+        fun = fun.func
+    values.extend((fun, getattr(fun, "__self__", None)))
+    return [value for value in values if binding_of(type(value)).kind is not Kind.OPAQUE]
 
 
-@run_while_tracing
-def _known(name: Any) -> str:
+def default() -> str:
+    """Return the name of the plugin that differentiates functions of NumPy arrays and Python numbers.
+
+    Those that say so in their metadata are imported first, so that the answer does
+    not depend on what else the program has imported.
+    """
+    candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
+    reasons: list[BackendError] = []
+    for plugin in candidates:
+        try:
+            named(plugin.name)
+        except BackendError as error:
+            reasons.append(error)
+    active = registry.REGISTRY.active()
+    for plugin in active:
+        if of_plugin(plugin.name).differentiates_numpy:
+            return plugin.name
+    remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
+    names = ", ".join(repr(plugin.name) for plugin in active) or "none"
+    msg = (
+        "the arguments hold no array of an AD framework, only NumPy arrays and Python numbers, and no framework is "
+        f"there that differentiates those (active plugins: {names}); {remedy}, or name a framework with backend="
+    )
+    raise BackendError(msg) from (reasons[0] if reasons else None)
+
+
+def named(name: Any) -> str:
     """Return the name of an active plugin; its framework is imported if need be, for it was asked for."""
     if not isinstance(name, str):
-        msg = f"backend is {name!r:.60}, a {type(name).__qualname__}; it is the name of a framework, such as 'jax'"
+        msg = f"backend is {name!r:.60}, {kind_of(name)}; it is the name of a framework, such as 'jax'"
         raise BackendError(msg)
-    return _activated(name)
-
-
-def _activated(name: str) -> str:
-    plugin = plugins.REGISTRY.known().get(name)
+    known = registry.REGISTRY.known()
+    plugin = known.get(name)
     if plugin is None:
-        known = ", ".join(map(repr, plugins.REGISTRY.known())) or "none"
-        msg = f"backend={name!r} has no plugin; there are {known}. Install one, or correct the name"
+        msg = (
+            f"backend={name!r} has no plugin; there are {', '.join(map(repr, known)) or 'none'} (nearest: "
+            f"{nearest(name, known)}). Install the distribution that has a plugin for it, or correct the name"
+        )
         raise BackendError(msg)
-    if plugin.state in plugins.WAITING:
+    if plugin.state in registry.WAITING:
         import importlib  # noqa: PLC0415
 
         try:
             importlib.import_module(plugin.framework)
         except ImportError as error:
-            msg = f"backend={name!r} cannot be imported ({error}); install it: pip install 'adprotocol[{name}]'"
+            msg = (
+                f"backend={name!r} cannot be imported ({error}); install it: python -m pip install "
+                f"'{plugin.installation}'"
+            )
             raise BackendError(msg) from error
-        plugins.wake_plugins()
-    if plugin.state != plugins.ACTIVE:
-        reason = plugin.reason or f"take it out of {plugins.BLOCK_VARIABLE}"
+        registry.wake_plugins()
+    if plugin.state != registry.ACTIVE:
+        reason = plugin.reason or f"take it out of {registry.BLOCK_VARIABLE}"
         msg = f"backend={name!r} has a plugin that is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
         raise BackendError(msg)
     return plugin.name

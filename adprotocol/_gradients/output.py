@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import is_inexact
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees import traversal as tree
+from adprotocol._trees.traversal import tree_map
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
-    """Return what the function to differentiate returned as value and auxiliary output."""
+    """Split what the function to differentiate returned into value and auxiliary output."""
     aux = None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
@@ -47,37 +47,37 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
             NonDifferentiable(map_aux(function, leaf.held)) if isinstance(leaf, NonDifferentiable) else function(leaf)
         )
 
-    return tree.tree_map(one, aux)
+    return tree_map(one, aux)
 
 
-class _Place:
-    """Where an array was in the auxiliary output."""
+class _Hole:
+    """The place of an array that was taken out of the auxiliary output."""
 
 
-_PLACE = _Place()
+_HOLE = _Hole()
 
 
-def take_out(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
-    """Return the auxiliary output without its leaves of the given types, and these.
+def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
+    """Return the auxiliary output without its leaves of the given types, and these leaves.
 
-    For a framework that takes arrays alone beside the value, or containers of
-    its own kinds.
+    For a framework that takes nothing but arrays beside the value, or containers
+    of its own kinds.
     """
-    inside: list[Any] = []
+    leaves: list[Any] = []
 
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, types):
             return leaf
-        inside.append(leaf)
-        return _PLACE
+        leaves.append(leaf)
+        return _HOLE
 
-    return map_aux(one, aux), inside
+    return map_aux(one, aux), leaves
 
 
-def put_back(rest: Any, inside: Iterable[Any]) -> Any:
-    """Undo `take_out`."""
-    following = iter(inside)
-    return map_aux(lambda leaf: next(following) if leaf is _PLACE else leaf, rest)
+def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
+    """Put the leaves back that `partition_aux` took out."""
+    following = iter(leaves)
+    return map_aux(lambda leaf: next(following) if leaf is _HOLE else leaf, rest)
 
 
 def check_output(value: Any, raw: Any) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.table import BINDINGS
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
-from adprotocol._trees.path import show
-from adprotocol._trees.traversal import same
+from adprotocol._trees.path import quoted
+from adprotocol._trees.traversal import treespecs_equal
 from adprotocol.errors import TreeError
 
 
@@ -53,8 +52,10 @@ def trainable(tree: Any, where: Any = None) -> Any:
 
     After ``Flux.trainable`` and ``Optimisers.trainable`` (Julia).
     """
-    structure, chosen = _chosen(tree, where)
-    return structure.rebuilt([leaf if mine else None for leaf, mine in zip(structure.leaves, chosen, strict=True)])
+    structure, mask = _select(tree, where)
+    return structure.with_leaves(
+        [leaf if selected else None for leaf, selected in zip(structure.leaves, mask, strict=True)]
+    )
 
 
 def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
@@ -79,11 +80,11 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
 
     After ``equinox.partition``.
     """
-    structure, chosen = _chosen(tree, where)
+    structure, mask = _select(tree, where)
     leaves = structure.leaves
     return (
-        structure.rebuilt([leaf if mine else None for leaf, mine in zip(leaves, chosen, strict=True)]),
-        structure.rebuilt([None if mine else leaf for leaf, mine in zip(leaves, chosen, strict=True)]),
+        structure.with_leaves([leaf if selected else None for leaf, selected in zip(leaves, mask, strict=True)]),
+        structure.with_leaves([None if selected else leaf for leaf, selected in zip(leaves, mask, strict=True)]),
     )
 
 
@@ -112,24 +113,24 @@ def combine(*trees: Any) -> Any:
     structures = [Structure(tree) for tree in trees]
     first = structures[0]
     for i, structure in enumerate(structures):
-        if not same(structure.treespec, first.treespec):
+        if not treespecs_equal(structure.treespec, first.treespec):
             raise _differ(i, first, structure)
     columns = zip(*(structure.leaves for structure in structures), strict=True)
-    return first.rebuilt([next((leaf for leaf in column if leaf is not None), None) for column in columns])
+    return first.with_leaves([next((leaf for leaf in column if leaf is not None), None) for column in columns])
 
 
-def _chosen(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
+def _select(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
     structure = Structure(tree)
-    structure.framework(BINDINGS.plain)  # two are refused
-    (chosen,) = select([structure], where)
-    return structure, chosen
+    structure.framework()  # two are refused
+    (mask,) = select([structure], where)
+    return structure, mask
 
 
 def _differ(i: int, first: Structure, other: Structure) -> TreeError:
-    missing = [path for path in first.paths if path not in set(other.paths)]
-    added = [path for path in other.paths if path not in set(first.paths)]
+    missing = [path for path in first.paths.of_leaves if path not in set(other.paths.of_leaves)]
+    added = [path for path in other.paths.of_leaves if path not in set(first.paths.of_leaves)]
     if missing or added:
-        where = f"{show(missing[0])} is only in the first" if missing else f"{show(added[0])} is only in number {i}"
+        where = f"{quoted(missing[0])} is only in the first" if missing else f"{quoted(added[0])} is only in number {i}"
     else:
         where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
     return TreeError(

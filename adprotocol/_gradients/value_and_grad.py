@@ -3,13 +3,13 @@
 .. code-block:: text
 
     value_and_grad(fun)(model, x)
-      Structure(model)            leaves, treespec
-      select(…, where)            which leaves
-      plugin's value_and_grad(call, chosen leaves)
-        call(tracked leaves)      fun(model with those leaves, x)
-      rebuilt(gradients, None elsewhere)
+      Structure(model)                        leaves, treespec
+      select(where)                           the mask of the leaves that take gradients
+      plugin's value_and_grad(call, leaves)
+        call(tracked leaves)                  fun(model with those leaves, x)
+      with_leaves(gradients, None elsewhere)
 
-The framework sees the chosen leaves and nothing else, as if the rest had been
+The framework sees the selected leaves and nothing else, as if the rest had been
 closed over by hand: what is frozen is a constant to it from the start.
 """
 
@@ -18,15 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.table import BINDINGS, binding_of
-from adprotocol._dynamo import wrap
-from adprotocol._gradients import enclosing, output
-from adprotocol._gradients import framework as backends
+from adprotocol._dispatch.wrapper import wrap
+from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
 from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol._gradients.structure import Undo
 
@@ -65,7 +64,8 @@ def value_and_grad(
             differentiate with respect to.
         has_aux: whether `fun` returns a pair, the scalar and anything else.
         backend: the framework's name, for arguments of NumPy arrays and Python
-            numbers only. Without it autograd takes those.
+            numbers only. Without it the plugin that differentiates those
+            takes them (autograd's).
 
     Returns:
         A function of the arguments of `fun` that returns ``(value, gradient)``,
@@ -150,109 +150,105 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     backend: str | None,
 ) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each argument that `argnums` names."""
-    given = [_position(argnum, args) for argnum in argnums]
-    if len(set(given)) != len(given):
+    positions = [_position(argnum, args) for argnum in argnums]
+    if len(set(positions)) != len(positions):
         msg = f"argnums={argnums} names an argument twice; give each position once"
         raise ArgumentError(msg)
-    structures = [Structure(args[i]) for i in given]
-    found = BINDINGS.plain
+    structures = [Structure(args[i]) for i in positions]
+    found = BINDINGS.PLAIN
     for structure in structures:
         found = structure.framework(found)
-    others = [arg for i, arg in enumerate(args) if i not in given]
-    binding = backends.find(found, (*others, *kwargs.values()), fun, backend)
-    chosen = select(structures, where, several=len(argnums) > 1)
-    _check_trainable(structures, chosen, given, where)
+    others = [arg for i, arg in enumerate(args) if i not in positions]
+    binding = framework.find(found, (*others, *kwargs.values()), fun, backend)
+    masks = select(structures, where, several=len(argnums) > 1)
+    _check_trainable(structures, masks, positions, where)
+    arguments = [_Argument(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
+    leaves = [leaf for argument in arguments for leaf in argument.leaves]
+    frozen = _frozen(arguments, leaves)
 
-    # A parameter that is frozen though its own flag says that it is trained, and the constant in its place, by id.
-    frozen: dict[int, tuple[Any, Any]] = {}
-    slots = [_Slots(structure, mine, frozen) for structure, mine in zip(structures, chosen, strict=True)]
-    leaves = [leaf for slot in slots for leaf in slot.selected]
-
-    # Filled in by the call and undone after the derivative: a checkpoint runs parts of the function again for it.
+    # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        undo.append(enclosing.enter(leaves, tracked, frozen, binding.parameter_types))
-        replaced = {id(old): new for old, new in zip(leaves, tracked, strict=True)}
-        arguments = list(args)
-        start = 0
-        for i, slot in zip(given, slots, strict=True):
-            count = len(slot.selected)
-            arguments[i] = slot.filled(tracked[start : start + count], replaced, undo)
-            start += count
-        return output.split(fun(*arguments, **kwargs), binding, has_aux=has_aux)
+        replaced = frozen | {identity_of(old): new for old, new in zip(leaves, tracked, strict=True)}
+        filled = list(args)
+        rest = iter(tracked)
+        for i, argument in zip(positions, arguments, strict=True):
+            filled[i] = argument.fill(rest, replaced, undo)
+        return output.split(fun(*filled, **kwargs), binding, has_aux=has_aux)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
     finally:
         for restore in reversed(undo):
             restore()
-    result = []
-    start = 0
-    for slot in slots:
-        count = len(slot.selected)
-        result.append(slot.gradient(gradients[start : start + count]))
-        start += count
-    return value, aux, result
+    rest = iter(gradients)
+    return value, aux, [argument.gradient(rest) for argument in arguments]
 
 
-class _Slots:
-    """The places of the chosen leaves in one structure."""
+def identity_of(leaf: Any) -> Any:
+    """Return what two places of one leaf have in common, or None if each place is a leaf of its own."""
+    identity = binding_of(type(leaf)).identity
+    return None if identity is None else identity(leaf)
 
-    __slots__ = ("_chosen", "_frozen", "_shared", "_structure", "selected")
 
-    def __init__(self, structure: Structure, chosen: list[bool], frozen: dict[int, tuple[Any, Any]]) -> None:
+def _frozen(arguments: list[_Argument], leaves: list[Any]) -> dict[Any, Any]:
+    """Return what stands for the leaves with an identity that are selected nowhere, by identity."""
+    shared = [(key, leaf) for argument in arguments for key, leaf in argument.shared.values()]
+    if not shared:
+        return {}
+    selected = set(map(identity_of, leaves))
+    frozen: dict[Any, Any] = {}
+    for key, leaf in shared:
+        if key not in selected and key not in frozen:
+            frozen[key] = binding_of(type(leaf)).freeze(leaf)
+    return frozen
+
+
+class _Argument:
+    """Hold one argument, with the mask of the leaves that are differentiated."""
+
+    __slots__ = ("_mask", "_structure", "leaves", "shared")
+
+    def __init__(self, structure: Structure, mask: list[bool]) -> None:
         self._structure = structure
-        self._chosen = chosen
-        self.selected = [leaf for leaf, mine in zip(structure.leaves, chosen, strict=True) if mine]
-        # Parameters with an identity that are not chosen here: chosen at another
-        # place, or frozen.
-        self._shared: list[int] = []
-        self._frozen = frozen
-        if any(binding_of(cls).parameter_types for cls in set(map(type, structure.leaves))):
-            self._find_parameters()
+        self._mask = mask
+        self.leaves = [leaf for leaf, selected in zip(structure.leaves, mask, strict=True) if selected]
+        # Leaves with an identity that are not selected here, by position: selected at another place, or frozen.
+        self.shared: dict[int, tuple[Any, Any]] = {}
+        if any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
+            for i, leaf in enumerate(structure.leaves):
+                key = None if mask[i] else identity_of(leaf)
+                if key is not None:
+                    self.shared[i] = (key, leaf)
 
-    def _find_parameters(self) -> None:
-        for i, leaf in enumerate(self._structure.leaves):
-            binding = binding_of(type(leaf))
-            parameter = enclosing.original(leaf)
-            if not self._chosen[i] and isinstance(parameter, binding.parameter_types):
-                self._shared.append(i)
-                if binding.trainable(parameter) and not enclosing.is_variable(leaf) and id(leaf) not in self._frozen:
-                    self._frozen[id(leaf)] = (leaf, binding.non_differentiable(leaf))
+    def fill(self, tracked: Iterator[Any], replaced: dict[Any, Any], undo: Undo) -> Any:
+        """Return the argument with the next of the tracked leaves in place of the selected ones."""
+        leaves = [
+            next(tracked) if selected else leaf
+            for selected, leaf in zip(self._mask, self._structure.leaves, strict=True)
+        ]
+        for i, (key, _) in self.shared.items():
+            leaves[i] = replaced[key]
+        return self._structure.fill(leaves, undo)
 
-    def filled(self, tracked: list[Any], replaced: dict[int, Any], undo: Undo) -> Any:
-        """Return the argument with the tracked leaves in place of the chosen ones."""
-        leaves = self._with(tracked, self._structure.leaves)
-        for i in self._shared:
-            leaf = leaves[i]
-            if id(leaf) in replaced:
-                leaves[i] = replaced[id(leaf)]
-            elif id(leaf) in self._frozen:
-                leaves[i] = self._frozen[id(leaf)][1]
-        return self._structure.filled(leaves, undo)
-
-    def gradient(self, gradients: list[Any]) -> Any:
-        """Return the structure with gradients at the chosen leaves and None elsewhere."""
-        return self._structure.rebuilt(self._with(gradients, [None] * len(self._chosen)))
-
-    def _with(self, new: list[Any], others: list[Any]) -> list[Any]:
-        following = iter(new)
-        return [next(following) if mine else other for mine, other in zip(self._chosen, others, strict=True)]
+    def gradient(self, gradients: Iterator[Any]) -> Any:
+        """Return the structure with the next of the gradients at the selected leaves and None elsewhere."""
+        return self._structure.with_leaves([next(gradients) if selected else None for selected in self._mask])
 
 
-def _check_trainable(structures: list[Structure], chosen: list[list[bool]], given: list[int], where: Any) -> None:
-    empty = [i for i, mine in zip(given, chosen, strict=True) if True not in mine]
-    if not empty or (where is not None and len(empty) < len(given)):
+def _check_trainable(structures: list[Structure], masks: list[list[bool]], positions: list[int], where: Any) -> None:
+    empty = [i for i, mask in zip(positions, masks, strict=True) if True not in mask]
+    if not empty or (where is not None and len(empty) < len(positions)):
         return
-    shown = structures[given.index(empty[0])].shown
-    said = (
+    argument = structures[positions.index(empty[0])].tree
+    why = (
         "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "
         "select some with where="
         if where is None
         else "where selects none"
     )
-    msg = f"argument {empty[0]}, {kind_of(shown)}, has no leaf that takes a gradient: {said}"
+    msg = f"argument {empty[0]}, {kind_of(argument)}, has no leaf that takes a gradient: {why}"
     raise NothingTrainableError(msg)
 
 

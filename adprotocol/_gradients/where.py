@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.binding import Kind
 from adprotocol._dispatch.table import binding_of
-from adprotocol._dynamo import run_while_tracing, trace_instead
-from adprotocol._gradients import enclosing
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
-from adprotocol._trees import traversal as tree
+from adprotocol._trees.traversal import (
+    container_leaves,
+    flatten_one_level,
+    is_container,
+    too_deep,
+    tree_flatten,
+    treespecs_equal,
+)
 from adprotocol.errors import SelectionError, kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol._gradients.structure import Structure
 
 
 def select(structures: list[Structure], where: Any, *, several: bool = False) -> list[list[bool]]:
-    """Return for each leaf of each structure whether it takes a gradient.
+    """Return for each structure a mask: for each leaf, whether it takes a gradient.
 
     Without `where` the defaults and the declarations of the classes decide. With
-    `several` a mask is a tuple, one for each structure; a pattern has to match
-    in one of them, and paths begin anew in each.
+    `several` a mask is a tuple, one for each structure; a pattern has to match in
+    one of them, and paths begin anew in each.
 
     Raises `SelectionError` as `adprotocol.trainable` describes.
     """
     if where is None:
-        chosen = [[flag is True for flag in structure.flags()] for structure in structures]
+        masks = [[flag is True for flag in structure.flags()] for structure in structures]
     else:
         patterns = _patterns(where)
         if patterns is not None:
@@ -34,11 +43,11 @@ def select(structures: list[Structure], where: Any, *, several: bool = False) ->
         elif _is_predicate(where):
             wanted = [_by_predicate(structure, where) for structure in structures]
         else:
-            masks = _masks(where, len(structures)) if several else [where]
-            wanted = [_by_mask(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
-        chosen = [_checked(structure, mine) for structure, mine in zip(structures, wanted, strict=True)]
-    _count_once(structures, chosen)
-    return chosen
+            given = _masks(where, len(structures)) if several else [where]
+            wanted = [by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
+        masks = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
+    _count_once(structures, masks)
+    return masks
 
 
 def _patterns(where: Any) -> tuple[str, ...] | None:
@@ -51,71 +60,65 @@ def _patterns(where: Any) -> tuple[str, ...] | None:
 
 def _is_predicate(where: Any) -> bool:
     # A mask may be a callable object as well: one of the class of the structure.
-    return callable(where) and not tree.is_container(where)
+    return callable(where) and not is_container(where)
 
 
 def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list[list[bool]]:
-    known = [structure.known_paths() for structure in structures]
+    known = [structure.paths for structure in structures]
     found = [
-        [mine.matches[pattern] if pattern in mine.matches else _match(mine, pattern) for pattern in patterns]
-        for mine in known
+        [paths.matches[pattern] if pattern in paths.matches else match(paths, pattern) for pattern in patterns]
+        for paths in known
     ]
-    names = [structure.aliases() for structure in structures]
+    aliases = [structure.aliases() for structure in structures]
     for i, pattern in enumerate(patterns):
-        matched = [True in of_structure[i] for of_structure in found]
-        if not any(matched):
-            matched = [bool(_aliased(aliases, pattern)) for aliases in names]
-        if not any(matched):
-            every = [name for mine in known for name in mine.of_leaves]
+        matched = any(True in of_structure[i] for of_structure in found)
+        if not matched and not any(_aliased(names, pattern) for names in aliases):
+            every = [name for paths in known for name in paths.of_leaves]
             msg = (
                 f"where={pattern!r} matches no leaf; the nearest paths are {path.nearest(pattern, every)}. A pattern "
                 "covers the whole path of a leaf, and * matches dots too ('layers.*' selects all below layers)"
             )
             raise SelectionError(msg)
-    joined = []
-    for mine, of_structure, aliases in zip(known, found, names, strict=True):
-        flags = of_structure[0] if len(patterns) == 1 else [any(flags) for flags in zip(*of_structure, strict=True)]
-        more = {name for pattern in patterns for name in _aliased(aliases, pattern)}
-        joined.append(
-            [flag or name in more for flag, name in zip(flags, mine.of_leaves, strict=True)] if more else flags
-        )
-    return joined
+    masks = []
+    for paths, of_structure, names in zip(known, found, aliases, strict=True):
+        mask = of_structure[0] if len(patterns) == 1 else [any(flags) for flags in zip(*of_structure, strict=True)]
+        more = {name for pattern in patterns for name in _aliased(names, pattern)}
+        masks.append([flag or name in more for flag, name in zip(mask, paths.of_leaves, strict=True)] if more else mask)
+    return masks
 
 
-@run_while_tracing
-def _matches(name: str, pattern: str) -> bool:
+def match(paths: path.Paths, pattern: str) -> list[bool]:
+    """Return which paths a pattern matches, and keep it."""
+    matched = _compiled(pattern)
+    paths.matches[pattern] = [matched(name) is not None for name in paths.of_leaves]
+    return paths.matches[pattern]
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Tell whether a pattern matches a path."""
+    return _compiled(pattern)(name) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(pattern: str) -> Callable[[str], Any]:
     import fnmatch  # noqa: PLC0415  (with re 10 ms; not at import)
-
-    return fnmatch.fnmatchcase(name, pattern)
-
-
-def _match_traced(paths: path.Paths, pattern: str) -> list[bool]:
-    return [_matches(name, pattern) for name in paths.of_leaves]
-
-
-@trace_instead(_match_traced)
-def _match(paths: path.Paths, pattern: str) -> list[bool]:
-    import fnmatch  # noqa: PLC0415
     import re  # noqa: PLC0415
 
-    match = re.compile(fnmatch.translate(pattern)).match
-    found = [match(name) is not None for name in paths.of_leaves]
-    paths.matches[pattern] = found
-    return found
+    return re.compile(fnmatch.translate(pattern)).match
 
 
 def _aliased(aliases: list[tuple[str, str]], pattern: str) -> list[str]:
-    return [name for alias, name in aliases if _matches(alias, pattern)]
+    return [name for alias, name in aliases if matches(alias, pattern)]
 
 
 def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
     found = []
-    for name, leaf in zip(structure.paths, structure.leaves, strict=True):
+    for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True):
         answer = predicate(name, leaf)
         if not _is_bool(answer):
             msg = (
                 f"the predicate given as where returned {answer!r:.60}, {kind_of(answer)}, for "
-                f"{path.show(name)}; it takes (path, leaf) and returns a bool"
+                f"{path.quoted(name)}; it takes (path, leaf) and returns a bool"
             )
             raise SelectionError(msg)
         found.append(bool(answer))
@@ -134,70 +137,38 @@ def _masks(where: Any, count: int) -> list[Any]:
     return list(where)
 
 
-def _by_mask_traced(structure: Structure, mask: Any) -> list[bool]:
-    # A constant of the graph: the compiler would fold what optree says of it, and cannot hold the result.
-    if not _is_built_in(mask):
-        return _by_mask_whole(structure, mask)
-    said = _said_by(mask)
-    found: list[bool] = []
-    heard = set()
-    for name in structure.paths:
-        for place, flag in said:
-            if place in ("", name) or name.startswith(f"{place}."):
-                found.append(flag)
-                heard.add(place)
-    if len(found) != len(structure.paths) or len(heard) != len(said):
-        raise _other_structure(structure, mask, [place for place, _ in said])
-    return found
+def by_mask(structure: Structure, mask: Any) -> list[bool]:
+    """Return what a mask says of each leaf of a structure."""
+    return by_mask_of_any_class(structure, mask)
 
 
-def _is_built_in(mask: Any) -> bool:
-    if type(mask) is dict:
-        return all(_is_built_in(item) for item in mask.values())
-    if type(mask) in (list, tuple):
-        return all(_is_built_in(item) for item in mask)
-    return mask is True or mask is False
-
-
-@run_while_tracing
-def _said_by(mask: Any) -> tuple[tuple[str, bool], ...]:
-    flags, spec = tree.take_apart(mask)
-    return tuple(zip(path.of_structure(mask, spec).of_leaves, flags, strict=True))
-
-
-@trace_instead(_by_mask_traced)
-def _by_mask(structure: Structure, mask: Any) -> list[bool]:
-    return _by_mask_whole(structure, mask)
-
-
-def _by_mask_whole(structure: Structure, mask: Any) -> list[bool]:
-    given, spec = tree.take_apart(mask)
-    if tree.same(spec, structure.treespec):
+def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
+    """Return what a mask says, a dataclass of bools and the like included."""
+    flags, treespec = tree_flatten(mask)
+    if treespecs_equal(treespec, structure.treespec):
         # The common case, without a look at each subtree.
-        flags: list[bool] = []
-        for i, flag in enumerate(given):
-            if flag is not True and flag is not False:
-                _said(flag, structure.paths[i], structure.leaves[i])
-            flags.append(flag is True or (flag is not False and flag is not None and bool(_unlabelled(flag))))
-        return flags
+        if all(flag is True or flag is False for flag in flags):
+            return flags
+        paths = structure.paths.of_leaves
+        return [_flag(flag, name, leaf) for flag, name, leaf in zip(flags, paths, structure.leaves, strict=True)]
     try:
-        found = _spread(mask, structure.shown, "")
+        found = _spread(mask, structure.tree, "")
     except RecursionError as error:
-        raise tree.too_deep(mask) from error
+        raise too_deep(mask) from error
     if found is None:
-        raise _other_structure(structure, mask, path.of_structure(mask, spec).of_leaves)
+        raise other_structure(structure, mask, path.paths_of(mask, treespec).of_leaves)
     return found
 
 
 def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
-    """Return what a mask says of each leaf of a part, in the order of the part, or None if they are not alike.
+    """Return what a mask says of each leaf of a part, in the order of the part, or None if their structures differ.
 
     By names: two ordered dicts may have their keys in different orders.
     """
-    level = tree.one_level(mask)
+    level = flatten_one_level(mask)
     if level is None:
-        return [_said(mask, name, part)] * (len(tree.leaves(part)) if tree.is_container(part) else 1)
-    below = tree.one_level(part)
+        return [_flag(mask, name, part)] * (len(container_leaves(part)) if is_container(part) else 1)
+    below = flatten_one_level(part)
     if below is None or not (type(mask) is type(part) or (isinstance(mask, dict) and isinstance(part, dict))):
         return None
     given = dict(zip(level[1], level[0], strict=True))
@@ -212,24 +183,21 @@ def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
     return found
 
 
-def _said(flag: Any, name: str, part: Any) -> bool:
-    """Return what a mask says at one place; None says nothing, where there is nothing."""
-    flag = _unlabelled(flag)
+def _flag(flag: Any, name: str, part: Any) -> bool:
+    """Return the bool of a mask at one place; None is allowed where the argument has None too."""
+    if isinstance(flag, NonDifferentiable):
+        # A mask made by a framework's tree map has labels where the model has them.
+        flag = flag.held
     if flag is None and part is None:
         return False
     if not _is_bool(flag):
         msg = (
-            f"the mask given as where has {flag!r:.60}, {kind_of(flag)}, at {path.show(name)}; a mask "
+            f"the mask given as where has {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask "
             "holds bools, in the structure of the argument or of its upper part. For patterns give strings, for a rule "
             "a function of (path, leaf)"
         )
         raise SelectionError(msg)
     return bool(flag)
-
-
-def _unlabelled(flag: Any) -> Any:
-    # A mask made by a framework's tree map has labels where the model has them.
-    return flag.held if isinstance(flag, NonDifferentiable) else flag
 
 
 def _is_bool(answer: Any) -> bool:
@@ -239,41 +207,42 @@ def _is_bool(answer: Any) -> bool:
     )
 
 
-def _other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
-    paths = structure.paths
+def other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
+    """Return the error for a mask whose leaves have the paths `names`, and the argument others."""
+    paths = structure.paths.of_leaves
     inside = {name: any(p == name or p.startswith(f"{name}.") for p in paths) for name in names}
     unknown = [name for name, found in inside.items() if not found]
-    unsaid = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
+    uncovered = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
     if unknown:
         what = f"it has {unknown[0]!r}, which the argument has not (the nearest are {path.nearest(unknown[0], paths)})"
-    elif unsaid:
-        what = f"it says nothing of {unsaid[0]!r}"
+    elif uncovered:
+        what = f"it says nothing of {uncovered[0]!r}"
     else:
-        what = f"it is {kind_of(mask)}, the argument {kind_of(structure.shown)}, or their nodes differ further down"
+        what = f"it is {kind_of(mask)}, the argument {kind_of(structure.tree)}, or their nodes differ further down"
     return SelectionError(
         f"the mask given as where has another structure than the argument: {what}. Give bools in the structure of the "
         "argument, or of its upper part (one bool for all below)"
     )
 
 
-def _checked(structure: Structure, wanted: list[bool]) -> list[bool]:
-    """Refuse what is selected and cannot take a gradient; where there is no leaf, nothing is selected."""
-    if True not in wanted:
-        return wanted
-    chosen = []
-    for i, (want, able) in enumerate(zip(wanted, structure.capable(wanted), strict=True)):
-        if want and able is None:
+def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
+    """Refuse a selected leaf that cannot take a gradient; at a None nothing is selected."""
+    if True not in mask:
+        return mask
+    checked = []
+    for i, (wanted, able) in enumerate(zip(mask, structure.capable(mask), strict=True)):
+        if wanted and able is None:
             leaf = structure.leaves[i]
             if leaf is not None:
-                raise _incapable(structure.paths[i], leaf)
-            chosen.append(False)
+                raise _incapable(structure.paths.of_leaves[i], leaf)
+            checked.append(False)
         else:
-            chosen.append(want)
-    return chosen
+            checked.append(wanted)
+    return checked
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
-    if isinstance(leaf, NonDifferentiable):
+    if binding_of(type(leaf)).kind is Kind.LABEL:
         why = "is labelled NonDifferentiable"
     elif hasattr(leaf, "dtype"):
         kind = (
@@ -283,21 +252,21 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
     else:
         why = f"is {kind_of(leaf)} ({leaf!r:.40})"
     return SelectionError(
-        f"where selects {path.show(name)}, which {why} and can take no gradient; leave it out of the selection (a "
+        f"where selects {path.quoted(name)}, which {why} and can take no gradient; leave it out of the selection (a "
         "predicate sees the leaf: lambda path, leaf: ...)"
     )
 
 
-def _count_once(structures: list[Structure], chosen: list[list[bool]]) -> None:
-    """Leave a parameter with an identity selected at the first of its places only."""
-    seen: set[int] = set()
-    for structure, mine in zip(structures, chosen, strict=True):
-        if not any(binding_of(cls).parameter_types for cls in set(map(type, structure.leaves))):
+def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
+    """Select a leaf that has an identity at the first of its places only."""
+    seen: set[Any] = set()
+    for structure, mask in zip(structures, masks, strict=True):
+        if not any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
             continue
         for i, leaf in enumerate(structure.leaves):
-            if mine[i]:
-                kinds = binding_of(type(leaf)).parameter_types
-                if kinds and isinstance(enclosing.original(leaf), kinds):
-                    if id(leaf) in seen:
-                        mine[i] = False
-                    seen.add(id(leaf))
+            if mask[i]:
+                identity = binding_of(type(leaf)).identity
+                key = None if identity is None else identity(leaf)
+                if key is not None:
+                    mask[i] = key not in seen
+                    seen.add(key)

@@ -1,4 +1,4 @@
-"""The embedded default: numbers, NumPy arrays, containers, functions and labels.
+"""What the core itself answers for: numbers, NumPy arrays, containers, functions, labels.
 
 With no framework installed the four hooks work on these alone. NumPy is never
 imported here; its arrays are recognised once somebody else has imported it.
@@ -6,56 +6,138 @@ imported here; its arrays are recognised once somebody else has imported it.
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+import types
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Binding, inexact, is_inexact
-from adprotocol._dispatch.table import CONTAINER_TYPES, FUNCTION_TYPES, PLAIN_TYPES, binding_of, install
-from adprotocol._gradients.framework import DEFAULT
+from adprotocol._dispatch.binding import Binding, Kind, inexact, is_inexact
+from adprotocol._dispatch.registry import root
+from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
-from adprotocol._hooks import within_gradient as query
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.node import is_enum
+from adprotocol._hooks.within_gradient import Missing, ask, no_values
+from adprotocol._trees import node
+from adprotocol._trees.opaque import check_held, check_opaque, expand_object_arrays
+from adprotocol._trees.traversal import tree_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLAIN_TYPES = (
+    bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice,
+    type(None), type(...), type(NotImplemented), types.ModuleType, types.CodeType,
+)  # fmt: skip
+FUNCTION_TYPES = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, classmethod, property, partial,
+)  # fmt: skip
+CONTAINER_TYPES = (dict, list, tuple)
+
+# Array libraries that have no derivatives: their arrays are constants.
+WITHOUT_AD = frozenset({"array", "cupy", "dask", "h5py", "numpy", "pandas", "polars", "pyarrow", "scipy", "zarr"})
+
+
+def recognise(cls: type) -> Kind:  # one return for each kind
+    """Return the kind of a class that no plugin claims.
+
+    Raises `UnclaimedTypeError` for an array of a framework without a plugin.
+    """
+    if issubclass(cls, type):
+        return Kind.CLASS
+    if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
+        return Kind.PLAIN
+    if _is_of_numpy(cls, "ndarray"):
+        return Kind.NUMPY
+    if _is_container(cls):
+        return Kind.CONTAINER
+    # A kind of partial that is registered with a framework (jax.tree_util.Partial) is a node, known by its values.
+    if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
+        return Kind.FUNCTION
+    if is_array(cls):
+        if root(cls) in WITHOUT_AD:
+            return Kind.PLAIN
+        # A class that looks like an array, and that a plugin takes apart all the same (flax.nnx.Param).
+        if node.admit_registered(cls):
+            return Kind.CONTAINER
+        raise unclaimed(cls)
+    return Kind.OPAQUE
+
+
+def _is_number(cls: type) -> bool:
+    numbers = sys.modules.get("numbers")
+    return (numbers is not None and issubclass(cls, numbers.Number)) or _is_of_numpy(cls, "generic")
+
+
+def _is_of_numpy(cls: type, name: str) -> bool:
+    base = getattr(sys.modules.get("numpy"), name, None)
+    return base is not None and issubclass(cls, base)
+
+
+def _is_container(cls: type) -> bool:
+    if cls in CONTAINER_TYPES or node.admit(cls):
+        return True
+    import optree  # noqa: PLC0415  (P1: not at import)
+
+    # optree's own kinds (OrderedDict, deque, ...), those registered with it for
+    # every namespace, named tuples and struct sequences.
+    return (
+        optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is not None
+        or optree.is_namedtuple_class(cls)
+        or optree.is_structseq_class(cls)
+    )
+
+
+def is_array(cls: type) -> bool:
+    """Tell whether a class has the marks of an array."""
+    return any(hasattr(cls, name) for name in ("__array_namespace__", "__dlpack__", "__jax_array__")) or (
+        hasattr(cls, "shape") and hasattr(cls, "dtype")
+    )
 
 
 def _ask_one(value: Any) -> Any:
-    return query.ask((value,))
+    return ask((value,))
 
 
 def _ask_array(value: Any) -> Any:
-    return value.dtype.hasobject and query.ask((value,))
+    return value.dtype.hasobject and ask((value,))
 
 
-def _refuse_nothing(_value: Any) -> Any:
-    raise query.no_values()
+def _refuse_missing(_value: Any) -> Any:
+    raise no_values()
 
 
 def _trainable_number(value: Any) -> bool | None:
     """Answer for Python's and NumPy's numbers: a Python float takes a gradient, a complex number if it is selected."""
     if isinstance(value, float):
         # A member of an Enum of floats is a constant.
-        return None if type(value) is not float and is_enum(type(value)) else True
+        return None if type(value) is not float and node.is_enum(type(value)) else True
     if isinstance(value, (int, str)):
         return None  # at once: a compiler may hold a symbol here, which has no attributes
     if isinstance(value, complex):
         return hasattr(value, "dtype")  # NumPy's complex scalar is one of its arrays
     dtype = getattr(value, "dtype", None)
-    # A scalar of NumPy. Arrays of libraries without AD that are plain values here take none.
+    # A scalar of NumPy takes one; an array of a library without AD, which is a plain value here, does not.
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
 
 
 def _trainable_array(value: Any) -> bool | None:
     if value.dtype.hasobject:
-        # Elements that take gradients would silently be frozen. The boxes of the framework
-        # that differentiates NumPy are at home there, and are another call's.
-        for element in query.elements([value]):
-            if binding_of(type(element)).framework != DEFAULT:
-                query.check_held(value, element)
+        # Elements that take gradients would be frozen without a word. Elements of the framework that differentiates
+        # NumPy are at home there, and belong to another call.
+        for element in expand_object_arrays([value]):
+            if not binding_of(type(element)).differentiates_numpy:
+                check_held(value, element)
     return inexact(value)
 
 
+def _elements(arrays: Sequence[Any]) -> list[Any]:
+    return expand_object_arrays([array for array in arrays if array.dtype.hasobject])
+
+
 def _trainable_opaque(value: Any) -> None:
-    # An object that hides arrays would silently be frozen.
-    query.check_opaque(value)
+    # Arrays that it hides would be frozen without a word.
+    check_opaque(value)
 
 
 def _explain_array(value: Any) -> str:
@@ -64,46 +146,61 @@ def _explain_array(value: Any) -> str:
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
 
 
+def _labelled(labels: Sequence[NonDifferentiable[Any]]) -> list[Any]:
+    return tree_leaves(tuple(label.held for label in labels))
+
+
+def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
+    """Make what a label holds constant already now, and keep the label."""
+    return NonDifferentiable(label.value)
+
+
+BINDINGS.recognise = recognise
+
 install(
-    Binding("plain", trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
+    Binding(
+        Kind.PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"
+    ),
     *PLAIN_TYPES,
 )
 install(
     Binding(
-        "numpy",
+        Kind.NUMPY,
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
+        held=_elements,
         explain=_explain_array,
         trainable=_trainable_array,
     )
 )
 install(
-    Binding("container", within_gradient=_ask_one, non_differentiable=constant.container),
+    Binding(Kind.CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
     *CONTAINER_TYPES,
 )
 install(
-    Binding("function", non_differentiable=constant.function, explain="a function; ask about its arguments"),
+    Binding(Kind.FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
 )
 install(
-    Binding("type", non_differentiable=constant.refuse_class, explain="a class"),
+    Binding(Kind.CLASS, non_differentiable=constant.refuse_class, explain="a class"),
     type,
 )
 install(
     Binding(
-        "label",
-        non_differentiable=constant.label,
+        Kind.LABEL,
+        non_differentiable=_constant_label,
+        held=_labelled,
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
     NonDifferentiable,
 )
 install(
     Binding(
-        "opaque",
+        Kind.OPAQUE,
         within_gradient=_ask_one,
         non_differentiable=constant.opaque,
         explain="not an array",
         trainable=_trainable_opaque,
     )
 )
-install(Binding("nothing", within_gradient=_refuse_nothing, non_differentiable=_refuse_nothing), query.Nothing)
+install(Binding(Kind.MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)

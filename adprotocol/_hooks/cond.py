@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.binding import Kind
 from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
-from adprotocol._hooks import within_gradient as query
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees import traversal as tree
+from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
 
 if TYPE_CHECKING:
@@ -57,12 +57,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
                 "write `lambda: value` for a value that is computed already"
             )
             raise BranchError(msg)
-    if type(pred) is bool:
-        found = BINDINGS.plain
-    else:
-        pred, found = _predicate(pred)
-    found = _framework(found, operands)
-    return found.cond(pred, true_fun, false_fun, operands)
+    pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
+    binding = sole_framework(tree_leaves(operands), binding)
+    return binding.cond(pred, true_fun, false_fun, operands)
 
 
 def _predicate(pred: Any) -> tuple[Any, Binding]:
@@ -76,7 +73,7 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
         return bool(pred), binding
     # NumPy's bool_ and arrays, told by their attributes: NumPy is not imported here.
     dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
-    if getattr(dtype, "kind", None) == "b" and binding.key in ("plain", "numpy"):
+    if getattr(dtype, "kind", None) == "b" and binding.kind in (Kind.PLAIN, Kind.NUMPY):
         if shape != ():
             raise predicate_shape_error(pred, shape)
         return bool(pred), binding
@@ -100,10 +97,3 @@ def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
         f"cond was given a boolean {type(pred).__qualname__} of shape {tuple(shape)} as predicate; it takes a scalar, "
         "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with where()"
     )
-
-
-def _framework(found: Binding, operands: tuple[Any, ...]) -> Binding:
-    """Return the binding of the one framework among the predicate and the operands."""
-    for leaf in query.elements(tree.flatten(operands)):
-        found = sole_framework(found, binding_of(type(leaf)))
-    return found

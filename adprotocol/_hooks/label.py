@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from adprotocol._dispatch.registry import wake_plugins
+from adprotocol._dispatch.registry import REGISTRY, wake_plugins
+from adprotocol._hooks.non_differentiable import constant_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,8 +80,6 @@ class NonDifferentiable(Generic[T]):
     @property
     def value(self) -> T:
         """Return the value held, constant for every AD mode."""
-        from adprotocol._hooks.non_differentiable import constant_tree  # noqa: PLC0415  (it needs this class)
-
         return constant_tree(self.held)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -90,9 +89,12 @@ class NonDifferentiable(Generic[T]):
         return (NonDifferentiable, (self.held,))
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of the array (shape, dtype, sum, ...). Protocols, which all
-        # have dunder names, are those defined below and no others.
+        # Attributes of the array (shape, dtype, sum, ...). Protocols, which all have dunder names, are those
+        # defined below, and those that plugins add.
         if name.startswith("__") or name == "held":
+            wake_plugins()  # the framework that asks may have been imported after the label was made
+            if name in vars(NonDifferentiable):
+                return getattr(self, name)
             msg = f"NonDifferentiable has no attribute {name!r}"
             raise AttributeError(msg)
         return getattr(self.value, name)
@@ -107,15 +109,6 @@ class NonDifferentiable(Generic[T]):
 
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         return func(*unlabelled(args), **unlabelled(kwargs))
-
-    def __jax_array__(self) -> Any:
-        import jax.numpy as jnp  # noqa: PLC0415  (the caller is JAX)
-
-        return jnp.asarray(self.value)
-
-    @classmethod
-    def __torch_function__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*unlabelled(args), **unlabelled(kwargs or {}))
 
     def __getitem__(self, key: Any) -> Any:
         return self.value[unlabelled(key)]  # type: ignore[index]
@@ -196,3 +189,15 @@ class NonDifferentiable(Generic[T]):
 
     def __trunc__(self) -> int:
         return int(self.value)  # type: ignore[call-overload,no-any-return]
+
+
+def _add_protocols() -> None:
+    """Give the class the methods by which the functions of the active frameworks accept a label."""
+    for plugin in REGISTRY.active():
+        hook = plugin.hooks.get("label_protocol")
+        for name, method in ({} if hook is None else hook()).items():
+            if name not in vars(NonDifferentiable):
+                setattr(NonDifferentiable, name, method)
+
+
+REGISTRY.watchers.append(_add_protocols)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from adprotocol._dispatch.binding import Kind
 from adprotocol._dispatch.table import binding_of
-from adprotocol._dynamo import wrap
-from adprotocol._hooks import within_gradient as query
-from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees import traversal as tree
+from adprotocol._dispatch.wrapper import wrap
+from adprotocol._trees.opaque import check_opaque, plain_array
+from adprotocol._trees.traversal import is_container, too_deep, tree_map
 from adprotocol.errors import NotConstantError
 
 if TYPE_CHECKING:
@@ -62,22 +62,22 @@ def non_differentiable(value: T, /) -> T:
 def leaf(value: Any) -> Any:
     """Make one leaf constant; a function or class inside a structure stays as it is."""
     binding = binding_of(type(value))
-    if binding.key in ("function", "type"):
+    if binding.kind in (Kind.FUNCTION, Kind.CLASS):
         return value
-    if binding.key == "opaque" or binding.is_object:
-        query.check_opaque(value)
+    if binding.kind in (Kind.OPAQUE, Kind.OBJECT):
+        check_opaque(value)
         return value
     return binding.non_differentiable(value)
 
 
 def _argument(value: Any) -> Any:
     binding = binding_of(type(value))
-    return value if binding.key == "opaque" or binding.is_object else leaf(value)
+    return value if binding.kind in (Kind.OPAQUE, Kind.OBJECT) else leaf(value)
 
 
 def constant_tree(value: Any) -> Any:
     """Make a container or a single value constant; a function stays as it is and is not decorated."""
-    return tree.tree_map(leaf, value)
+    return tree_map(leaf, value)
 
 
 def container(value: Any) -> Any:
@@ -89,9 +89,9 @@ def container(value: Any) -> Any:
 
 def opaque(value: Any) -> Any:
     """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
-    if tree.is_container(value):
+    if is_container(value):
         return container(value)
-    query.check_opaque(value)
+    check_opaque(value)
     return function(value) if callable(value) else value
 
 
@@ -100,7 +100,7 @@ def object_array(value: Any) -> Any:
     if not value.dtype.hasobject:
         return value
     result = value.copy()
-    flat = tree.plain_array(result).reshape(-1)
+    flat = plain_array(result).reshape(-1)
     if value.dtype.names is not None:
         for name in value.dtype.names:
             flat[name] = object_array(flat[name])
@@ -109,17 +109,12 @@ def object_array(value: Any) -> Any:
     try:
         constants = [constant_tree(element) for element in elements]
     except RecursionError as error:
-        raise tree.too_deep(value) from error
+        raise too_deep(value) from error
     if all(new is old for new, old in zip(constants, elements, strict=True)):
         return value
     for i, constant in enumerate(constants):
         flat[i] = constant
     return result
-
-
-def label(value: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
-    """Make what a label holds constant already now, and keep the label."""
-    return NonDifferentiable(value.value)
 
 
 def function(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,9 +134,9 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         raise NotConstantError(msg)
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
-        # What an opaque argument (`self`) holds is like what the function closes over.
-        constants = [tree.tree_map(_argument, argument) for argument in args]
-        keywords = {name: tree.tree_map(_argument, argument) for name, argument in kwargs.items()}
+        # An opaque argument (`self`) passes as it is: what it holds counts as closed over.
+        constants = [tree_map(_argument, argument) for argument in args]
+        keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
         return constant_tree(fun(*constants, **keywords))
 
     return wrap(constant_function, fun)

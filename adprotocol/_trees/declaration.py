@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dynamo import run_while_tracing, trace_instead
 from adprotocol._trees.node import DECLARATION, field_names, has_fields
 from adprotocol._trees.path import nearest
+from adprotocol._trees.traversal import tree_flatten
 from adprotocol.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ METADATA = "trainable"
 _REGISTERED: dict[type, tuple[str, ...]] = {}
 
 
-class _Version:
-    """How often a class was registered: what a compiler can read, and guard on."""
+class Registrations:
+    """Count the calls of `register_trainable`: what a compiler can read, and guard on."""
 
     number = 0
 
@@ -55,7 +55,7 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     if fields is not None:
         _check_known(cls, given, fields)
     _REGISTERED[cls] = given
-    _Version.number += 1
+    Registrations.number += 1
 
 
 def _class_fields(cls: type) -> tuple[str, ...] | None:
@@ -66,59 +66,41 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
     return named
 
 
-class _Known(dict[type, bool]):
-    """Whether instances of a class declare anything; of one call, for a class may declare later."""
+class Declaring(dict[type, bool]):
+    """Tell of the classes met in one call whether they declare anything of their fields; they may do so later."""
 
     def __missing__(self, cls: type) -> bool:
-        self[cls] = _class_declares(cls)
+        self[cls] = class_declares(cls)
         return self[cls]
 
-
-@run_while_tracing
-def _class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (a later one is another question)
-    return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
-
-
-def _declares(value: Any) -> bool:
-    return _class_declares(type(value), _Version.number)
-
-
-def _declares_traced() -> Callable[[Any], bool]:
-    return _declares
-
-
-@trace_instead(_declares_traced)
-def declaring() -> Callable[[Any], bool]:
-    """Return a function that tells whether the class of a value declares which of its fields take gradients."""
-    known = _Known()
-    return lambda value: known[type(value)]
-
-
-class Watch(dict[type, bool]):
-    """Whether a class of those that a traversal meets declares anything; takes no node for a leaf."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def __missing__(self, cls: type) -> bool:
-        self.found = self.found or _class_declares(cls)
-        self[cls] = False
-        return False
-
-    def sees(self, value: Any) -> bool:
-        """Look at one node or leaf, on the way: a second traversal for those that declare is rarely needed."""
+    def __call__(self, value: Any) -> bool:
+        """Answer for the class of a value."""
         return self[type(value)]
 
+    def visit(self, value: Any) -> bool:
+        """Note the class of a value that a traversal meets; False: the traversal goes on below it."""
+        self[type(value)]
+        return False
 
-def _watching_traced() -> Watch | None:
-    return None  # a compiler cannot follow a dictionary that is filled on the way
+
+def flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
+    """Return the leaves and the treespec, and whether a class that was met declares anything of its fields.
+
+    In one traversal: few structures have such a class, and need another one.
+    """
+    declares = Declaring()
+    leaves, treespec = tree_flatten(tree, visit=declares.visit)
+    return leaves, treespec, any(declares.values())
 
 
-@trace_instead(_watching_traced)
-def watching() -> Watch | None:
-    """Return what watches a traversal, or None where nothing can."""
-    return Watch()
+def declaring() -> Callable[[Any], bool]:
+    """Return a function that tells whether the class of a value declares which of its fields take gradients."""
+    return Declaring()
+
+
+def class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (the next version is another question)
+    """Tell whether a class declares anything of its fields; `version` is the number of registrations."""
+    return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:
@@ -139,14 +121,14 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     cls = type(value)
     known = tuple(names)
     declared = _declared(value)
-    chosen = set(known)
+    trained = set(known)
     if declared is not None:
         # A field that is static for the framework is a field all the same, which takes no gradient.
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
-        chosen &= set(declared)
+        trained &= set(declared)
     frozen = _frozen_fields(cls)
     _check_named(cls, known, (*(declared or ()), *frozen))
-    return chosen - frozen
+    return trained - frozen
 
 
 def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""The kinds of node: which classes the traversal takes apart, and how.
+"""Nodes: the classes that the traversal flattens, and how.
 
-Dictionaries, lists, tuples and named tuples are optree's own. Dataclasses and
-attrs classes become nodes on first sight, and so do the types that a plugin's
-``tree_node`` knows (what is registered with ``jax.tree_util``, for one).
+Dicts, lists, tuples and named tuples are optree's own. Dataclasses and attrs
+classes become nodes when they are first met, and so do the types that a plugin's
+hook `tree_node` knows (those registered with the framework's own tree library).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch import registry as plugins
-from adprotocol._dynamo import run_while_tracing
+from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
 
-# Of our own, so that what others register with optree and how stays theirs.
+# Our own: what others register with optree stays as they registered it.
 NAMESPACE = "adprotocol"
 
-# The types registered with optree in our namespace.
+# The types that are registered with optree in our namespace.
 _NODES: set[type] = set()
 
 
@@ -32,14 +31,13 @@ def admit(cls: type) -> bool:
     """Make `cls` a node if it is a dataclass or an attrs class."""
     if cls in _NODES:
         return True
-    # What is registered with optree for every namespace stays as it is; a member of an Enum is a constant.
+    # A class registered with optree for every namespace stays so; a member of an Enum is a constant.
     return (
         has_fields(cls)
         and not _is_in_optree(cls)
         and not is_enum(cls)
         and (
-            # A framework that knows the class knows which fields are static (Equinox, flax.struct).
-            # Only the type of the blank instance is looked at.
+            # A framework that knows the class knows which of its fields are static.
             admit_registered(cls) or _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
         )
     )
@@ -66,17 +64,20 @@ def admit_registered(cls: type) -> bool:
     return admit_value(blank)
 
 
-@run_while_tracing
 def admit_value(value: Any) -> bool:
     """Make the type of `value` a node if a plugin knows it as a container."""
-    node = plugins.tree_node(value)
-    return node is not None and _register(type(value), *node)
+    for plugin in REGISTRY.active():
+        hook = plugin.hooks.get("tree_node")
+        node = None if hook is None else hook(value)
+        if node is not None:
+            return _register(type(value), *node)
+    return False
 
 
 def _register(cls: type, flatten: Any, unflatten: Any) -> bool:
     import optree  # noqa: PLC0415
 
-    with plugins.LOCK:
+    with LOCK:
         if cls not in _NODES:
             optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
             _NODES.add(cls)
@@ -88,7 +89,6 @@ def has_fields(cls: type) -> bool:
     return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
 
 
-@run_while_tracing
 def field_names(cls: type) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass or an attrs class."""
     attrs_fields = getattr(cls, "__attrs_attrs__", None)

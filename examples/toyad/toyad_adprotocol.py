@@ -14,7 +14,7 @@ import toyad
 
 from adprotocol import NonDifferentiable
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import check_output, predicate_error, predicate_shape_error, put_back, take_out
+from adprotocol.extend import check_output, combine_aux, partition_aux, predicate_error, predicate_shape_error
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def array_types() -> tuple[type, ...]:
 
 
 @hookimpl
-def parameter_types() -> tuple[type, ...]:
+def identity(value: Any) -> int | None:
     """A parameter is one leaf, however often a model holds it."""
-    return (toyad.Parameter,)
+    return id(value) if isinstance(value, toyad.Parameter) else None
 
 
 @hookimpl
@@ -84,12 +84,12 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
         value, aux = fun(tracked)
         check_output(value, value)
         # toyad takes its tracers out of its own containers; aux may be any.
-        others, inside = take_out(aux, toyad.Value)
+        others, inside = partition_aux(aux, toyad.Value)
         rest.append(others)
         return value, inside
 
     value, inside, gradients = toyad.gradients(checked, leaves)
-    return value, put_back(rest[0], inside), gradients
+    return value, combine_aux(rest[0], inside), gradients
 
 
 @hookimpl

@@ -11,7 +11,7 @@ from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol._cli import info as report
-from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import registry as states
 from adprotocol._dispatch.registry import Plugin, Registry
 
 
@@ -30,10 +30,10 @@ def registry():
 @pytest.fixture
 def registry_of_each_state(registry):
     registry.register(Minimal(), "fakefw")
-    for state in (plugins.NOT_IMPORTED, plugins.NOT_INSTALLED, plugins.FAILED, plugins.BLOCKED):
+    for state in (states.NOT_IMPORTED, states.NOT_INSTALLED, states.FAILED, states.BLOCKED):
         plugin = Plugin(state.replace(" ", ""), "nowhere_to_be_found")
         plugin.state = state
-        if state == plugins.FAILED:
+        if state == states.FAILED:
             plugin.error = ValueError("[bold] brackets\nand lines")
         registry.plugins[plugin.name] = plugin
     return registry
@@ -74,10 +74,10 @@ def test_a_plugin_registered_by_hand_has_no_distribution(registry):
 def test_an_import_that_fails_is_the_reason(registry):
     registry.plugins["it"] = Plugin("it", "nowhere_to_be_found")
     found = report.collect(registry, import_frameworks=True)
-    assert found.entries[0].state == plugins.FAILED
+    assert found.entries[0].state == states.FAILED
     assert found.entries[0].reason.startswith("import nowhere_to_be_found raises ModuleNotFoundError")
     assert list(found.broken_frameworks) == ["nowhere_to_be_found"]
-    assert registry.plugins["it"].state == plugins.NOT_IMPORTED
+    assert registry.plugins["it"].state == states.NOT_IMPORTED
 
 
 def test_conflicts_are_reported(registry):

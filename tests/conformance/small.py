@@ -9,8 +9,8 @@ import numpy as np
 import toyad_adprotocol
 from toyad_harness import ToyHarness
 
-from adprotocol import conformance
-from adprotocol._dispatch import registry as plugins
+from adprotocol import conformance, plugins
+from adprotocol._dispatch import registry
 from adprotocol.conformance import Harness, scenario
 from adprotocol.conformance._run import backend
 
@@ -59,7 +59,7 @@ def scenarios(*functions, **known):
     """Let there be only the scenarios of some functions, `cond/their-name`."""
     scenario.all_scenarios()
     backend.find("autograd")
-    hooks = plugins.REGISTRY.known()["autograd"].hooks
+    hooks = registry.REGISTRY.known()["autograd"].hooks
     # What autograd's plugin declares are other scenarios.
     with mock.patch.object(scenario, "_SCENARIOS", {}), mock.patch.dict(hooks, divergences=tuple):
         for function in functions:

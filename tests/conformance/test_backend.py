@@ -9,7 +9,7 @@ import pytest
 from small import Autograd, Plain, ToyHarness, made, ran, toy
 
 import adprotocol
-from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import registry
 from adprotocol.conformance import BrokenBackend, Harness, UsageError, harness_of, run
 from adprotocol.conformance._run import backend as backends
 
@@ -19,7 +19,7 @@ def fine(h):
 
 
 def test_the_names_are_numpy_and_the_plugins():
-    assert backends.names() == ["numpy", *sorted(plugins.REGISTRY.known())]
+    assert backends.names() == ["numpy", *sorted(registry.REGISTRY.known())]
 
 
 def test_numpy_is_a_backend_without_a_plugin():

@@ -13,11 +13,12 @@ import torch
 
 import adprotocol
 from adprotocol import cond, explain, hookspecs, non_differentiable, within_gradient
-from adprotocol._dispatch import registry as plugins
-from adprotocol._dispatch.registry import REGISTRY, register, unregister
+from adprotocol._dispatch import registry
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import TABLE
 from adprotocol.errors import MixedFrameworksError, PluginError, PredicateError
 from adprotocol.hookspecs import hookimpl
+from adprotocol.plugins import register, unregister
 
 LAZY = """
 import sys
@@ -481,7 +482,7 @@ def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
     assert within_gradient(Box(1.0)) is True
     assert non_differentiable([Box(1.0)])[0].answer is False
     assert cond(True, lambda b: None, abs, Box(1.0)) == ("toy", None)
-    assert plugins.REGISTRY.manager.get_plugin("toyad") is not None
+    assert registry.REGISTRY.manager.get_plugin("toyad") is not None
 
 
 def test_unregistering_an_unknown_name_says_which_there_are():

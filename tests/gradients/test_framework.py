@@ -17,7 +17,7 @@ import torch
 from ad_backends import AUTOGRAD, BACKENDS, JAX, TORCH, close, on_every_backend
 
 from adprotocol import NonDifferentiable, grad, partition, trainable, value_and_grad, within_gradient
-from adprotocol._dispatch.registry import REGISTRY, register, unregister
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.errors import (
     ADProtocolError,
     BackendError,
@@ -28,6 +28,7 @@ from adprotocol.errors import (
 )
 from adprotocol.extend import View, check_output
 from adprotocol.hookspecs import hookimpl
+from adprotocol.plugins import register, unregister
 
 RESULT = {"jax": jnp.ndarray, "torch": torch.Tensor, "autograd": (np.ndarray, np.floating)}
 

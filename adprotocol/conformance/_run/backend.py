@@ -12,7 +12,6 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol import divergence as manifest
 from adprotocol._cli import info as report
 from adprotocol._dispatch import registry as plugins
 from adprotocol.conformance.harness import Harness
@@ -162,7 +161,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         name=name,
         harness=harness,
         expression=expression,
-        divergences=functools.partial(manifest.declared, plugin),
+        divergences=plugin.divergences,
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,

@@ -76,11 +76,11 @@ class EagerPlugin(ForeignPlugin):
 @contextlib.contextmanager
 def registered(implementation: object, framework: str = "foreignad") -> Iterator[Plugin]:
     """Register a plugin for the time of the block."""
-    plugin = plugins.register(implementation, framework)
+    plugin = plugins.REGISTRY.register(implementation, framework)
     try:
         yield plugin
     finally:
-        plugins.unregister(plugin.name)
+        plugins.REGISTRY.unregister(plugin.name)
 
 
 def plugin_of(h: Checked) -> Plugin:

@@ -162,7 +162,7 @@ def swaps_operands():
 @mutant(GROUP)
 def takes_operands_apart():
     """Gives the branches the leaves of its operands, without their containers."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, tuple(extend.flatten(operands))))
+    return branches(lambda pred, t, f, operands: choose(pred, t, f, tuple(extend.tree_leaves(operands))))
 
 
 @mutant(GROUP)

@@ -4,8 +4,8 @@ import toyad
 
 import adprotocol
 from adprotocol import extend
-from adprotocol._dispatch import registry as plugins
-from adprotocol._gradients import framework as backend
+from adprotocol._dispatch import registry
+from adprotocol._gradients import framework
 from adprotocol._gradients import value_and_grad as gradient
 from mutants.gradients import GROUP, after, differentiate, hook, public, real
 from mutants.mutant import mutant
@@ -82,7 +82,7 @@ def changes_exceptions():
 @mutant(GROUP)
 def forgets_the_structure():
     """Returns the gradients as a list."""
-    return {"adprotocol._gradients.value_and_grad._Slots.gradient": lambda _self, gradients: list(gradients)}
+    return {"adprotocol._gradients.value_and_grad._Argument.gradient": lambda _self, gradients: list(gradients)}
 
 
 @mutant(GROUP)
@@ -131,23 +131,24 @@ def freezes_what_passes_through():
 @mutant(GROUP)
 def tracks_the_frozen():
     """Lets the function see tracers in the place of what is frozen, with no gradient at the end."""
-    real_filled = gradient._Slots.filled
+    real_fill = gradient._Argument.fill
 
     def both(self, tracked, replaced, undo):
+        tracked = [next(tracked) for _ in self.leaves]
         trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
         leaves = self._structure.leaves
         if trace is None:
-            return real_filled(self, tracked, replaced, undo)
+            return real_fill(self, iter(tracked), replaced, undo)
         self._structure.leaves = [
             toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
             for leaf in leaves
         ]
         try:
-            return real_filled(self, tracked, replaced, undo)
+            return real_fill(self, iter(tracked), replaced, undo)
         finally:
             self._structure.leaves = leaves
 
-    return {"adprotocol._gradients.value_and_grad._Slots.filled": both}
+    return {"adprotocol._gradients.value_and_grad._Argument.fill": both}
 
 
 @mutant(GROUP)
@@ -172,9 +173,9 @@ def takes_no_numbers():
 @mutant(GROUP)
 def any_backend():
     """Differentiates with the framework of the arguments where another one is named that is not there."""
-    known = backend._known
+    known = framework.named
     return {
-        "adprotocol._gradients.framework._known": lambda name: (
-            known(name) if name in plugins.REGISTRY.known() else "toyad"
+        "adprotocol._gradients.framework.named": lambda name: (
+            known(name) if name in registry.REGISTRY.known() else "toyad"
         )
     }

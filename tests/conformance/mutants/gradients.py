@@ -69,7 +69,7 @@ def computes_the_frozen():
 
     def both(fun, *, where=None, argnums=0, **options):
         def differentiated(*args, **kwargs):
-            wanted = iter(extend.flatten((adprotocol.trainable(args[argnums], where),)))
+            wanted = iter(extend.tree_leaves((adprotocol.trainable(args[argnums], where),)))
             value, slope = real(fun, argnums=argnums, **options)(*args, **kwargs)
             return value, extend.tree_map(lambda leaf: None if next(wanted) is None else leaf, slope)
 
@@ -83,15 +83,14 @@ def filled(fill):
     """Return a mutant that puts something in the place of None: ``fill(leaf)``."""
 
     def rebuilt(self, gradients):
-        following = iter(gradients)
-        return self._structure.rebuilt(
+        return self._structure.with_leaves(
             [
-                next(following) if mine else fill(leaf)
-                for mine, leaf in zip(self._chosen, self._structure.leaves, strict=True)
+                next(gradients) if selected else fill(leaf)
+                for selected, leaf in zip(self._mask, self._structure.leaves, strict=True)
             ]
         )
 
-    return {"adprotocol._gradients.value_and_grad._Slots.gradient": rebuilt}
+    return {"adprotocol._gradients.value_and_grad._Argument.gradient": rebuilt}
 
 
 def zeros_like(leaf):
@@ -157,13 +156,13 @@ def sum_for_tied_leaves():
 @mutant(GROUP)
 def once_for_tied_leaves():
     """Takes an array at two places for one leaf."""
-    return {"parameter_types": lambda: (toyad.Value,)}
+    return {"identity": id}
 
 
 @mutant(GROUP)
 def parameters_twice():
     """Takes a parameter at two places for two leaves."""
-    return {"parameter_types": None}
+    return {"identity": None}
 
 
 @mutant(GROUP)

@@ -271,7 +271,7 @@ def only_in_the_main_thread():
 @mutant(GROUP)
 def unclaimed_is_false():
     """Says False of an array that no plugin claims."""
-    return {"adprotocol._dispatch.table._is_array": lambda _cls: False}
+    return {"adprotocol._hooks.builtins.is_array": lambda _cls: False}
 
 
 @mutant(GROUP)

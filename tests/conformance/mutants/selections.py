@@ -87,7 +87,7 @@ def flags_of_tracers():
 @mutant(GROUP)
 def frozen_python_floats():
     """Trains no float of Python's."""
-    return {"adprotocol._dispatch.table.BINDINGS.plain.trainable": cannot}
+    return {"adprotocol._dispatch.table.BINDINGS.PLAIN.trainable": cannot}
 
 
 @mutant(GROUP)
@@ -95,9 +95,9 @@ def trained_python_integers():
     """Trains the integers of Python's."""
     from adprotocol._dispatch.table import BINDINGS
 
-    known = BINDINGS.plain.trainable
+    known = BINDINGS.PLAIN.trainable
     return {
-        "adprotocol._dispatch.table.BINDINGS.plain.trainable": lambda value: (
+        "adprotocol._dispatch.table.BINDINGS.PLAIN.trainable": lambda value: (
             True if type(value) in (int, bool) else known(value)
         )
     }
@@ -106,13 +106,13 @@ def trained_python_integers():
 @mutant(GROUP)
 def trains_labels():
     """Trains what is labelled as not differentiable."""
-    return {"adprotocol._dispatch.table.BINDINGS.label.trainable": lambda _value: True}
+    return {"adprotocol._dispatch.table.BINDINGS.LABEL.trainable": lambda _value: True}
 
 
 @mutant(GROUP)
 def overlooks_hidden_arrays():
     """Freezes an object in which arrays hide, instead of saying that it cannot look into it."""
-    return {"adprotocol._dispatch.table.BINDINGS.opaque.trainable": cannot}
+    return {"adprotocol._dispatch.table.BINDINGS.OPAQUE.trainable": cannot}
 
 
 def choosing(function):
@@ -222,14 +222,14 @@ def stars_stop_at_dots():
 
         return [parts_match(name) for name in paths.of_leaves]
 
-    return {"adprotocol._gradients.where._match": match}
+    return {"adprotocol._gradients.where.match": match}
 
 
 @mutant(GROUP)
 def patterns_match_inside():
     """Takes a pattern for found that matches a part of a path."""
     return {
-        "adprotocol._gradients.where._match": lambda paths, pattern: [
+        "adprotocol._gradients.where.match": lambda paths, pattern: [
             fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves
         ]
     }
@@ -245,7 +245,7 @@ def first_pattern_only():
 @mutant(GROUP)
 def masks_of_any_structure():
     """Trains nothing of a structure that the mask does not fit, instead of saying so."""
-    by_mask = selection._by_mask
+    by_mask = selection.by_mask
 
     def silent(structure, mask):
         try:
@@ -253,23 +253,23 @@ def masks_of_any_structure():
         except SelectionError:
             return [False] * len(structure.leaves)
 
-    return {"adprotocol._gradients.where._by_mask": silent}
+    return {"adprotocol._gradients.where.by_mask": silent}
 
 
 @mutant(GROUP)
 def no_prefixes():
     """Wants a mask to say something of every leaf."""
-    by_mask = selection._by_mask
+    by_mask = selection.by_mask
 
     def strict(structure, mask):
         from adprotocol._trees import traversal as tree
 
-        if len(tree.flatten((mask,))) != len(structure.leaves):
+        if len(tree.tree_leaves((mask,))) != len(structure.leaves):
             msg = "the mask has another structure"
             raise SelectionError(msg)
         return by_mask(structure, mask)
 
-    return {"adprotocol._gradients.where._by_mask": strict}
+    return {"adprotocol._gradients.where.by_mask": strict}
 
 
 @mutant(GROUP)
@@ -277,7 +277,9 @@ def truth_of_anything():
     """Takes the answer of a predicate for a bool, whatever it is."""
 
     def by_predicate(structure, predicate):
-        return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)]
+        return [
+            bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)
+        ]
 
     return {"adprotocol._gradients.where._by_predicate": by_predicate}
 

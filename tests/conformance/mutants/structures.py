@@ -5,7 +5,7 @@ from pathlib import Path
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol._dispatch import registry as plugins
+from adprotocol._dispatch import registry
 from mutants.mutant import mutant
 
 GROUP = "plugins"
@@ -82,10 +82,10 @@ def tables_are_not_emptied():
     from adprotocol._dispatch import table
 
     def keep():
-        with plugins.LOCK:
-            for plugin in plugins.REGISTRY.active():
+        with registry.LOCK:
+            for plugin in registry.REGISTRY.active():
                 for binding in plugin.bindings:
-                    setattr(table.BINDINGS, binding.key, binding)
+                    setattr(table.BINDINGS, binding.name, binding)
 
     return {"adprotocol._dispatch.registry.REGISTRY.watchers": [keep]}
 
@@ -93,9 +93,12 @@ def tables_are_not_emptied():
 @mutant(GROUP)
 def frameworks_mix():
     """Lets the last of two frameworks answer, instead of refusing them."""
+    from adprotocol._dispatch import table
 
-    def last(found, binding):
-        return found if binding.framework is None else binding
+    def last(values, found=None):
+        for binding in map(table.binding_of, map(type, values)):
+            found = found if binding.framework is None else binding
+        return found or table.BINDINGS.PLAIN
 
     modules = ("_hooks.within_gradient", "_hooks.cond", "_gradients.structure", "_gradients.framework")
     return {f"adprotocol.{module}.sole_framework": last for module in modules}
@@ -110,7 +113,7 @@ def wrong_signatures_pass():
 @mutant(GROUP)
 def only_its_own_classes():
     """Serves the classes of the framework, and no subclasses that are defined elsewhere."""
-    claimants = plugins.REGISTRY.claimants
+    claimants = registry.REGISTRY.claimants
     return {
         "adprotocol._dispatch.registry.REGISTRY.claimants": lambda cls: [
             plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types

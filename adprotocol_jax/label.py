@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 
 from adprotocol import NonDifferentiable
 from adprotocol_jax import internals
@@ -40,3 +41,8 @@ def _child(label: NonDifferentiable[Any]) -> Any:
     if isinstance(held, jax.core.Tracer) and internals.is_inexact(held):
         return jax.lax.stop_gradient(held)
     return held
+
+
+def as_array(label: NonDifferentiable[Any]) -> Any:
+    """Return the constant that a label holds as an array of JAX."""
+    return jnp.asarray(label.value)

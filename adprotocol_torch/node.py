@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree  # PyTorch has no public tree library; its own packages register here
 
+from adprotocol.hookspecs import hookimpl
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
+@hookimpl
+def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
     """Return flatten and unflatten for the type of `value`, or None if PyTorch takes it for a leaf."""
     definition = _pytree.SUPPORTED_NODES.get(type(value))
     # A shape is a constant, which PyTorch would rebuild as a plain tuple.

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol import NonDifferentiable
 from adprotocol.errors import BranchError, BranchMismatchError
-from adprotocol.extend import flatten, run_while_tracing, structure, tree_map
+from adprotocol.extend import run_while_tracing, tree_leaves, tree_map, tree_structure
 from adprotocol_torch.connection import is_float
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
     with _Guard(pred):
-        chosen = true_fun(*operands)
+        if_true = true_fun(*operands)
     with _Guard(~pred):
-        other = false_fun(*operands)
-    chosen, other = _unlabelled(chosen), _unlabelled(other)
-    if structure(chosen) != structure(other):
-        raise _mismatch(chosen, other)
-    others = iter(flatten((other,)))
-    return tree_map(lambda leaf: _where(pred, leaf, next(others), chosen, other), chosen)
+        if_false = false_fun(*operands)
+    if_true, if_false = _unlabelled(if_true), _unlabelled(if_false)
+    if tree_structure(if_true) != tree_structure(if_false):
+        raise _mismatch(if_true, if_false)
+    others = iter(tree_leaves((if_false,)))
+    return tree_map(lambda leaf: _where(pred, leaf, next(others), if_true, if_false), if_true)
 
 
 def _unlabelled(result: Any) -> Any:
@@ -42,20 +42,20 @@ def _unlabelled(result: Any) -> Any:
     return tree_map(lambda leaf: leaf.value if isinstance(leaf, NonDifferentiable) else leaf, result)
 
 
-def _where(pred: Any, leaf: Any, alternative: Any, chosen: Any, other: Any) -> Any:
+def _where(pred: Any, leaf: Any, alternative: Any, if_true: Any, if_false: Any) -> Any:
     tensors = [item for item in (leaf, alternative) if isinstance(item, torch.Tensor)]
     if not tensors and not _is_number(leaf) and not _is_number(alternative):
         if leaf is alternative or _equal(leaf, alternative):
             return leaf
-        raise _mismatch(chosen, other)
+        raise _mismatch(if_true, if_false)
     if tensors:
         leaf, alternative = _as_tensor(leaf, tensors[0]), _as_tensor(alternative, tensors[0])
     elif _is_number(leaf) and _is_number(alternative):
         leaf, alternative = torch.tensor([leaf, alternative]).unbind()
     else:
-        raise _mismatch(chosen, other)
+        raise _mismatch(if_true, if_false)
     if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
-        raise _mismatch(chosen, other)
+        raise _mismatch(if_true, if_false)
     return torch.where(pred, leaf, alternative)
 
 
@@ -77,19 +77,19 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
     return torch.tensor(leaf, dtype=like.dtype, device=like.device)
 
 
-def _mismatch(chosen: Any, other: Any) -> BranchMismatchError:
+def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
     return BranchMismatchError(
         "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_describe(chosen)}, false_fun {_describe(other)}. Make both alike (broadcast, cast, or return zeros of "
+        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make both alike (broadcast, cast, or return zeros of "
         "the same shape)"
     )
 
 
 def _describe(result: Any) -> str:
-    return str(tree_map(_Shown, result))
+    return str(tree_map(_Described, result))
 
 
-class _Shown:
+class _Described:
     def __init__(self, leaf: Any) -> None:
         self.leaf = leaf
 

@@ -1,4 +1,4 @@
-"""`NonDifferentiable` as a node of PyTorch's trees, for the arguments of torch.func."""
+"""`NonDifferentiable` as a node of PyTorch's trees, for the arguments of torch.func, and for its functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils import _pytree
 
 from adprotocol import NonDifferentiable
+from adprotocol.extend import unlabelled
+from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,3 +27,13 @@ def register() -> None:
     _pytree.register_pytree_node(
         NonDifferentiable, flatten, unflatten, serialized_type_name="adprotocol.NonDifferentiable"
     )
+
+
+def _torch_function(_cls: type, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return func(*unlabelled(args), **unlabelled(kwargs or {}))
+
+
+@hookimpl
+def label_protocol() -> dict[str, Any]:
+    """Let the functions of PyTorch take a label for the constant that it holds."""
+    return {"__torch_function__": classmethod(_torch_function)}

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import flatten, predicate_error, predicate_shape_error, tree_map
-from adprotocol_torch import connection, dynamo, tracking
-from adprotocol_torch import select as selection
+from adprotocol.extend import predicate_error, predicate_shape_error, tree_leaves, tree_map
+from adprotocol.hookspecs import hookimpl
+from adprotocol_torch import dynamo, tracking
+from adprotocol_torch.batched_cond import select
+from adprotocol_torch.connection import run_connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Return the result of the chosen branch."""
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run the chosen branch; select under vmap; stage ``torch.cond`` in a compiled graph."""
     if not isinstance(pred, bool):
         if pred.dtype is not torch.bool:
             raise predicate_error(pred, pred.dtype)
@@ -26,17 +29,17 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         if torch.compiler.is_compiling():
             # torch.cond fails inside torch.func, and loses the tangents of dual tensors; a select does neither.
             if dynamo.inside_transform():
-                return selection.select(pred, true_fun, false_fun, operands)
+                return select(pred, true_fun, false_fun, operands)
             return _stage(pred, true_fun, false_fun, operands)
         if tracking.is_batched(pred):
-            return selection.select(pred, true_fun, false_fun, operands)
+            return select(pred, true_fun, false_fun, operands)
         pred = bool(pred)
-    return connection.chosen(true_fun if pred else false_fun, operands)
+    return run_connected(true_fun if pred else false_fun, operands)
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     dynamo.install()
-    leaves = [leaf for leaf in flatten(operands) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in tree_leaves(operands) if isinstance(leaf, torch.Tensor)]
     like = next((leaf for leaf in leaves if leaf.is_floating_point()), None)
     sharing = dynamo.sharing(leaves)
     if sharing:
@@ -47,9 +50,9 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         )
 
     # Operands are closed over, so that they may be anything; Dynamo lifts the
-    # tensors among them. A result that aliases an operand is refused, hence the
-    # copy, and what is no tensor too: numbers are made tensors, None and strings
-    # are noted while they are traced, and put back.
+    # tensors among them. torch.cond refuses a result that aliases an operand, hence
+    # the copy, and results that are no tensors: numbers become tensors, None and
+    # strings are noted while they are traced, and put back.
     def tensors(fun: Callable[..., Any], notes: int) -> Callable[[], Any]:
         def run() -> Any:
             places = itertools.count()

@@ -1,0 +1,40 @@
+"""Plugins registered by hand: for an AD system, or a test, that is no installed distribution.
+
+An installed plugin is found by its entry point and needs no registration
+(`adprotocol.hookspecs`).
+"""
+
+from __future__ import annotations
+
+from adprotocol._dispatch.registry import REGISTRY, Plugin
+
+__all__ = ["Plugin", "register", "unregister"]
+
+
+def register(implementation: object, framework: str) -> Plugin:
+    """Register a plugin by hand.
+
+    Args:
+        implementation: a module, or any object, whose functions are marked with
+            `adprotocol.hookspecs.hookimpl`.
+        framework: the name of the root module that the plugin serves.
+
+    Returns:
+        The record of the plugin, which has its `name` and `state`.
+
+    Raises:
+        PluginError: an unknown hook, a wrong signature, a missing hook.
+    """
+    return REGISTRY.register(implementation, framework)
+
+
+def unregister(name: str) -> None:
+    """Remove a plugin that `register` added.
+
+    Args:
+        name: the name of its record.
+
+    Raises:
+        PluginError: there is none of that name, or it is installed.
+    """
+    REGISTRY.unregister(name)

@@ -1,0 +1,126 @@
+"""Parameters: what stands for one, and which of them the calls under way differentiate.
+
+A parameter's own flag says that it is trained, not that anybody differentiates
+with respect to it now. Calls of `adprotocol.value_and_grad` around the current one
+may do so: to those a parameter is a variable, also where the current call freezes
+it or differentiates with respect to it again. A tensor that a call puts in the place
+of a parameter, tracked or frozen, stands for it in the calls inside: it has the
+parameter's flag, and is one leaf at all its places.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol.extend import trace_instead
+from adprotocol.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_LOCK = threading.Lock()
+
+
+class _Calls(threading.local):
+    """What the calls under way in this thread differentiate with respect to, by id."""
+
+    def __init__(self) -> None:
+        self.variables: frozenset[int] = frozenset()
+
+
+_CALLS = _Calls()
+
+
+class _Anywhere:
+    """Whether any thread is inside such a call: what a compiler can read, and guard on."""
+
+    depth = 0
+    inside = False
+
+
+def _count(change: int) -> None:
+    with _LOCK:
+        _Anywhere.depth += change
+        _Anywhere.inside = _Anywhere.depth > 0
+
+
+def _nothing() -> None:
+    pass
+
+
+def _original_traced(tensor: Any) -> Any:
+    return tensor
+
+
+@trace_instead(_original_traced)
+def original(tensor: Any) -> Any:
+    """Return the parameter that a tensor stands for, or the tensor itself."""
+    return getattr(tensor, "_adprotocol_parameter", tensor)
+
+
+def is_parameter(tensor: Any) -> bool:
+    """Tell whether a tensor is a parameter, or stands for one."""
+    return isinstance(original(tensor), torch.nn.Parameter)
+
+
+@hookimpl
+def identity(value: torch.Tensor) -> int | None:
+    """Return a key that the places of one parameter have in common."""
+    return id(value) if is_parameter(value) else None
+
+
+def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
+    return _Anywhere.inside
+
+
+@trace_instead(_is_variable_traced)
+def is_variable(parameter: Any) -> bool:
+    """Tell whether a call around the current one differentiates with respect to `parameter`; in a graph, if one may."""
+    return id(parameter) in _CALLS.variables
+
+
+@hookimpl
+def freeze(value: torch.Tensor) -> torch.Tensor:
+    """Return the constant that takes the place of a parameter which nobody around differentiates."""
+    if not original(value).requires_grad or is_variable(value):
+        return value
+    constant = value.detach()
+    _stand_for(constant, value)
+    return constant
+
+
+def _enter_traced(leaves: Any, tracked: Any) -> Any:  # noqa: ARG001
+    # What is differentiated in a graph is not the parameter itself.
+    return _nothing
+
+
+@trace_instead(_enter_traced)
+def enter(leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """Note the parameters among the leaves, and the tensors in their place, until the returned function is called."""
+    pairs = [(leaf, new) for leaf, new in zip(leaves, tracked, strict=True) if is_parameter(leaf)]
+    if not pairs:
+        return _nothing
+    before = _CALLS.variables
+    _CALLS.variables = before.union(id(item) for pair in pairs for item in pair)
+    for leaf, new in pairs:
+        _stand_for(new, leaf)
+    _count(1)
+
+    def leave() -> None:
+        _CALLS.variables = before
+        _count(-1)
+
+    return leave
+
+
+def _stand_for_traced(new: Any, leaf: Any) -> None:
+    pass
+
+
+@trace_instead(_stand_for_traced)
+def _stand_for(new: torch.Tensor, leaf: torch.Tensor) -> None:
+    if new is not leaf:
+        new._adprotocol_parameter = original(leaf)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,33 @@
+"""Tensors: which types are PyTorch's own, and how one is made constant or trained."""
+
+from __future__ import annotations
+
+import torch
+
+from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.parameters import original
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim tensors; parameters and other subclasses follow."""
+    return (torch.Tensor,)
+
+
+@hookimpl
+def non_differentiable(value: torch.Tensor) -> torch.Tensor:
+    """Detach a tensor, from every level of torch.func at once.
+
+    Always, and not only while the tensor is tracked: a leaf may be asked to
+    require gradients later, and a constant must not follow it.
+    """
+    return value.detach() if value.is_floating_point() or value.is_complex() else value
+
+
+@hookimpl
+def trainable(value: torch.Tensor) -> bool | None:
+    """Answer by the dtype; a parameter follows its flag, a buffer takes none."""
+    if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
+        return None
+    parameter = original(value)
+    return parameter.requires_grad if isinstance(parameter, torch.nn.Parameter) else True
