@@ -97,7 +97,7 @@ def explain(value: torch.Tensor) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what PyTorch does not allow to be done right."""
-    from adprotocol_torch.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+    from adprotocol_torch.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
 
