@@ -41,8 +41,8 @@ EQUINOX_FLOATS = Divergence(
     remedy="Select arrays alone with where=lambda path, leaf: eqx.is_inexact_array(leaf)",
     outcome="wrong",
     text="""\
-The rate of `eqx.nn.Dropout` is a Python float, and so takes a gradient. Select arrays alone with `where=lambda path,
-leaf: eqx.is_inexact_array(leaf)`.
+The rate of `eqx.nn.Dropout` is a Python float, and so takes a gradient. Select arrays alone with
+`where=lambda path, leaf: eqx.is_inexact_array(leaf)`.
 """,
 )
 
@@ -105,8 +105,8 @@ LABEL_AS_INDEX = Divergence(
     title="A label in an index or in `jax.lax`",
     remedy="Write label.value there",
     text="""\
-`x[label]` and the functions of `jax.lax` (unlike those of `jax.numpy`) refuse a label, with `Triggering
-__jax_array__()` or a TypeError. Write `label.value` there.
+`x[label]` and the functions of `jax.lax` (unlike those of `jax.numpy`) refuse a label, with
+`Triggering __jax_array__()` or a TypeError. Write `label.value` there.
 """,
 )
 
