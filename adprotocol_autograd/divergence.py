@@ -50,8 +50,8 @@ LABELS_IN_ARGUMENTS = Divergence(
     remedy="Differentiate with adprotocol.grad",
     scenarios=("non_differentiable/label-in-native-grad",),
     text="""\
-`autograd.grad` refuses to differentiate with respect to a structure that holds a `NonDifferentiable`, a dataclass or a
-named tuple. `adprotocol.grad` takes them all.
+`autograd.grad` refuses to differentiate with respect to a dataclass, a named tuple, or a structure that holds a
+`NonDifferentiable`. `adprotocol.grad` takes them all.
 """,
 )
 

@@ -95,8 +95,8 @@ CUSTOM_RULES = Divergence(
     remedy="Ask outside and close over the answer",
     outcome="wrong",
     text="""\
-Inside the forward and backward functions of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX
-differentiates nothing of that level, so the answer is False. Ask outside and close over the answer.
+Inside the forward and backward functions of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX does not
+differentiate at that level, so the answer is False. Ask outside and close over the answer.
 """,
 )
 

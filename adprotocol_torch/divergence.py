@@ -197,8 +197,8 @@ LABEL_AS_INDEX = Divergence(
     remedy="Index with label.value",
     outcome="wrong",
     text="""\
-PyTorch reads any sequence other than a tensor as a tuple of indices, with a warning, and the label has no say. Index
-with `label.value`. (`label[i]`, and a label in arithmetic or in a function, are fine.)
+PyTorch reads any sequence other than a tensor, a label included, as a tuple of indices, with a warning. Index with
+`label.value`. (`label[i]`, and a label in arithmetic or in a function, are fine.)
 """,
 )
 
@@ -233,7 +233,8 @@ SECOND_DERIVATIVE = Divergence(
     text="""\
 PyTorch cannot differentiate the derivative of a function compiled by a backend that builds on `aot_autograd`, such as
 inductor. `adprotocol.grad` of it raises `UndecidableError`. An outer native `backward` raises PyTorch's `RuntimeError`,
-or, where the function saved no argument as it is, silently leaves the derivative out. Compile the gradient instead:
+or, where the function saved none of its arguments unchanged, silently leaves the derivative out. Compile the gradient
+instead:
 
 ```python
 import torch
