@@ -85,9 +85,9 @@ LABEL_BEFORE_IMPORT = Divergence(
     title="A label made before its framework is imported",
     remedy="Call adprotocol.explain(label) after the framework is imported",
     text="""\
-The frameworks' trees learn of `NonDifferentiable` when one is made, or a hook is called, after the framework was
-imported. A label made before, and given to a native transformation with no call in between, is refused by the framework
-(JAX says `Triggering __jax_array__() during abstractification`). `adprotocol.explain(label)` mends it.
+`NonDifferentiable` is registered with a framework's trees at the first label or call of this package after the
+framework is imported. A native transformation refuses a label that was made before, if there was no call in between
+(JAX says `Triggering __jax_array__() during abstractification`). Call `adprotocol.explain(label)` first.
 """,
 )
 
@@ -97,10 +97,10 @@ FUNCTIONS = Divergence(
     remedy="Ask about the values that the function closes over, and name their framework by backend=",
     outcome=WRONG,
     text="""\
-What a function closes over is not looked into: `within_gradient(f)` is False for every function, `functools.partial`
-and bound method. Ask about the values. For the same reason `grad` does not know the framework of arrays that a function
-closes over: if all arguments are NumPy's and Python's, autograd differentiates, and the function's own framework
-refuses autograd's boxes. Name it by `backend=`.
+`within_gradient(f)` is False for every function, `functools.partial` and bound method: the values that it closes over
+are not looked at. Ask about these values. For the same reason `grad` does not know the framework of arrays that a
+function closes over. If all arguments are NumPy arrays and Python numbers, autograd differentiates, and the function's
+own framework refuses autograd's boxes. Name the framework by `backend=`.
 """,
 )
 
@@ -112,11 +112,11 @@ OBJECTS = Divergence(
         "themselves (for a torch module, dict(module.named_parameters()))"
     ),
     text="""\
-An object of a class that is no structure is looked at one level deep. If its attributes, or the lists, dicts and tuples
-among them, hold an array of a framework, it is refused with `OpaqueValueError`: make its class a dataclass, register
-it, or pass the arrays. So is an iterator, which a look would use up. An object with the marks of an array (`shape` and
-`dtype`, `__dlpack__` or `__array_namespace__`) that no plugin claims is refused with `UnclaimedTypeError`. Any other
-object is False, so an AD system whose boxes have none of these marks needs its plugin installed.
+An object whose class is not a structure is searched one level deep. If its attributes, or the lists, dicts and tuples
+among them, hold an array of a framework, it raises `OpaqueValueError`: make its class a dataclass, register it, or pass
+the arrays. An iterator raises it too, because looking would use it up. An object with the marks of an array (`shape`
+and `dtype`, `__dlpack__` or `__array_namespace__`) that no plugin claims raises `UnclaimedTypeError`. The answer for
+any other object is False, so an AD system whose boxes have none of these marks needs its plugin installed.
 """,
 )
 

@@ -119,7 +119,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what autograd does not allow to be done right."""
-    from adprotocol_autograd.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+    from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
 

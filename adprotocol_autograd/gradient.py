@@ -96,7 +96,7 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, (float, complex)):
         return float(leaf) if isinstance(leaf, float) else complex(leaf)
     if isinstance(leaf, ndarray):
-        from adprotocol_autograd.manifest import ARRAY_SUBCLASSES  # noqa: PLC0415  (for the message only)
+        from adprotocol_autograd.divergence import ARRAY_SUBCLASSES  # noqa: PLC0415  (for the message only)
 
         msg = (
             f"autograd cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}. "

@@ -128,7 +128,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what JAX does not allow to be done right."""
-    from adprotocol_jax.manifest import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
+    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
 
@@ -143,7 +143,7 @@ def harness(device: str | None) -> Harness:
 
 def _can_be_tracked(value: Any) -> bool:
     if internals.is_reference(value):
-        from adprotocol_jax.manifest import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
+        from adprotocol_jax.divergence import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
 
         msg = (
             "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds "

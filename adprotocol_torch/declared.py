@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List what PyTorch does not allow to be done right."""
-    from adprotocol_torch.manifest import DIVERGENCES  # noqa: PLC0415
+    from adprotocol_torch.divergence import DIVERGENCES  # noqa: PLC0415
 
     return DIVERGENCES
 
@@ -24,6 +24,6 @@ def divergences() -> Sequence[Divergence]:
 @hookimpl
 def harness(device: str | None) -> Harness:
     """Give the conformance suite what it needs."""
-    from adprotocol_torch.harness import TorchHarness  # noqa: PLC0415
+    from adprotocol_torch.conformance import TorchHarness  # noqa: PLC0415
 
     return TorchHarness(device)

@@ -35,7 +35,7 @@ def within_gradient(value: torch.Tensor) -> bool:
     install()
     answer = ask_fake(value)
     if answer is None:
-        from adprotocol_torch.manifest import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
+        from adprotocol_torch.divergence import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
 
         msg = (
             "within_gradient was asked in a function compiled by torch.compile and called inside "

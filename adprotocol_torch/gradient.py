@@ -113,7 +113,7 @@ def _tensor(leaf: Any) -> torch.Tensor:
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
     if hasattr(leaf, "mask"):
-        from adprotocol_torch.gradient_manifest import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
+        from adprotocol_torch.divergence import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
 
         msg = (
             f"PyTorch cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}, whose "
@@ -185,7 +185,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
         return
     for node, _ in graph.walk([value]):
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
-            from adprotocol_torch.gradient_manifest import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
+            from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
 
             msg = (
                 "a derivative was asked of the derivative of a function compiled by torch.compile, which PyTorch does "
@@ -197,7 +197,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
 def _refuse_number(value: Any, start: int) -> None:
     """Refuse a Python number that was computed with tracked tensors: its derivative is lost, not zero."""
     if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
-        from adprotocol_torch.gradient_manifest import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
+        from adprotocol_torch.divergence import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
 
         msg = (
             f"the function to differentiate returned the Python number {value!r} after computing with tracked tensors; "

@@ -178,7 +178,7 @@ def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> Non
 
 
 def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
-    from adprotocol_torch.gradient_manifest import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
+    from adprotocol_torch.divergence import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
 
     return ConcurrencyError(
         f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, in one of them "

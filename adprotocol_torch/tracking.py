@@ -108,7 +108,7 @@ def _in_reentrant_checkpoint() -> bool:
 
 
 def _reentrant_error() -> UndecidableError:
-    from adprotocol_torch.manifest import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
+    from adprotocol_torch.divergence import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
 
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "

@@ -1,4 +1,4 @@
-"""What JAX does not allow to be done right."""
+"""The rules that JAX does not allow this plugin to keep, as data: the hook `divergences` lists them."""
 
 from adprotocol.extend import Divergence
 
@@ -7,9 +7,9 @@ STRUCTURES = Divergence(
     title="Structures in native transformations",
     remedy="Register the class with jax.tree_util.register_dataclass before this package sees an instance of it",
     text="""\
-`jax.jit`, `jax.vmap` and the trees of optax take a dataclass only if it is registered with JAX:
-`jax.tree_util.register_dataclass(cls)`. Register it before this package sees the first structure of it, or its static
-fields stay leaves here.
+`jax.jit`, `jax.vmap` and optax take a dataclass only if it is registered with JAX:
+`jax.tree_util.register_dataclass(cls)`. Register it before this package sees an instance, or its static fields stay
+leaves here.
 """,
 )
 
@@ -19,19 +19,19 @@ PYTHON_NUMBERS = Divergence(
     remedy="Compute with the array itself, and call item() on results only",
     outcome="wrong",
     text="""\
-`x.item()` on a tracer is refused by `jit` and gives a plain number under `grad`, whose gradient is zero, in `jax.grad`
-as here. Compute with the array itself.
+Under `jit`, `x.item()` on a tracer raises. Under `grad`, with `jax.grad` as here, it gives a plain number whose
+gradient is zero. Compute with the array itself.
 """,
 )
 
 FLAX_STATISTICS = Divergence(
     name="flax-statistics",
-    title="Statistics of flax",
+    title="Batch statistics of flax",
     remedy="Freeze them with register_trainable(nnx.BatchStat, [])",
     outcome="wrong",
     text="""\
-`nnx.BatchStat` is an array like any other, and takes a gradient. `register_trainable(nnx.BatchStat, [])` freezes all of
-them. What a module changes in itself during the call comes out through `has_aux` only.
+An `nnx.BatchStat` is an array like any other and takes a gradient. `register_trainable(nnx.BatchStat, [])` freezes all
+of them. Changes that a module makes to itself during the call come out through `has_aux` only.
 """,
 )
 
@@ -52,8 +52,8 @@ SOLVERS = Divergence(
     remedy="Ask outside and close over the answer",
     outcome="wrong",
     text="""\
-`jax.lax.custom_linear_solve` and `custom_root`, and what is built on them, solve without differentiation and
-differentiate the equation afterwards. A branch on the answer inside the equation would give the solution of one and the
+`jax.lax.custom_linear_solve`, `custom_root` and everything built on them solve without differentiation, then
+differentiate the equation. A branch on the answer inside the equation returns the solution of one branch and the
 derivative of the other. Ask outside and close over the answer.
 """,
 )
@@ -64,8 +64,8 @@ STOPPED_BRANCH = Divergence(
     remedy="Ask about the operand x instead of the result y",
     outcome="wrong",
     text="""\
-`y = cond(within_gradient(x), jax.lax.stop_gradient, f, x)` has no tangent in eager code and a tangent of zeros under
-`jit`, for that is what `jax.lax.cond` makes of it. The answer for `y` follows. Ask about `x` instead.
+`y = cond(within_gradient(x), jax.lax.stop_gradient, f, x)` has no tangent in eager code, but a tangent of zeros under
+`jit`, because `jax.lax.cond` gives it one. `within_gradient(y)` follows. Ask about `x` instead.
 """,
 )
 
@@ -76,7 +76,7 @@ OTHER_INTERPRETERS = Divergence(
     text="""\
 `jax.linear_transpose` of a function that branches on the answer, and a `jax.custom_jvp` rule that asks about its
 tangent, fail in JAX with an AssertionError. `jax.experimental.jet`, `sparsify` and the lowering of Pallas kernels do
-not know the question and say so. Ask outside and close over the answer.
+not know the primitive that asks, and say so. Ask outside and close over the answer.
 """,
 )
 
@@ -85,7 +85,7 @@ INTEGER_IN_LABEL = Divergence(
     title="An integer in a label",
     remedy="Differentiate with adprotocol.grad, or pass allow_int=True to jax.grad",
     text="""\
-`jax.grad` takes no integer leaves, labelled or not, unless with `allow_int=True`.
+`jax.grad` refuses integer leaves, labelled or not, unless it is given `allow_int=True`. `adprotocol.grad` takes them.
 """,
 )
 
@@ -95,8 +95,8 @@ CUSTOM_RULES = Divergence(
     remedy="Ask outside and close over the answer",
     outcome="wrong",
     text="""\
-Inside the forward and backward of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX differentiates
-nothing of that level, so the answer is False. Ask outside and close over the answer.
+Inside the forward and backward functions of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX does not
+differentiate at that level, so the answer is False. Ask outside and close over the answer.
 """,
 )
 
@@ -105,7 +105,7 @@ LABEL_AS_INDEX = Divergence(
     title="A label in an index or in `jax.lax`",
     remedy="Write label.value there",
     text="""\
-`x[label]` and the functions of `jax.lax` (those of `jax.numpy` are fine) refuse a label, with
+`x[label]` and the functions of `jax.lax` (unlike those of `jax.numpy`) refuse a label, with
 `Triggering __jax_array__()` or a TypeError. Write `label.value` there.
 """,
 )
@@ -115,7 +115,7 @@ MUTABLE_REFERENCES = Divergence(
     title="Mutable references",
     remedy="Pass ref[...]",
     text="""\
-A derivative belongs to the value that a `jax.Ref` holds now. Asking about the reference itself is an
+A derivative belongs to the value that a `jax.Ref` holds now. Asking about the reference itself raises
 `UndecidableError`; ask about `ref[...]`.
 """,
 )
@@ -126,10 +126,10 @@ EXPORT = Divergence(
     remedy="Export jax.value_and_grad of the function instead",
     outcome="wrong",
     text="""\
-`jax.export` stores the plain program, and with `vjp_order=1` its derivative as a second one. Called plain and asked for
-its gradient, each is right. `jax.value_and_grad` of the exported function takes the value from the first and the
-gradient from the second, so that a branch on the answer gives the value of one side and the gradient of the other.
-Export `jax.value_and_grad(f)` for that.
+`jax.export` stores the plain program and, with `vjp_order=1`, its derivative as a second program. The value of the
+exported function is right, and so is its gradient. But `jax.value_and_grad` of it takes the value from the first
+program and the gradient from the second, so a branch on the answer returns the value of one branch and the gradient of
+the other. Export `jax.value_and_grad(f)` instead.
 
 ```python
 import jax

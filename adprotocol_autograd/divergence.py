@@ -1,4 +1,4 @@
-"""What autograd does not allow to be done right."""
+"""The rules that autograd does not allow this plugin to keep, as data: the hook `divergences` lists them."""
 
 from adprotocol.extend import Divergence
 
@@ -9,8 +9,8 @@ FIRST_PASS = Divergence(
     outcome="wrong",
     scenarios=("within_gradient/grad-of-checkpoint", "within_gradient/checkpoint-answers-alike*"),
     text="""\
-autograd runs the function on plain arrays there. A plain array carries no mark, so the answer is False. In the
-recomputation of `checkpoint` it is True. Ask outside of the checkpoint and close over the answer:
+autograd first runs the function of a `checkpoint` or `primitive` on plain arrays, which carry no mark, so the answer is
+False. When `checkpoint` recomputes, it is True. Ask outside and close over the answer:
 
 ```python
 import autograd
@@ -39,8 +39,8 @@ INTEGER_ARRAYS = Divergence(
     remedy="Convert the array to floating point before the gradient is taken",
     outcome="wrong",
     text="""\
-autograd propagates through them where an operation makes floats of them. The answer is False for them, as everywhere
-(W9). Convert them to floating point before the gradient is taken.
+autograd propagates a derivative through an integer array if an operation turns it into floats. The answer is False all
+the same, as on every framework (W9). Convert the array to floating point before the gradient is taken.
 """,
 )
 
@@ -50,8 +50,8 @@ LABELS_IN_ARGUMENTS = Divergence(
     remedy="Differentiate with adprotocol.grad",
     scenarios=("non_differentiable/label-in-native-grad",),
     text="""\
-`autograd.grad` refuses to differentiate with respect to a structure that holds a `NonDifferentiable`, and with respect
-to a dataclass or named tuple. `adprotocol.grad` takes both.
+`autograd.grad` refuses to differentiate with respect to a dataclass, a named tuple, or a structure that holds a
+`NonDifferentiable`. `adprotocol.grad` takes them all.
 """,
 )
 
@@ -60,8 +60,8 @@ ARRAY_SUBCLASSES = Divergence(
     title="Subclasses of arrays",
     remedy="Pass a plain numpy.ndarray, or freeze it with where=",
     text="""\
-autograd does not box masked arrays and other subclasses of `numpy.ndarray`. As leaves that take a gradient they are a
-`SelectionError`. Pass a plain array, or freeze it.
+autograd does not box masked arrays and other subclasses of `numpy.ndarray`, so one that takes a gradient raises
+`SelectionError`. Pass a plain array, or freeze it with `where=`.
 """,
 )
 
@@ -71,8 +71,8 @@ THREADS = Divergence(
     remedy="Call adprotocol.grad in threads, and autograd.grad in one thread only",
     outcome="wrong",
     text="""\
-autograd counts its traces in one counter for all threads. Calls of `adprotocol.grad` alone are right in threads; native
-calls of `autograd.grad` inside them, or alone, are not always. Make those in one thread only.
+autograd counts its traces in one counter for all threads. `adprotocol.grad` alone is right in threads; native calls of
+`autograd.grad`, alone or inside it, are not always. Call `autograd.grad` in one thread only.
 """,
 )
 
