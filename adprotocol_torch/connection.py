@@ -89,9 +89,7 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+    for node, output in graph.edges(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(graph.leaf_of(node)), None)
-        if not unused:
-            break
     return list(unused.values())

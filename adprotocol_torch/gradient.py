@@ -168,10 +168,8 @@ def _reaches_others(results: list[torch.Tensor], tracked: list[torch.Tensor]) ->
         call = getattr(leaf, "_adprotocol_call", None)  # of a call within this one, or around it
         return id(leaf) not in own and (call is None or not call.is_over)
 
-    if any(result.is_leaf and is_other(result) for result in results):
-        return True
-    leaves = (graph.leaf_of(node) for node, _ in graph.walk(results))
-    return any(leaf is not None and is_other(leaf) for leaf in leaves)
+    leaves = [result for result in results if result.is_leaf] + graph.leaves(results)
+    return any(map(is_other, leaves))
 
 
 def _refuse_second_derivative(value: torch.Tensor) -> None:
@@ -183,7 +181,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
     """
     if "torch._functorch.aot_autograd" not in sys.modules:
         return
-    for node, _ in graph.walk([value]):
+    for node, _ in graph.edges([value]):
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
             from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
 

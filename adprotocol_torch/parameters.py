@@ -69,7 +69,7 @@ def is_parameter(tensor: Any) -> bool:
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if is_parameter(value) else None
+    return id(value) if isinstance(original(value), torch.nn.Parameter) else None
 
 
 def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001

@@ -41,6 +41,8 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
 
 def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
     """Return the auxiliary output with `function` applied to every leaf, those that labels hold included."""
+    if aux is None:
+        return None
 
     def one(leaf: Any) -> Any:
         return (

@@ -38,10 +38,13 @@ class Structure:
     """Hold one argument flattened.
 
     `tree` is the argument with the container of its view in place of each object
-    that has one; `leaves` and `treespec` are those of `tree`.
+    that has one; `leaves` and `treespec` are those of `tree`, `bindings` those of the
+    leaves by class, `identities` the keys of the leaves that have one by position.
     """
 
-    __slots__ = ("_argument", "_declares", "_outer", "_outer_spec", "_views", "leaves", "tree", "treespec")
+    __slots__ = (
+        "_argument", "_declares", "_outer", "_outer_spec", "_views", "bindings", "identities", "leaves", "tree", "treespec",
+    )  # fmt: skip
 
     def __init__(self, argument: Any) -> None:
         self._argument = argument
@@ -49,23 +52,37 @@ class Structure:
         # By position among the outer leaves, with the container of the view flattened in turn: a box of a list may
         # hold boxes of lists.
         self._views: dict[int, tuple[View, Structure]] = {}
-        if any(binding_of(cls).view is not None for cls in set(map(type, self._outer))):
+        self.bindings = {cls: binding_of(cls) for cls in dict.fromkeys(map(type, self._outer))}
+        if [binding for binding in self.bindings.values() if binding.view is not None]:
             self._expand_views()
         else:
             self.tree, self.leaves, self.treespec = argument, self._outer, self._outer_spec
         path.check_paths(self.tree, self.treespec)
+        self.identities = self._identify()
+
+    def _identify(self) -> dict[int, Any]:
+        if not [binding for binding in self.bindings.values() if binding.identity is not None]:
+            return {}
+        found: dict[int, Any] = {}
+        for i, leaf in enumerate(self.leaves):
+            identity = self.bindings[type(leaf)].identity
+            key = None if identity is None else identity(leaf)
+            if key is not None:
+                found[i] = key
+        return found
 
     def _expand_views(self) -> None:
         containers: list[Any] = []
         self.leaves = []
         for i, leaf in enumerate(self._outer):
-            view = binding_of(type(leaf)).view
+            view = self.bindings[type(leaf)].view
             if view is None:
                 containers.append(leaf)
                 self.leaves.append(leaf)
             else:
                 found = view(leaf)
                 inner = Structure(found.container)
+                self.bindings |= inner.bindings
                 self._views[i] = (found, inner)
                 containers.append(inner.tree)
                 self.leaves.extend(inner.leaves)
@@ -114,7 +131,11 @@ class Structure:
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return as `flags` does for the leaves in the mask, without a look at what classes declare."""
         if not self._views:
-            return [_flag(leaf) if want else None for leaf, want in zip(self.leaves, mask, strict=True)]
+            bindings = self.bindings
+            return [
+                bindings[type(leaf)].trainable(leaf) if wanted else None
+                for leaf, wanted in zip(self.leaves, mask, strict=True)
+            ]
         found: list[bool | None] = []
         for i, leaf in enumerate(self._outer):
             if i in self._views:

@@ -164,13 +164,14 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     _check_trainable(structures, masks, positions, where)
     arguments = [_Argument(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
     leaves = [leaf for argument in arguments for leaf in argument.leaves]
-    frozen = _frozen(arguments, leaves)
+    keys = [key for argument in arguments for key in argument.keys]
+    frozen = _frozen(arguments, keys)
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        replaced = frozen | {identity_of(old): new for old, new in zip(leaves, tracked, strict=True)}
+        replaced = frozen | dict(zip(keys, tracked, strict=True))
         filled = list(args)
         rest = iter(tracked)
         for i, argument in zip(positions, arguments, strict=True):
@@ -186,41 +187,31 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     return value, aux, [argument.gradient(rest) for argument in arguments]
 
 
-def identity_of(leaf: Any) -> Any:
-    """Return what two places of one leaf have in common, or None if each place is a leaf of its own."""
-    identity = binding_of(type(leaf)).identity
-    return None if identity is None else identity(leaf)
-
-
-def _frozen(arguments: list[_Argument], leaves: list[Any]) -> dict[Any, Any]:
-    """Return what stands for the leaves with an identity that are selected nowhere, by identity."""
-    shared = [(key, leaf) for argument in arguments for key, leaf in argument.shared.values()]
-    if not shared:
-        return {}
-    selected = set(map(identity_of, leaves))
+def _frozen(arguments: list[_Argument], keys: list[Any]) -> dict[Any, Any]:
+    """Return the replacement of each leaf with an identity of which no place is selected, by identity."""
+    selected = set(keys)
     frozen: dict[Any, Any] = {}
-    for key, leaf in shared:
-        if key not in selected and key not in frozen:
-            frozen[key] = binding_of(type(leaf)).freeze(leaf)
+    for argument in arguments:
+        for key, leaf in argument.shared.values():
+            if key not in selected and key not in frozen:
+                frozen[key] = binding_of(type(leaf)).freeze(leaf)
     return frozen
 
 
 class _Argument:
     """Hold one argument, with the mask of the leaves that are differentiated."""
 
-    __slots__ = ("_mask", "_structure", "leaves", "shared")
+    __slots__ = ("_mask", "_structure", "keys", "leaves", "shared")
 
     def __init__(self, structure: Structure, mask: list[bool]) -> None:
         self._structure = structure
         self._mask = mask
         self.leaves = [leaf for leaf, selected in zip(structure.leaves, mask, strict=True) if selected]
+        identities = structure.identities
+        # The identity of each of these leaves, or None.
+        self.keys = [identities.get(i) for i, selected in enumerate(mask) if selected]
         # Leaves with an identity that are not selected here, by position: selected at another place, or frozen.
-        self.shared: dict[int, tuple[Any, Any]] = {}
-        if any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
-            for i, leaf in enumerate(structure.leaves):
-                key = None if mask[i] else identity_of(leaf)
-                if key is not None:
-                    self.shared[i] = (key, leaf)
+        self.shared = {i: (key, structure.leaves[i]) for i, key in identities.items() if not mask[i]}
 
     def fill(self, tracked: Iterator[Any], replaced: dict[Any, Any], undo: Undo) -> Any:
         """Return the argument with the next of the tracked leaves in place of the selected ones."""

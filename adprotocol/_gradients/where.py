@@ -261,12 +261,7 @@ def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
     """Select a leaf that has an identity at the first of its places only."""
     seen: set[Any] = set()
     for structure, mask in zip(structures, masks, strict=True):
-        if not any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
-            continue
-        for i, leaf in enumerate(structure.leaves):
+        for i, key in structure.identities.items():
             if mask[i]:
-                identity = binding_of(type(leaf)).identity
-                key = None if identity is None else identity(leaf)
-                if key is not None:
-                    mask[i] = key not in seen
-                    seen.add(key)
+                mask[i] = key not in seen
+                seen.add(key)

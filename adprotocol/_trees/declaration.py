@@ -100,7 +100,9 @@ def declaring() -> Callable[[Any], bool]:
 
 def class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (the next version is another question)
     """Tell whether a class declares anything of its fields; `version` is the number of registrations."""
-    return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
+    if hasattr(cls, ATTRIBUTE) or (_REGISTERED and not _REGISTERED.keys().isdisjoint(cls.__mro__)):
+        return True
+    return bool(_frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:

@@ -110,12 +110,13 @@ def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[s
     slots = _slots(cls, declared)
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
-        added = [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
-        added += [name for name in slots if hasattr(value, name)]
-        names = (*(name for name in declared if hasattr(value, name)), *added)
+        found = [name for name in declared if hasattr(value, name)]
+        found += [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
+        found += [name for name in slots if hasattr(value, name)]
+        names = tuple(found)
         if DECLARATION in names:
             return declaring(value, names)
-        return tuple(getattr(value, name) for name in names), names, names
+        return tuple([getattr(value, name) for name in names]), names, names
 
     def declaring(value: Any, names: tuple[str, ...]) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         if not hasattr(cls, DECLARATION):
