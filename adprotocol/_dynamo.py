@@ -85,7 +85,7 @@ trace_instead(table.resolved)(table.binding_of)
 
 @_stands_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
-    return within_gradient.ask(values or (within_gradient.MISSING,))
+    return within_gradient.ask(values or (within_gradient.NOT_GIVEN,))
 
 
 @_stands_for(path.paths_of)

@@ -35,6 +35,10 @@ class Kind(enum.Enum):
     OBJECT = "an object that is no array and has a view, such as a module"
 
 
+# A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+
+
 def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
     """Answer False: a value of this kind carries no derivative."""
     return False
@@ -152,8 +156,8 @@ def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Bi
         return Binding(kind, name, cond=hooks["cond"], **given, **special)
 
     return (
-        bind(Kind.ARRAY, **asked),
-        bind(Kind.CONSTANT),
-        bind(Kind.VIEWED, **asked, view=view),
-        bind(Kind.OBJECT, view=view),
+        bind(ARRAY, **asked),
+        bind(CONSTANT),
+        bind(VIEWED, **asked, view=view),
+        bind(OBJECT, view=view),
     )

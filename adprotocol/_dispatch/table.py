@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import Binding, Kind
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding, Kind
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _empty() -> None:
     with registry.LOCK:
         for plugin in registry.REGISTRY.active():
             for binding in plugin.bindings:
-                if binding.kind is Kind.OBJECT:
+                if binding.kind is OBJECT:
                     binding.within_gradient = BINDINGS.OPAQUE.within_gradient
                     binding.non_differentiable = BINDINGS.OPAQUE.non_differentiable
                 setattr(BINDINGS, binding.name, binding)
@@ -87,7 +87,7 @@ def resolve(cls: type) -> str:
         return binding.name
 
 
-def of_plugin(name: str, kind: Kind = Kind.ARRAY) -> Binding:
+def of_plugin(name: str, kind: Kind = ARRAY) -> Binding:
     """Return one of the bindings of an active plugin."""
     return getattr(BINDINGS, f"{kind.name} {name}")  # type: ignore[no-any-return]
 
@@ -109,14 +109,14 @@ def _resolve(cls: type) -> Binding:
         plugin = claimants[0]
         constant_types = plugin.hooks.get("constant_types")
         if constant_types is not None and cls in constant_types():
-            return of_plugin(plugin.name, Kind.CONSTANT)
-        return of_plugin(plugin.name, Kind.VIEWED if issubclass(cls, plugin.viewed) else Kind.ARRAY)
+            return of_plugin(plugin.name, CONSTANT)
+        return of_plugin(plugin.name, VIEWED if issubclass(cls, plugin.viewed) else ARRAY)
     unusable = registry.REGISTRY.unusable(cls)
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
         if issubclass(cls, plugin.viewed):
-            return of_plugin(plugin.name, Kind.OBJECT)
+            return of_plugin(plugin.name, OBJECT)
     return getattr(BINDINGS, BINDINGS.recognise(cls).name)  # type: ignore[no-any-return]
 
 
@@ -152,25 +152,31 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
 def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
     """Return the binding of the one framework among some leaves and what was `found`, or that of plain values.
 
-    Asked of each class once, and of what labels and object arrays hold.
+    What labels and object arrays hold counts too.
 
     Raises `MixedFrameworksError` for two frameworks.
     """
     sole = BINDINGS.PLAIN if found is None else found
-    leaves = list(values)
-    for cls in dict.fromkeys(map(type, leaves)):
-        binding = binding_of(cls)
-        if binding.held is not None:
-            held = binding.held([leaf for leaf in leaves if type(leaf) is cls])
-            sole = sole_framework(held, sole) if held else sole
-        elif binding.framework is None or binding.framework == sole.framework:
-            continue
-        elif sole.framework is None:
-            sole = binding
-        else:
-            msg = (
-                f"one call was given values of two frameworks, {sole.framework} and {binding.framework}; "
-                "adprotocol answers for one at a time: convert one of them, or ask in two calls"
-            )
-            raise MixedFrameworksError(msg)
+    for leaf in values:
+        binding = binding_of(type(leaf))
+        if binding is not sole:
+            sole = join(sole, binding)
+            if binding.held is not None:
+                sole = sole_framework(binding.held((leaf,)), sole)
     return sole
+
+
+def join(found: Binding, binding: Binding) -> Binding:
+    """Return the one of two bindings that belongs to a framework, or the first.
+
+    Raises `MixedFrameworksError` for two frameworks.
+    """
+    if binding.framework is None or binding.framework == found.framework:
+        return found
+    if found.framework is None:
+        return binding
+    msg = (
+        f"one call was given values of two frameworks, {found.framework} and {binding.framework}; "
+        "adprotocol answers for one at a time: convert one of them, or ask in two calls"
+    )
+    raise MixedFrameworksError(msg)

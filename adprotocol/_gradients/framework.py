@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
 from adprotocol._trees.path import nearest
 from adprotocol._trees.traversal import tree_leaves
@@ -55,7 +55,7 @@ def _bound(fun: Any) -> list[Any]:
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
     values.extend((fun, getattr(fun, "__self__", None)))
-    return [value for value in values if binding_of(type(value)).kind is not Kind.OPAQUE]
+    return [value for value in values if binding_of(type(value)).kind is not OPAQUE]
 
 
 def default() -> str:

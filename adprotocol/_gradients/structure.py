@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
-from adprotocol._dispatch.table import binding_of, sole_framework
+from adprotocol._dispatch.binding import OPAQUE
+from adprotocol._dispatch.table import BINDINGS, binding_of, join, sole_framework
 from adprotocol._trees import declaration, path
 from adprotocol._trees.traversal import (
     container_leaves,
@@ -43,7 +43,8 @@ class Structure:
     """
 
     __slots__ = (
-        "_argument", "_declares", "_outer", "_outer_spec", "_views", "bindings", "identities", "leaves", "tree", "treespec",
+        "_argument", "_declares", "_outer", "_outer_spec", "_views",
+        "bindings", "identities", "leaves", "tree", "treespec",
     )  # fmt: skip
 
     def __init__(self, argument: Any) -> None:
@@ -110,7 +111,13 @@ class Structure:
 
         Raises `MixedFrameworksError` for two.
         """
-        return sole_framework((*self._outer, *self.leaves) if self._views else self.leaves, found)
+        sole = BINDINGS.PLAIN if found is None else found
+        for cls, binding in self.bindings.items():
+            sole = join(sole, binding)
+            if binding.held is not None:
+                held = binding.held([leaf for leaf in self.leaves if type(leaf) is cls])
+                sole = sole_framework(held, sole) if held else sole
+        return sole
 
     def flags(self) -> list[bool | None]:
         """Return for each leaf whether it takes a gradient: True, False (only if selected), None (never).
@@ -181,7 +188,7 @@ def _collect(
     for leaf in tree_flatten(node, declares)[0]:
         declared = declares(leaf)
         level = flatten_one_level(leaf) if declared else None
-        if declared and level is None and binding_of(type(leaf)).kind is Kind.OPAQUE:
+        if declared and level is None and binding_of(type(leaf)).kind is OPAQUE:
             declaration.refuse_opaque(leaf)
         if level is not None:
             children, names = level

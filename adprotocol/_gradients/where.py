@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
@@ -242,7 +242,7 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
-    if binding_of(type(leaf)).kind is Kind.LABEL:
+    if binding_of(type(leaf)).kind is LABEL:
         why = "is labelled NonDifferentiable"
     elif hasattr(leaf, "dtype"):
         kind = (

@@ -11,7 +11,20 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Binding, Kind, inexact, is_inexact
+from adprotocol._dispatch.binding import (
+    CLASS,
+    CONTAINER,
+    FUNCTION,
+    LABEL,
+    MISSING,
+    NUMPY,
+    OPAQUE,
+    PLAIN,
+    Binding,
+    Kind,
+    inexact,
+    is_inexact,
+)
 from adprotocol._dispatch.registry import root
 from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
@@ -44,24 +57,24 @@ def recognise(cls: type) -> Kind:  # one return for each kind
     Raises `UnclaimedTypeError` for an array of a framework without a plugin.
     """
     if issubclass(cls, type):
-        return Kind.CLASS
+        return CLASS
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return Kind.PLAIN
+        return PLAIN
     if _is_of_numpy(cls, "ndarray"):
-        return Kind.NUMPY
+        return NUMPY
     if _is_container(cls):
-        return Kind.CONTAINER
+        return CONTAINER
     # A kind of partial that is registered with a framework (jax.tree_util.Partial) is a node, known by its values.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
-        return Kind.FUNCTION
+        return FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return Kind.PLAIN
+            return PLAIN
         # A class that looks like an array, and that a plugin takes apart all the same (flax.nnx.Param).
         if node.admit_registered(cls):
-            return Kind.CONTAINER
+            return CONTAINER
         raise unclaimed(cls)
-    return Kind.OPAQUE
+    return OPAQUE
 
 
 def _is_number(cls: type) -> bool:
@@ -158,14 +171,12 @@ def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
 BINDINGS.recognise = recognise
 
 install(
-    Binding(
-        Kind.PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"
-    ),
+    Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
     *PLAIN_TYPES,
 )
 install(
     Binding(
-        Kind.NUMPY,
+        NUMPY,
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
         held=_elements,
@@ -174,20 +185,20 @@ install(
     )
 )
 install(
-    Binding(Kind.CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
+    Binding(CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
     *CONTAINER_TYPES,
 )
 install(
-    Binding(Kind.FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
+    Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
 )
 install(
-    Binding(Kind.CLASS, non_differentiable=constant.refuse_class, explain="a class"),
+    Binding(CLASS, non_differentiable=constant.refuse_class, explain="a class"),
     type,
 )
 install(
     Binding(
-        Kind.LABEL,
+        LABEL,
         non_differentiable=_constant_label,
         held=_labelled,
         explain="labelled NonDifferentiable, so a constant at every level",
@@ -196,11 +207,11 @@ install(
 )
 install(
     Binding(
-        Kind.OPAQUE,
+        OPAQUE,
         within_gradient=_ask_one,
         non_differentiable=constant.opaque,
         explain="not an array",
         trainable=_trainable_opaque,
     )
 )
-install(Binding(Kind.MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)
+install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)

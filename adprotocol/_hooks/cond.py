@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_leaves
@@ -73,7 +73,7 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
         return bool(pred), binding
     # NumPy's bool_ and arrays, told by their attributes: NumPy is not imported here.
     dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
-    if getattr(dtype, "kind", None) == "b" and binding.kind in (Kind.PLAIN, Kind.NUMPY):
+    if getattr(dtype, "kind", None) == "b" and binding.kind in (PLAIN, NUMPY):
         if shape != ():
             raise predicate_shape_error(pred, shape)
         return bool(pred), binding

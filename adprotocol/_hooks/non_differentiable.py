@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._trees.opaque import check_opaque, plain_array
@@ -62,9 +62,9 @@ def non_differentiable(value: T, /) -> T:
 def leaf(value: Any) -> Any:
     """Make one leaf constant; a function or class inside a structure stays as it is."""
     binding = binding_of(type(value))
-    if binding.kind in (Kind.FUNCTION, Kind.CLASS):
+    if binding.kind in (FUNCTION, CLASS):
         return value
-    if binding.kind in (Kind.OPAQUE, Kind.OBJECT):
+    if binding.kind in (OPAQUE, OBJECT):
         check_opaque(value)
         return value
     return binding.non_differentiable(value)
@@ -72,7 +72,7 @@ def leaf(value: Any) -> Any:
 
 def _argument(value: Any) -> Any:
     binding = binding_of(type(value))
-    return value if binding.kind in (Kind.OPAQUE, Kind.OBJECT) else leaf(value)
+    return value if binding.kind in (OPAQUE, OBJECT) else leaf(value)
 
 
 def constant_tree(value: Any) -> Any:

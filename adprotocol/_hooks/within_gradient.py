@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.binding import Kind, never
+from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
-from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, sole_framework
+from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.opaque import check_opaque, expand_object_arrays, expand_views
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
@@ -16,10 +16,10 @@ class Missing:
     """The type of the argument that was not given."""
 
 
-MISSING = Missing()
+NOT_GIVEN = Missing()
 
 
-def within_gradient(value: Any = MISSING, /, *others: Any) -> Any:
+def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
     """Tell whether a derivative is being propagated through any of the values, here and now.
 
     True exactly when the framework would propagate a derivative, forward or
@@ -77,21 +77,20 @@ def ask(values: tuple[Any, ...]) -> Any:
     # Every leaf is looked at, also after a True: two frameworks are an error.
     for leaf in leaves:
         binding = binding_of(type(leaf))
-        kind = binding.kind
-        if kind is Kind.OBJECT:
-            return ask(tuple(expand_views(leaves)))
         if binding.framework is not None:
+            if binding.kind is OBJECT:
+                return ask(tuple(expand_views(leaves)))
             if binding is not found:
-                found = sole_framework((leaf,), found)
+                found = join(found, binding)
             if binding.within_gradient is not never:
                 asked = binding
                 tracked.append(leaf)
-        elif kind is Kind.NUMPY:
+        elif binding.kind is NUMPY:
             if leaf.dtype.hasobject:
                 return ask(tuple(expand_object_arrays(leaves)))
-        elif kind is Kind.OPAQUE:
+        elif binding.kind is OPAQUE:
             check_opaque(leaf)
-        elif kind is Kind.MISSING:
+        elif leaf is NOT_GIVEN:
             raise no_values()
     if not tracked:
         return False

@@ -10,7 +10,7 @@ import sys
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
 from adprotocol._trees.traversal import too_deep, tree_leaves
 from adprotocol.divergence import OBJECTS
@@ -24,7 +24,7 @@ def expand_object_arrays(leaves: list[Any]) -> list[Any]:
     """Return the leaves with the elements, at any depth, in place of each object-dtype array."""
     found: list[Any] = []
     for leaf in leaves:
-        if binding_of(type(leaf)).kind is Kind.NUMPY and leaf.dtype.hasobject:
+        if binding_of(type(leaf)).kind is NUMPY and leaf.dtype.hasobject:
             try:
                 found.extend(expand_object_arrays(tree_leaves(tuple(plain_array(leaf).reshape(-1).tolist()))))
             except RecursionError as error:
@@ -42,7 +42,7 @@ def plain_array(array: Any) -> Any:
 def expand_views(leaves: list[Any]) -> list[Any]:
     """Return the leaves with the container of its view in place of each object that has one."""
     return [
-        binding.view(leaf).container if binding.kind is Kind.OBJECT and binding.view is not None else leaf
+        binding.view(leaf).container if binding.kind is OBJECT and binding.view is not None else leaf
         for leaf in leaves
         for binding in [binding_of(type(leaf))]
     ]
@@ -82,7 +82,7 @@ def check_held(value: Any, item: Any) -> bool:
     try:
         binding = binding_of(type(item))
         framework = binding.framework
-        opaque = binding.kind is Kind.OPAQUE
+        opaque = binding.kind is OPAQUE
     except UnclaimedTypeError:
         opaque = False
         framework = type(item).__module__

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import CONTAINER, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._trees.node import NAMESPACE, admit_value
 from adprotocol.errors import TreeError
@@ -32,7 +32,7 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`; a type that a plugin knows becomes a node when it is first met."""
     kind = binding_of(type(value)).kind
-    return kind is Kind.CONTAINER or (kind is Kind.OPAQUE and admit_value(value))
+    return kind is CONTAINER or (kind is OPAQUE and admit_value(value))
 
 
 def container_leaves(tree: Any) -> list[Any]:
@@ -167,9 +167,9 @@ def _admit_all(leaves: list[Any]) -> bool:
     admitted = False
     for cls in {type(leaf) for leaf in leaves}:
         kind = binding_of(cls).kind
-        if kind is Kind.CONTAINER:
+        if kind is CONTAINER:
             admitted = True
-        elif kind is Kind.OPAQUE:
+        elif kind is OPAQUE:
             admitted |= admit_value(next(leaf for leaf in leaves if type(leaf) is cls))
     if admitted:
         nodes_changed()
