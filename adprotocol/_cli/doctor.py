@@ -80,9 +80,9 @@ def _requirement(name: str, floor: str) -> Check:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Check(f"{name} is not installed, and adprotocol needs it", upgrade)
+        return Check(f"{name} is not installed, and adprotocol requires it", upgrade)
     if _release(version) < _release(floor):
-        return Check(f"{name} {version} is older than {floor}, which adprotocol needs", upgrade)
+        return Check(f"{name} {version} is older than {floor}, which adprotocol requires", upgrade)
     try:
         importlib.import_module(name)
     # As with plugins and frameworks: any error of an import is a finding.
@@ -91,7 +91,7 @@ def _requirement(name: str, floor: str) -> Check:
             f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
             f"{PIP} install --force-reinstall '{name}>={floor}'",
         )
-    return Check(f"{name} {version} (needed: {floor} or later)")
+    return Check(f"{name} {version} (required: {floor} or later)")
 
 
 def _parsed(requirement: str) -> tuple[str, str]:
@@ -125,15 +125,15 @@ def _state(entry: Entry, *, broken: bool) -> Check:
         value = os.environ.get(registry.BLOCK_VARIABLE, "")
         return Check(
             f"{plugin} is blocked, so values of {entry.framework} raise an error",
-            f"take {entry.framework} out of the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
+            f"remove {entry.framework} from the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
         )
     if entry.state == registry.NOT_INSTALLED:
         return Check(
             f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
-            "(in a plugin of your own, the entry point bears the name of the framework's root module)"
+            "(in a plugin of your own, the entry point has the name of the framework's root module)"
         )
     if entry.state == registry.NOT_IMPORTED:
-        return Check(f"{plugin} is idle: nobody has imported {framework}")
+        return Check(f"{plugin} is idle: {framework} is not imported")
     if entry.reason:  # active all the same: the manifest is not asked while values are
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
     return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
@@ -159,12 +159,12 @@ def _remedy(entry: Entry) -> str:
         fix = f"name its arguments as in {hook[1]}({', '.join(_arguments(hook[1]))})"
     elif missing := re.search(r"lacks the required hook\(s\) ([\w, ]+)", reason):
         fix = f"implement {missing[1]} as adprotocol.hookspecs documents"
-    elif unmarked := re.search(r"defines ([\w, ]+) without the mark", reason):
+    elif unmarked := re.search(r"defines ([\w, ]+) without the decorator", reason):
         fix = f"mark {unmarked[1]} with @hookimpl"
     elif re.search(r"array_types (claims|returned)", reason):
         fix = "return the framework's own classes from array_types, in a tuple"
     elif re.search(r"wrapper=True|is a wrapper", reason):
-        fix = "take wrapper=True off its hooks"
+        fix = "remove wrapper=True from its hooks"
     if fix:
         return f"{upgrade}; in a plugin of your own, {fix}"
     if module := re.match(r"ModuleNotFoundError: No module named '(\w+)", reason):
@@ -174,7 +174,7 @@ def _remedy(entry: Entry) -> str:
         )
     if reason.startswith("ImportError"):
         return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"
-    return f"{upgrade}; if it fails still, tell the authors of {entry.distribution}"
+    return f"{upgrade}; if it still fails, tell the authors of {entry.distribution}"
 
 
 def _rename(unknown: str) -> str:
@@ -182,7 +182,7 @@ def _rename(unknown: str) -> str:
 
     hooks = [name for name, value in vars(hookspecs).items() if hasattr(value, f"{hookspecs.PROJECT}_spec")]
     near = difflib.get_close_matches(unknown, hooks, n=1)
-    return f"rename {unknown} to {near[0]}" if near else f"take {unknown} out; the hooks are {', '.join(hooks)}"
+    return f"rename {unknown} to {near[0]}" if near else f"remove {unknown}; the hooks are {', '.join(hooks)}"
 
 
 def _arguments(hook: str) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
         else:
             yield Check(
                 f"plugin {plugin.name} claims {name}, but it is served by the core, as {server.kind.value}",
-                f"take {name} out of what array_types of plugin {plugin.name} returns",
+                f"remove {name} from what array_types of plugin {plugin.name} returns",
             )
     if reached:
         yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
@@ -241,7 +241,7 @@ def _conflict(conflict: Conflict, info: Info) -> Check:
     # Not this library itself, which would take three plugins along.
     owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners if owner not in (None, "adprotocol"))
     return Check(
-        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, {others} not",
+        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, not {others}",
         f"keep one of {', '.join(names)}"
         + (f": {owned}" if owned else "")
         + "; in a plugin of your own, claim no class "

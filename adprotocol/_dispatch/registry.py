@@ -200,7 +200,7 @@ class Registry:
         with LOCK:
             plugin = self.known().get(name)
             if plugin is None:
-                msg = f"no plugin {name!r} is registered; there are {', '.join(self.known()) or 'none'}"
+                msg = f"no plugin {name!r} is registered; registered plugins: {', '.join(self.known()) or 'none'}"
                 raise PluginError(msg)
             if plugin.entry_point is not None:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"

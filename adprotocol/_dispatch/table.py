@@ -128,9 +128,9 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array that no plugin claims (active plugins: "
-        f"{', '.join(active) or 'none'}), so whether it carries a derivative is unknown. {remedy}, or convert it to "
-        "NumPy first"
+        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array whose type no plugin claims (active "
+        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or "
+        "convert it to NumPy first"
     )
 
 
@@ -138,8 +138,8 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     name = f"{cls.__module__}.{cls.__qualname__}"
     if plugin.state == registry.BLOCKED:
         return PluginError(
-            f"adprotocol was given a {name}, but the plugin {plugin.name!r} is blocked; "
-            f"take it out of the environment variable {registry.BLOCK_VARIABLE}"
+            f"adprotocol was given a {name}, but its plugin {plugin.name!r} is blocked; "
+            f"remove it from the environment variable {registry.BLOCK_VARIABLE}"
         )
     error = PluginError(
         f"adprotocol was given a {name}, but its plugin {plugin.name!r} failed: {plugin.reason}. "
@@ -170,7 +170,7 @@ def sole_framework(values: Iterable[object], found: Binding | None = None) -> Bi
         else:
             msg = (
                 f"one call was given values of two frameworks, {sole.framework} and {binding.framework}; "
-                "adprotocol answers for one at a time: convert one of them, or ask in two calls"
+                "a call answers for one framework: convert one of the values, or make two calls"
             )
             raise MixedFrameworksError(msg)
     return sole

@@ -32,8 +32,8 @@ def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend
         name = named(backend)
         if found.framework not in (None, name):
             msg = (
-                f"backend={backend!r} was asked for a gradient, but the arguments hold values of {found.framework}; "
-                "leave backend out, or convert the arguments"
+                f"backend={backend!r} was given, but the arguments hold values of {found.framework}; omit backend=, or "
+                "convert the arguments"
             )
             raise MixedFrameworksError(msg)
     elif name is None:
@@ -78,8 +78,8 @@ def default() -> str:
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
     names = ", ".join(repr(plugin.name) for plugin in active) or "none"
     msg = (
-        "the arguments hold no array of an AD framework, only NumPy arrays and Python numbers, and no framework is "
-        f"there that differentiates those (active plugins: {names}); {remedy}, or name a framework with backend="
+        "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
+        f"(active plugins: {names}); {remedy}, or name a framework with backend="
     )
     raise BackendError(msg) from (reasons[0] if reasons else None)
 
@@ -87,14 +87,14 @@ def default() -> str:
 def named(name: Any) -> str:
     """Return the name of an active plugin; its framework is imported if need be, for it was asked for."""
     if not isinstance(name, str):
-        msg = f"backend is {name!r:.60}, {kind_of(name)}; it is the name of a framework, such as 'jax'"
+        msg = f"backend is {name!r:.60}, {kind_of(name)}; give the name of a framework, such as 'jax'"
         raise BackendError(msg)
     known = registry.REGISTRY.known()
     plugin = known.get(name)
     if plugin is None:
         msg = (
-            f"backend={name!r} has no plugin; there are {', '.join(map(repr, known)) or 'none'} (nearest: "
-            f"{nearest(name, known)}). Install the distribution that has a plugin for it, or correct the name"
+            f"backend={name!r} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
+            f"{nearest(name, known)}). Correct the name, or install the distribution that has this plugin"
         )
         raise BackendError(msg)
     if plugin.state in registry.WAITING:
@@ -110,7 +110,7 @@ def named(name: Any) -> str:
             raise BackendError(msg) from error
         registry.wake_plugins()
     if plugin.state != registry.ACTIVE:
-        reason = plugin.reason or f"take it out of {registry.BLOCK_VARIABLE}"
-        msg = f"backend={name!r} has a plugin that is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
+        reason = plugin.reason or f"remove it from {registry.BLOCK_VARIABLE}"
+        msg = f"the plugin for backend={name!r} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
         raise BackendError(msg)
     return plugin.name

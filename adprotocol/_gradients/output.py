@@ -22,8 +22,8 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
             msg = (
-                f"has_aux=True, but the function returned {kind_of(result)}; it has to return a pair: the "
-                "scalar to differentiate, and anything else"
+                f"has_aux=True, but the function returned {kind_of(result)}; it must return a pair of the scalar to "
+                "differentiate and anything else"
             )
             raise OutputError(msg)
         result, aux = result
@@ -32,8 +32,8 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
     framework = binding_of(type(result)).framework
     if framework not in (None, binding.framework):
         msg = (
-            f"the function to differentiate returned a value of {framework}, but its arguments are those of "
-            f"{binding.framework}; the derivative was lost on the way: compute with one framework"
+            f"the differentiated function returned a value of {framework}, but its arguments belong to "
+            f"{binding.framework}, so the derivative is lost; compute with one framework"
         )
         raise MixedFrameworksError(msg)
     return result, aux
@@ -90,8 +90,8 @@ def check_output(value: Any, raw: Any) -> None:
     shape, dtype = getattr(raw, "shape", None), getattr(raw, "dtype", None)
     if shape is None or dtype is None:
         msg = (
-            f"the function to differentiate returned {raw!r:.60}, {kind_of(raw)}; it has to return a real "
-            "floating-point scalar (shape ()), and with has_aux=True a pair of that and anything else"
+            f"the differentiated function returned {raw!r:.60}, {kind_of(raw)}; it must return a real floating-point "
+            "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
     if tuple(shape) == () and is_inexact(dtype) and "complex" not in str(dtype):
@@ -100,7 +100,7 @@ def check_output(value: Any, raw: Any) -> None:
     if tuple(shape) == ():
         remedy = "take the real part or abs()" if "complex" in str(dtype) else "compute it in floating point"
     msg = (
-        f"the function to differentiate returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; a "
-        f"gradient is that of a real floating-point scalar, shape (): {remedy}"
+        f"the differentiated function returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; it must "
+        f"return a real floating-point scalar of shape (): {remedy}"
     )
     raise OutputError(msg)

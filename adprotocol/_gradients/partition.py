@@ -108,7 +108,7 @@ def combine(*trees: Any) -> Any:
     After ``equinox.combine``.
     """
     if not trees:
-        msg = "combine() was given no structure; pass the parts that partition returned"
+        msg = "combine() was called without structures; pass the parts that partition returned"
         raise TreeError(msg)
     structures = [Structure(tree) for tree in trees]
     first = structures[0]
@@ -134,6 +134,6 @@ def _differ(i: int, first: Structure, other: Structure) -> TreeError:
     else:
         where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
     return TreeError(
-        f"combine was given structures that differ: {where}. Pass parts of one structure, with None where a leaf is "
-        "missing"
+        f"combine was given structures that do not match: {where}. Pass parts of one structure, with None for each "
+        "missing leaf"
     )

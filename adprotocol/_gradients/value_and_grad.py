@@ -254,7 +254,7 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
 
 def _check_callable(name: str, fun: Any) -> None:
     if not callable(fun):
-        msg = f"{name} was given {kind_of(fun)}; it takes the function to differentiate"
+        msg = f"{name} was given {kind_of(fun)}; give it the function to differentiate"
         raise ArgumentError(msg)
 
 
@@ -266,7 +266,7 @@ def _positions(argnums: Any) -> tuple[int, ...]:
         or not positions
         or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions)
     ):
-        msg = f"argnums={argnums!r:.60} is no position of an argument; give an int, or a tuple of ints"
+        msg = f"argnums={argnums!r:.60} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)
 
@@ -276,6 +276,6 @@ def _position(argnum: int, args: tuple[Any, ...]) -> int:
         return argnum % len(args)
     msg = (
         f"argnums names argument {argnum}, but the function was called with {len(args)} positional argument(s); pass "
-        "what is differentiated by position"
+        "differentiated arguments by position"
     )
     raise ArgumentError(msg)

@@ -76,7 +76,8 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
             every = [name for paths in known for name in paths.of_leaves]
             msg = (
                 f"where={pattern!r} matches no leaf; the nearest paths are {path.nearest(pattern, every)}. A pattern "
-                "covers the whole path of a leaf, and * matches dots too ('layers.*' selects all below layers)"
+                "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
+                "layers)"
             )
             raise SelectionError(msg)
     masks = []
@@ -117,8 +118,8 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
         answer = predicate(name, leaf)
         if not _is_bool(answer):
             msg = (
-                f"the predicate given as where returned {answer!r:.60}, {kind_of(answer)}, for "
-                f"{path.quoted(name)}; it takes (path, leaf) and returns a bool"
+                f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {path.quoted(name)}; it must "
+                "take (path, leaf) and return a bool"
             )
             raise SelectionError(msg)
         found.append(bool(answer))
@@ -131,7 +132,7 @@ def _masks(where: Any, count: int) -> list[Any]:
     if not isinstance(where, (tuple, list)) or len(where) != count:
         msg = (
             f"where is {kind_of(where)}, but argnums names {count} arguments; give a tuple of {count} masks, one for "
-            "each (a bool stands for a whole argument), a predicate, or patterns"
+            "each (a bool covers a whole argument), a predicate, or patterns"
         )
         raise SelectionError(msg)
     return list(where)
@@ -192,9 +193,9 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
         return False
     if not _is_bool(flag):
         msg = (
-            f"the mask given as where has {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask "
-            "holds bools, in the structure of the argument or of its upper part. For patterns give strings, for a rule "
-            "a function of (path, leaf)"
+            f"the where mask holds {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask holds bools, in the "
+            "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
+            "(path, leaf)"
         )
         raise SelectionError(msg)
     return bool(flag)
@@ -214,14 +215,14 @@ def other_structure(structure: Structure, mask: Any, names: list[str]) -> Select
     unknown = [name for name, found in inside.items() if not found]
     uncovered = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
     if unknown:
-        what = f"it has {unknown[0]!r}, which the argument has not (the nearest are {path.nearest(unknown[0], paths)})"
+        what = f"it has {unknown[0]!r}, which the argument lacks (the nearest are {path.nearest(unknown[0], paths)})"
     elif uncovered:
-        what = f"it says nothing of {uncovered[0]!r}"
+        what = f"it has no entry for {uncovered[0]!r}"
     else:
         what = f"it is {kind_of(mask)}, the argument {kind_of(structure.tree)}, or their nodes differ further down"
     return SelectionError(
-        f"the mask given as where has another structure than the argument: {what}. Give bools in the structure of the "
-        "argument, or of its upper part (one bool for all below)"
+        f"the where mask does not match the structure of the argument: {what}. Give bools in the structure of the "
+        "argument, or of its upper part (one bool covers all leaves below it)"
     )
 
 
@@ -252,8 +253,8 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
     else:
         why = f"is {kind_of(leaf)} ({leaf!r:.40})"
     return SelectionError(
-        f"where selects {path.quoted(name)}, which {why} and can take no gradient; leave it out of the selection (a "
-        "predicate sees the leaf: lambda path, leaf: ...)"
+        f"where selects {path.quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
+        "predicate can look at the leaf: lambda path, leaf: ...)"
     )
 
 

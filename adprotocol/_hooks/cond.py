@@ -8,7 +8,7 @@ from adprotocol._dispatch.binding import Kind
 from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
+from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +53,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     for name, fun in (("true_fun", true_fun), ("false_fun", false_fun)):
         if not callable(fun):
             msg = (
-                f"cond was given a {type(fun).__qualname__} as {name}; both branches are functions of the operands: "
-                "write `lambda: value` for a value that is computed already"
+                f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
+                "wrap a value as `lambda: value`"
             )
             raise BranchError(msg)
     pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
@@ -82,12 +82,13 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
 
 def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
-    given = f"{type(pred).__qualname__}" + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    given = kind_of(pred) + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    origin = ""
     if type(pred) is int and pred in (-1, -2):
-        given += ", which `~` makes of a Python bool (swap the branches instead)"
+        origin = ", which is what `~` makes of a Python bool (swap the branches instead)"
     return PredicateError(
-        f"cond was given a predicate that is a {given}; it takes a Python or NumPy bool or a boolean scalar of the "
-        "framework: compare (`x > 0`), or reduce with any() or all(), and say which you mean"
+        f"cond was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean scalar of the "
+        "framework: compare (`x > 0`), or reduce with any() or all()"
     )
 
 

@@ -129,7 +129,7 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
     if code is not None and code.co_flags & _RUNS_LATER:
         msg = (
             f"non_differentiable was given {fun.__qualname__}, a generator or coroutine function, whose body runs "
-            "after the call returned; decorate the plain function that computes each value"
+            "after the call returns; decorate the plain function that computes each value"
         )
         raise NotConstantError(msg)
 

@@ -103,7 +103,10 @@ def ask(values: tuple[Any, ...]) -> Any:
         if one is True:
             return True
         if one is None:
-            msg = f"the plugin {asked.framework!r} returned None from within_gradient; it must answer, now or staged"
+            msg = (
+                f"the hook within_gradient of the plugin {asked.framework!r} returned None; it must return a bool or a "
+                "staged boolean scalar"
+            )
             raise PluginError(msg)
         if one is not False:
             answer = one if answer is False else answer | one
@@ -148,6 +151,6 @@ def _explain_leaf(leaf: Any) -> str:
 def no_values() -> NoValuesError:
     """Return the error for a question without values."""
     return NoValuesError(
-        "within_gradient() was given no values; the answer depends on the values it is asked about "
-        "(there is no ambient flag): pass the array, or the parameters, whose derivative matters"
+        "within_gradient() was called without values; the answer depends on the values alone "
+        "(there is no ambient flag): pass the array or the parameters whose derivative matters"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._trees.node import DECLARATION, field_names, has_fields
 from adprotocol._trees.path import nearest
 from adprotocol._trees.traversal import tree_flatten
-from adprotocol.errors import DeclarationError
+from adprotocol.errors import DeclarationError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
             when the first one is met).
     """
     if not isinstance(cls, type):
-        msg = f"register_trainable was given a {type(cls).__qualname__}; it takes a class and the names of its fields"
+        msg = f"register_trainable was given a {type(cls).__qualname__}; give it a class and the names of its fields"
         raise DeclarationError(msg)
     given = _checked(cls, names)
     fields = _class_fields(cls)
@@ -107,8 +107,8 @@ def refuse_opaque(value: Any) -> None:
     """Refuse an object that declares its fields, but is no structure: all of it would be frozen, whatever it says."""
     cls = type(value)
     msg = (
-        f"{cls.__qualname__} declares which of its fields are trainable, but is no structure that can be taken apart; "
-        "make it a dataclass, or register it with optree or with the framework's own tree library"
+        f"{cls.__qualname__} declares trainable fields but is not a structure, so all of it would be frozen; make it a "
+        "dataclass, or register it with optree or with the framework's own tree library"
     )
     raise DeclarationError(msg)
 
@@ -138,9 +138,9 @@ def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> Non
     for name in given:
         if known and name not in known:
             msg = (
-                f"{cls.__qualname__} declares of its field {name!r} whether it is trainable, but was registered as a "
-                "node without the names of its children, so which one that is cannot be told; register it with keys, "
-                "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
+                f"{cls.__qualname__} declares whether its field {name!r} is trainable, but is registered as a node "
+                f"without names for its children, so no child can be matched to {name!r}; register it with keys, as "
+                "jax.tree_util.register_dataclass and register_pytree_with_keys do"
             )
             raise DeclarationError(msg)
 
@@ -164,8 +164,8 @@ def _frozen_fields(cls: type) -> frozenset[str]:
         flag = field.metadata.get(METADATA, True)
         if type(flag) is not bool:
             msg = (
-                f"the field {field.name!r} of {cls.__qualname__} has the metadata {METADATA!r}: {flag!r:.60}; "
-                "give a bool"
+                f"the metadata {METADATA!r} of the field {field.name!r} of {cls.__qualname__} is {flag!r:.60}; it must "
+                "be a bool"
             )
             raise DeclarationError(msg)
         if not flag:
@@ -185,8 +185,8 @@ def _checked(cls: type, names: Any) -> tuple[str, ...]:
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
         msg = (
-            f"the trainable fields of {cls.__qualname__} were given as {wrong[0]!r:.60}, a "
-            f"{type(wrong[0]).__qualname__}; name them by strings, such as {ATTRIBUTE} = ('variance',)"
+            f"{cls.__qualname__} declares {wrong[0]!r:.60}, {kind_of(wrong[0])}, as trainable; name its fields by "
+            f"strings, as in {ATTRIBUTE} = ('variance',)"
         )
         raise DeclarationError(msg)
     return given

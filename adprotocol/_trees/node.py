@@ -120,8 +120,8 @@ def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[s
     def declaring(value: Any, names: tuple[str, ...]) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         if not hasattr(cls, DECLARATION):
             msg = (
-                f"a {cls.__qualname__} has {DECLARATION} as an attribute of its own, where it is overlooked; make "
-                "it an attribute of the class, or a property, which may depend on the instance"
+                f"a {cls.__qualname__} instance has its own attribute {DECLARATION}, which would be ignored; make it a "
+                "class attribute, or a property that depends on the instance"
             )
             raise DeclarationError(msg)
         # What it names is no part of the structure, and is to be there when the result is taken apart again.

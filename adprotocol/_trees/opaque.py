@@ -58,8 +58,8 @@ def check_opaque(value: Any) -> None:
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (
-            f"adprotocol was given an iterator, a {type(value).__qualname__}, and would use it up by looking; pass a "
-            "list of its items (for a torch module, list(module.parameters()))"
+            f"adprotocol was given an iterator ({type(value).__qualname__}), which looking inside would exhaust; pass "
+            "a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
     seen, waiting = {id(value)}, [value]
@@ -67,7 +67,7 @@ def check_opaque(value: Any) -> None:
         if len(seen) > LOOK_THROUGH:
             msg = (
                 f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds too many "
-                "objects to look through for arrays; pass the arrays themselves"
+                "objects to search for arrays; pass the arrays themselves"
             )
             raise OpaqueValueError(msg)
         for item in _held(waiting.pop()):
@@ -89,7 +89,7 @@ def check_held(value: Any, item: Any) -> bool:
     if framework is not None:
         msg = (
             f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
-            f"{framework} {type(item).__qualname__} but is no structure that can be taken apart. {OBJECTS.remedy}"
+            f"{framework} {type(item).__qualname__} but is not a structure that can be flattened. {OBJECTS.remedy}"
         )
         raise OpaqueValueError(msg)
     return opaque

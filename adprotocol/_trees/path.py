@@ -82,10 +82,9 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
         wrong = next(replaced, -1)
     if wrong >= 0:
         msg = (
-            f"the {type(tree).__qualname__} given to adprotocol has a node that does not keep None at "
-            f"{quoted(known.of_leaves[wrong])}, where there is no gradient; let the function that rebuilds it from its "
-            "leaves take any leaf as it is, None included (set the attributes, do not call a constructor that "
-            "replaces it by a default)"
+            f"the {type(tree).__qualname__} given to adprotocol has a node that replaces None at "
+            f"{quoted(known.of_leaves[wrong])}, where there is no gradient; let its unflatten function keep any leaf "
+            "unchanged, None included (set the attributes instead of calling a constructor that fills in a default)"
         )
         raise TreeError(msg)
 
@@ -114,8 +113,8 @@ def compute(tree: Any, treespec: Any, *, named_tuples: bool) -> Paths:
         seen: set[str] = set()
         twice = next(path for path in found if path in seen or seen.add(path))  # type: ignore[func-returns-value]
         msg = (
-            f"the {type(tree).__qualname__} given to adprotocol has two leaves at the path {twice!r}, so that neither "
-            "can be named; rename the key or field of one (a key that holds a dot looks like two)"
+            f"the {type(tree).__qualname__} given to adprotocol has two leaves with the same path {twice!r}; rename "
+            "the key or field of one (a key that contains a dot looks like two)"
         )
         raise TreeError(msg)
     return Paths(found)

@@ -131,9 +131,8 @@ def _not_rebuildable(tree: Any, leaves: list[Any], error: Exception) -> TreeErro
     where = f"at {path!r} " if path else ""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol holds {where}a {cls.__qualname__} that cannot be rebuilt "
-        f"from its parts ({type(error).__name__}: {error}); let the function that rebuilds it from its leaves take any "
-        "leaf, None included (set the attributes, do not call a constructor that checks them), or pass the "
-        "arrays themselves"
+        f"from its leaves ({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included "
+        "(set the attributes instead of calling a constructor that checks them), or pass the arrays themselves"
     )
 
 
