@@ -1,9 +1,9 @@
-"""A divergence: one rule that a framework does not allow to be kept, as data.
+"""A divergence: one rule that a framework does not allow its plugin to keep, as data.
 
 A plugin lists its divergences in the optional hook `divergences`. Its errors
 quote them, ``python -m adprotocol info --json`` writes them, the conformance
 suite expects the scenarios that they name to fail, and the documentation shows
-them: one text for all. `CORE` holds those of every framework.
+them: all share one text. `CORE` holds the divergences of every framework.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adprotocol.errors import PluginError
 
-# How the scenarios of a divergence fail: by an error, or by another answer with no error.
+# How the scenarios of a divergence fail: with an error, or with another answer and no error.
 ERROR, WRONG = "error", "wrong"
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -22,7 +22,7 @@ _SCENARIO = re.compile(r"[^\s/@]+/[^\s/@]+(@[^\s/@]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Declare one thing that the framework does not allow to be done right.
+    """Declare one rule that the framework does not allow the plugin to keep.
 
     >>> from adprotocol.extend import Divergence
     >>> Divergence(
@@ -36,13 +36,13 @@ class Divergence:
     'two-runs'
 
     Args:
-        name: a slug that stays the same from version to version.
+        name: a slug, the same in every version.
         title: a heading, in Markdown.
         text: Markdown for the documentation: what happens, why, and what to do; it may hold runnable examples.
-        remedy: one imperative sentence without the full stop, which errors quote; empty if there is none.
+        remedy: one imperative sentence without the full stop, for errors to quote; empty if there is none.
         scenarios: the ids of the conformance suite that fail because of it, ``hook/name`` or ``hook/name@variant``;
             they may be glob patterns.
-        outcome: how they fail, and what a user meets: ``"error"``, or ``"wrong"`` for another answer with no error.
+        outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
 
     Raises:
         PluginError: if a field is not as described.

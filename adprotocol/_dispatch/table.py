@@ -7,8 +7,8 @@
                               └──> claimed by a plugin? else one of the core's kinds? else an error
 
 A call costs one dictionary lookup (P4). A type is resolved when it is first met,
-and the table is emptied when the set of plugins changes. An object of a class that
-nobody knows is never entered: the class may be registered later.
+and the table is emptied when the set of plugins changes. An unknown class is never
+entered, because it may be registered later.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Bindings:
     """Hold each binding as an attribute, by its name.
 
-    Dynamo follows an attribute whose name is a constant; a dictionary that is
-    filled while it traces it cannot follow, for its guards would fail at once.
+    Dynamo follows an attribute whose name is a constant. It cannot follow a
+    dictionary that is filled during tracing, because its guards would fail at once.
     """
 
     PLAIN: Binding
@@ -44,12 +44,12 @@ class Bindings:
 
 BINDINGS = Bindings()
 TABLE: dict[type, Binding] = {}
-# What `TABLE` starts with, and goes back to when plugins change.
+# The entries with which `TABLE` starts, also when plugins change.
 KNOWN: dict[type, Binding] = {}
 
 
 def install(binding: Binding, *classes: type) -> None:
-    """Enter a binding of the core, with the types known to be its own from the start."""
+    """Enter a binding of the core, with the types that it serves from the start."""
     setattr(BINDINGS, binding.name, binding)
     for cls in classes:
         KNOWN[cls] = TABLE[cls] = binding
@@ -150,9 +150,9 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
 
 
 def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
-    """Return the binding of the one framework among some leaves and what was `found`, or that of plain values.
+    """Return the binding of the one framework among some leaves and the binding `found`, or that of plain values.
 
-    Asked of each class once, and of what labels and object arrays hold.
+    Each class is looked up once; the values in labels and object arrays count too.
 
     Raises `MixedFrameworksError` for two frameworks.
     """

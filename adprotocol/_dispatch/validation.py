@@ -1,4 +1,4 @@
-"""What a plugin must pass before it joins: pluggy's checks, and a few that pluggy leaves to its hook call."""
+"""The checks on a new plugin: pluggy's, and those that pluggy leaves to its hook call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _check_parameters(function: Callable[..., Any], name: str) -> None:
             raise PluginError(msg)
 
 
-# What numbers, containers and NumPy arrays are is not for a plugin to say.
+# A plugin may not claim numbers, containers or NumPy arrays.
 _NOT_TO_CLAIM = frozenset(
     {
         "object",
@@ -100,7 +100,7 @@ _NOT_TO_CLAIM = frozenset(
 
 
 def checked_types(types: Any, name: str, hook: str = "array_types") -> tuple[type, ...]:
-    """Return the types that a hook of a plugin names, if they are classes that it may claim."""
+    """Return the types that a hook of a plugin lists, checked to be classes that it may claim."""
     claimed: tuple[type, ...] = tuple(types)
     wrong = [cls for cls in claimed if not isinstance(cls, type)]
     if wrong:

@@ -1,4 +1,4 @@
-"""The one AD framework that differentiates in a call."""
+"""The one AD framework among the arguments of a call, which computes the gradient."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates.
 
-    `found` is that of the differentiated arguments, `others` are the rest. If all
-    are NumPy's and Python's, what `fun` is bound to decides, then `backend`.
+    `found` is the binding of the differentiated arguments, `others` are the other
+    arguments. If all leaves are NumPy arrays and Python numbers, the values bound
+    to `fun` decide, then `backend`.
     """
     found = sole_framework(tree_leaves(tuple(others)), found)
     if found.framework is None:
@@ -49,7 +50,7 @@ def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend
 
 
 def _bound(fun: Any) -> list[Any]:
-    """Return what a method, a ``functools.partial`` or a callable object carries with it."""
+    """Return the values bound to a method, a ``functools.partial`` or a callable object."""
     values: list[Any] = []
     while isinstance(fun, functools.partial):
         values.extend((*fun.args, *fun.keywords.values()))
@@ -61,8 +62,8 @@ def _bound(fun: Any) -> list[Any]:
 def default() -> str:
     """Return the name of the plugin that differentiates functions of NumPy arrays and Python numbers.
 
-    Those that say so in their metadata are imported first, so that the answer does
-    not depend on what else the program has imported.
+    Plugins that declare this in their metadata are imported first, so that the
+    answer does not depend on what else the program has imported.
     """
     candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
     reasons: list[BackendError] = []
@@ -85,7 +86,7 @@ def default() -> str:
 
 
 def named(name: Any) -> str:
-    """Return the name of an active plugin; its framework is imported if need be, for it was asked for."""
+    """Return the name of an active plugin, importing its framework if necessary."""
     if not isinstance(name, str):
         msg = f"backend is {name!r:.60}, {kind_of(name)}; give the name of a framework, such as 'jax'"
         raise BackendError(msg)

@@ -1,4 +1,4 @@
-"""The result of a function that is differentiated: a real floating-point scalar, and anything else beside it."""
+"""The result of a differentiated function: a real floating-point scalar, and optionally auxiliary output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
-    """Split what the function to differentiate returned into value and auxiliary output."""
+    """Split the result of the differentiated function into value and auxiliary output."""
     aux = None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
@@ -40,7 +40,7 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
 
 
 def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
-    """Return the auxiliary output with `function` applied to every leaf, those that labels hold included."""
+    """Return the auxiliary output with `function` applied to every leaf, including the leaves in labels."""
 
     def one(leaf: Any) -> Any:
         return (
@@ -51,17 +51,17 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
 
 
 class _Hole:
-    """The place of an array that was taken out of the auxiliary output."""
+    """Mark the place of an array taken out of the auxiliary output."""
 
 
 _HOLE = _Hole()
 
 
 def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
-    """Return the auxiliary output without its leaves of the given types, and these leaves.
+    """Split the auxiliary output: return it without its leaves of the given types, and those leaves.
 
-    For a framework that takes nothing but arrays beside the value, or containers
-    of its own kinds.
+    For a framework whose transformation accepts only arrays, or its own
+    containers, beside the value.
     """
     leaves: list[Any] = []
 
@@ -81,7 +81,7 @@ def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
 
 
 def check_output(value: Any, raw: Any) -> None:
-    """Refuse a result that is no real floating-point scalar; `raw` is the array or number in a tracer.
+    """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer.
 
     Raises `OutputError` with shape and dtype.
     """

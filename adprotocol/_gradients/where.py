@@ -29,8 +29,8 @@ def select(structures: list[Structure], where: Any, *, several: bool = False) ->
     """Return for each structure a mask: for each leaf, whether it takes a gradient.
 
     Without `where` the defaults and the declarations of the classes decide. With
-    `several` a mask is a tuple, one for each structure; a pattern has to match in
-    one of them, and paths begin anew in each.
+    `several` a mask is a tuple of masks, one for each structure; a pattern must
+    match in at least one of them, and paths start again in each.
 
     Raises `SelectionError` as `adprotocol.trainable` describes.
     """
@@ -59,7 +59,7 @@ def _patterns(where: Any) -> tuple[str, ...] | None:
 
 
 def _is_predicate(where: Any) -> bool:
-    # A mask may be a callable object as well: one of the class of the structure.
+    # A mask may be callable too: it may be of the class of the structure.
     return callable(where) and not is_container(where)
 
 
@@ -89,7 +89,7 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
 
 
 def match(paths: path.Paths, pattern: str) -> list[bool]:
-    """Return which paths a pattern matches, and keep it."""
+    """Return which paths a pattern matches, and cache the result."""
     matched = _compiled(pattern)
     paths.matches[pattern] = [matched(name) is not None for name in paths.of_leaves]
     return paths.matches[pattern]
@@ -139,15 +139,15 @@ def _masks(where: Any, count: int) -> list[Any]:
 
 
 def by_mask(structure: Structure, mask: Any) -> list[bool]:
-    """Return what a mask says of each leaf of a structure."""
+    """Return the mask's bool for each leaf of a structure."""
     return by_mask_of_any_class(structure, mask)
 
 
 def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
-    """Return what a mask says, a dataclass of bools and the like included."""
+    """Return the bool for each leaf from a mask of any class, such as a dataclass of bools."""
     flags, treespec = tree_flatten(mask)
     if treespecs_equal(treespec, structure.treespec):
-        # The common case, without a look at each subtree.
+        # The common case, without a visit of each subtree.
         if all(flag is True or flag is False for flag in flags):
             return flags
         paths = structure.paths.of_leaves
@@ -162,9 +162,9 @@ def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
 
 
 def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
-    """Return what a mask says of each leaf of a part, in the order of the part, or None if their structures differ.
+    """Return the mask's bool for each leaf of a subtree, in the subtree's order, or None if the structures differ.
 
-    By names: two ordered dicts may have their keys in different orders.
+    Children are matched by name: two ordered dicts may have their keys in different orders.
     """
     level = flatten_one_level(mask)
     if level is None:
@@ -185,7 +185,7 @@ def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
 
 
 def _flag(flag: Any, name: str, part: Any) -> bool:
-    """Return the bool of a mask at one place; None is allowed where the argument has None too."""
+    """Return the bool that a mask holds at one place; None is allowed where the argument has None too."""
     if isinstance(flag, NonDifferentiable):
         # A mask made by a framework's tree map has labels where the model has them.
         flag = flag.held
@@ -202,14 +202,14 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
 
 
 def _is_bool(answer: Any) -> bool:
-    # NumPy's bool_, told by its name: NumPy may not be there.
+    # NumPy's bool_, recognised by its name: NumPy may not be imported.
     return isinstance(answer, bool) or (
         type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
     )
 
 
 def other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
-    """Return the error for a mask whose leaves have the paths `names`, and the argument others."""
+    """Return the error for a mask whose leaves, at the paths `names`, do not match those of the argument."""
     paths = structure.paths.of_leaves
     inside = {name: any(p == name or p.startswith(f"{name}.") for p in paths) for name in names}
     unknown = [name for name, found in inside.items() if not found]
@@ -227,7 +227,7 @@ def other_structure(structure: Structure, mask: Any, names: list[str]) -> Select
 
 
 def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
-    """Refuse a selected leaf that cannot take a gradient; at a None nothing is selected."""
+    """Refuse selected leaves that cannot take a gradient; selecting a None has no effect."""
     if True not in mask:
         return mask
     checked = []
@@ -259,7 +259,7 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
 
 
 def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
-    """Select a leaf that has an identity at the first of its places only."""
+    """Keep a leaf with an identity selected at its first place only."""
     seen: set[Any] = set()
     for structure, mask in zip(structures, masks, strict=True):
         if not any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
-    """Return ``true_fun(*operands)`` if the predicate holds, else ``false_fun(*operands)``.
+    """Return ``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
     >>> import adprotocol
     >>> adprotocol.cond(2.0 > 1.0, lambda x: x + 1.0, lambda x: x - 1.0, 5.0)
     6.0
 
-    A concrete predicate runs the chosen branch only, once; a Python bool
-    synchronises no device. A staged or batched one (under ``jax.jit``,
-    ``torch.compile``, vmap) becomes the framework's own control flow, which
-    wants branches of equal structure, shapes and dtypes. Derivatives are those
-    of the chosen branch: an operand that it does not use has zeros, and a NaN
-    in the other branch reaches no gradient.
+    A concrete predicate runs only the chosen branch, once; a Python bool costs no
+    device synchronisation. A staged or batched predicate (under ``jax.jit``,
+    ``torch.compile``, vmap) becomes the framework's own control flow, which needs
+    branches of equal structure, shapes and dtypes. Derivatives are those of the
+    chosen branch: an operand that it does not use has a zero gradient, and a NaN
+    in the other branch never reaches a gradient.
 
     Args:
         pred: a Python or NumPy bool, or a boolean scalar (shape ``()``) of the
-            framework, concrete or staged; the answer of `within_gradient` is
-            one.
-        true_fun: called with the operands where `pred` holds.
-        false_fun: called with the operands where it does not.
+            framework, concrete or staged, such as the answer of
+            `within_gradient`.
+        true_fun: called with the operands where `pred` is true.
+        false_fun: called with the operands where it is false.
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        What the chosen branch returns (arrays, Python scalars, containers, None).
+        The result of the chosen branch (arrays, Python scalars, containers, None).
 
     Raises:
         PredicateError: the predicate is not boolean (`PredicateShapeError`: not
             a scalar).
         BranchError: a branch cannot be called.
-        BranchMismatchError: staged branches that differ.
+        BranchMismatchError: the results of staged branches differ.
         MixedFrameworksError: values of two frameworks.
 
     After ``jax.lax.cond`` and ``torch.cond``.
@@ -63,7 +63,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 def _predicate(pred: Any) -> tuple[Any, Binding]:
-    """Return the predicate, as a Python bool where it is one of Python's or NumPy's."""
+    """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool."""
     if isinstance(pred, NonDifferentiable):
         pred = pred.value
     binding = binding_of(type(pred))
@@ -71,7 +71,7 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
         return pred, binding
     if isinstance(pred, bool):
         return bool(pred), binding
-    # NumPy's bool_ and arrays, told by their attributes: NumPy is not imported here.
+    # NumPy's bool_ and arrays, recognised by their attributes: NumPy is not imported here.
     dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
     if getattr(dtype, "kind", None) == "b" and binding.kind in (Kind.PLAIN, Kind.NUMPY):
         if shape != ():
