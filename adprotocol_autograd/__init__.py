@@ -112,7 +112,7 @@ def explain(value: Any) -> str:
     while isinstance(raw, Box):
         levels, raw = levels + 1, raw._value  # noqa: SLF001  (the one way down a single level)
     if not within_gradient(value):
-        return f"boxed, but {type(raw).__name__} of integers or booleans has no derivative"
+        return f"boxed, but an integer or boolean {type(raw).__name__} has no derivative"
     return f"boxed by {levels} trace(s) of autograd"
 
 

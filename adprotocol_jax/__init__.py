@@ -121,7 +121,7 @@ def explain(value: Any) -> str:
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
-        return f"a {type(value).__name__} without a tangent: batching alone is no differentiation"
+        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation"
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 
@@ -146,8 +146,8 @@ def _can_be_tracked(value: Any) -> bool:
         from adprotocol_jax.divergence import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
 
         msg = (
-            "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds "
-            f"now. {MUTABLE_REFERENCES.remedy}"
+            "adprotocol was given a mutable JAX reference (jax.Ref), but only the value that it holds now can carry a "
+            f"derivative. {MUTABLE_REFERENCES.remedy}"
         )
         raise UndecidableError(msg)
     return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)

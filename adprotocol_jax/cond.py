@@ -55,7 +55,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         if _describe(like_chosen) != _describe(like_other):
             msg = (
                 "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
-                f"{_describe(chosen)}, false_fun {_describe(other)}. Make both alike (broadcast, cast, or return "
+                f"{_describe(chosen)}, false_fun {_describe(other)}. Make them equal (broadcast, cast, or return "
                 "zeros of the same shape)"
             )
             raise BranchMismatchError(msg) from error

@@ -80,7 +80,7 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
     return BranchMismatchError(
         "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make both alike (broadcast, cast, or return zeros of "
+        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make them equal (broadcast, cast, or return zeros of "
         "the same shape)"
     )
 
@@ -115,8 +115,8 @@ class _Guard(TorchFunctionMode):
         start = 1 if _is_in_place(func) else 0
         if start and self.known.get(id(args[0]), (None, None))[1] is not args[0]:
             msg = (
-                "a branch of a batched cond changes in place a tensor that it did not make; both branches run, so the "
-                "change would reach the other one: write `y = y + 1`, or change a clone"
+                "a branch of a batched cond modifies in place a tensor that it did not create; both branches run, so "
+                "the other one would see the change: write `y = y + 1`, or modify a clone"
             )
             raise BranchError(msg)
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]

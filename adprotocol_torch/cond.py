@@ -65,8 +65,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     constants = dynamo.taken_notes(notes)
     if constants != dynamo.taken_notes(other):
         msg = (
-            "the branches of a staged cond must return equal structures, with the same None and strings at the same "
-            "places; they differ there"
+            "the branches of a staged cond must return equal structures, but their None and strings differ; return the "
+            "same ones at the same places"
         )
         raise BranchMismatchError(msg)
     if not constants:

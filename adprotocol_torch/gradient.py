@@ -116,8 +116,8 @@ def _tensor(leaf: Any) -> torch.Tensor:
         from adprotocol_torch.divergence import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
 
         msg = (
-            f"PyTorch cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}, whose "
-            f"mask it would ignore. {MASKED_ARRAYS.remedy}"
+            f"PyTorch would ignore the mask of a {type(leaf).__module__}.{type(leaf).__qualname__}, so it cannot "
+            f"differentiate with respect to it. {MASKED_ARRAYS.remedy}"
         )
         raise SelectionError(msg)
     # PyTorch warns of NumPy arrays that cannot be written to, and refuses negative strides.
@@ -186,8 +186,8 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
             from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
 
             msg = (
-                "a derivative was asked of the derivative of a function compiled by torch.compile, which PyTorch does "
-                f"not have. {SECOND_DERIVATIVE.remedy}"
+                "PyTorch cannot differentiate the derivative of a function compiled by torch.compile. "
+                f"{SECOND_DERIVATIVE.remedy}"
             )
             raise UndecidableError(msg)
 
@@ -198,8 +198,8 @@ def _refuse_number(value: Any, start: int) -> None:
         from adprotocol_torch.divergence import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
 
         msg = (
-            f"the function to differentiate returned the Python number {value!r} after computing with tracked tensors; "
-            f"item() and float() cut the derivative off. {PYTHON_NUMBERS.remedy}"
+            f"the differentiated function returned the Python number {value!r} computed from tracked tensors; item() "
+            f"and float() cut off the derivative. {PYTHON_NUMBERS.remedy}"
         )
         raise OutputError(msg)
 

@@ -61,8 +61,8 @@ def view(value: torch.nn.Module) -> View:
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
         if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
             msg = (
-                f"a {type(owner).__qualname__} has __trainable__ as an attribute of its own, where it would be "
-                "overlooked; make it an attribute of the class, or a property, or use requires_grad_"
+                f"a {type(owner).__qualname__} instance has its own attribute __trainable__, which would be ignored; "
+                "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
             )
             raise DeclarationError(msg)
         allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(owner) else None
@@ -155,7 +155,7 @@ def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
 def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
     return TreeError(
         f"the {type(module).__qualname__} given to adprotocol contains itself: a {type(owner).__qualname__} is a "
-        "submodule of its own submodule; hold the reference back in a list or a weakref, where it is no submodule"
+        "submodule of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
     )
 
 
@@ -181,7 +181,7 @@ def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
     from adprotocol_torch.divergence import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
 
     return ConcurrencyError(
-        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, in one of them "
-        "with a selection other than its flags, for which it holds other tensors meanwhile. "
+        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, one of them "
+        "with a where= that differs from its flags, for which the module temporarily holds other tensors. "
         f"{MODULE_IN_THREADS.remedy}"
     )

@@ -112,7 +112,7 @@ def _reentrant_error() -> UndecidableError:
 
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
-        "first without gradients and later again with them: a branch on the answer would give the value of one run "
+        "first without gradients and then again with them: a branch on the answer would return the value of one run "
         f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
     )
 

@@ -7,8 +7,8 @@
                               └──> claimed by a plugin? else one of the core's kinds? else an error
 
 A call costs one dictionary lookup (P4). A type is resolved when it is first met,
-and the table is emptied when the set of plugins changes. An object of a class that
-nobody knows is never entered: the class may be registered later.
+and the table is emptied when the set of plugins changes. An unknown class is never
+entered, because it may be registered later.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Bindings:
     """Hold each binding as an attribute, by its name.
 
-    Dynamo follows an attribute whose name is a constant; a dictionary that is
-    filled while it traces it cannot follow, for its guards would fail at once.
+    Dynamo follows an attribute whose name is a constant. It cannot follow a
+    dictionary that is filled during tracing, because its guards would fail at once.
     """
 
     PLAIN: Binding
@@ -44,12 +44,12 @@ class Bindings:
 
 BINDINGS = Bindings()
 TABLE: dict[type, Binding] = {}
-# What `TABLE` starts with, and goes back to when plugins change.
+# The entries with which `TABLE` starts, also when plugins change.
 KNOWN: dict[type, Binding] = {}
 
 
 def install(binding: Binding, *classes: type) -> None:
-    """Enter a binding of the core, with the types known to be its own from the start."""
+    """Enter a binding of the core, with the types that it serves from the start."""
     setattr(BINDINGS, binding.name, binding)
     for cls in classes:
         KNOWN[cls] = TABLE[cls] = binding
@@ -128,9 +128,9 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array that no plugin claims (active plugins: "
-        f"{', '.join(active) or 'none'}), so whether it carries a derivative is unknown. {remedy}, or convert it to "
-        "NumPy first"
+        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array whose type no plugin claims (active "
+        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or "
+        "convert it to NumPy first"
     )
 
 
@@ -138,8 +138,8 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     name = f"{cls.__module__}.{cls.__qualname__}"
     if plugin.state == registry.BLOCKED:
         return PluginError(
-            f"adprotocol was given a {name}, but the plugin {plugin.name!r} is blocked; "
-            f"take it out of the environment variable {registry.BLOCK_VARIABLE}"
+            f"adprotocol was given a {name}, but its plugin {plugin.name!r} is blocked; "
+            f"remove it from the environment variable {registry.BLOCK_VARIABLE}"
         )
     error = PluginError(
         f"adprotocol was given a {name}, but its plugin {plugin.name!r} failed: {plugin.reason}. "
@@ -150,9 +150,9 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
 
 
 def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
-    """Return the binding of the one framework among some leaves and what was `found`, or that of plain values.
+    """Return the binding of the one framework among some leaves and the binding `found`, or that of plain values.
 
-    What labels and object arrays hold counts too.
+    The values in labels and object arrays count too.
 
     Raises `MixedFrameworksError` for two frameworks.
     """
@@ -177,6 +177,6 @@ def join(found: Binding, binding: Binding) -> Binding:
         return binding
     msg = (
         f"one call was given values of two frameworks, {found.framework} and {binding.framework}; "
-        "adprotocol answers for one at a time: convert one of them, or ask in two calls"
+        "a call answers for one framework: convert one of the values, or make two calls"
     )
     raise MixedFrameworksError(msg)

@@ -2,12 +2,12 @@
 
 .. code-block:: text
 
-    argument ──tree_flatten──> leaves, treespec ──views──> leaves, treespec   (what paths and results show)
+    argument ──tree_flatten──> leaves, treespec ──views──> leaves, treespec   (as paths and results show it)
         ^                                                       │
-        └──────── argument for the function <──fill── leaves <──┘
+        └──────── argument of the function  <──fill── leaves <──┘
 
-Where an object has a view (a module, as a dict from name to parameter), the
-result has the container of the view, and the function gets the object.
+Where an object has a view (a module, as a dict from name to parameter), results
+have the container of the view, and the function gets the object.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Undo = list["Callable[[], None]"]
 class Structure:
     """Hold one argument flattened.
 
-    `tree` is the argument with the container of its view in place of each object
-    that has one; `leaves` and `treespec` are those of `tree`, `bindings` those of the
-    leaves by class, `identities` the keys of the leaves that have one by position.
+    `tree` is the argument with each object that has a view replaced by the container
+    of the view. `leaves` and `treespec` belong to `tree`. `bindings` are those of the
+    leaves, by class; `identities` the keys of the leaves that have one, by position.
     """
 
     __slots__ = (
@@ -50,8 +50,8 @@ class Structure:
     def __init__(self, argument: Any) -> None:
         self._argument = argument
         self._outer, self._outer_spec, self._declares = declaration.flatten_declaring(argument)
-        # By position among the outer leaves, with the container of the view flattened in turn: a box of a list may
-        # hold boxes of lists.
+        # By position among the outer leaves, with the flattened container of the view: a box of a list may hold boxes
+        # of lists.
         self._views: dict[int, tuple[View, Structure]] = {}
         self.bindings = {cls: binding_of(cls) for cls in dict.fromkeys(map(type, self._outer))}
         if [binding for binding in self.bindings.values() if binding.view is not None]:
@@ -92,11 +92,11 @@ class Structure:
 
     @property
     def paths(self) -> path.Paths:
-        """Return the paths of the leaves, with what patterns matched before."""
+        """Return the paths of the leaves, with the results of earlier pattern matches."""
         return path.paths_of(self.tree, self.treespec)
 
     def aliases(self) -> list[tuple[str, str]]:
-        """Return the further paths of leaves that have several, each with the first."""
+        """Return each further path of a leaf that has several, with its first path."""
         if not any(view.aliases for view, _ in self._views.values()):
             return []
         prefixes = path.paths_of(self._argument, self._outer_spec).of_leaves
@@ -107,7 +107,7 @@ class Structure:
         ]
 
     def framework(self, found: Binding | None = None) -> Binding:
-        """Return the binding of the one framework among the leaves and what was `found`.
+        """Return the binding of the one framework among the leaves and the binding already `found`.
 
         Raises `MixedFrameworksError` for two.
         """
@@ -122,8 +122,8 @@ class Structure:
     def flags(self) -> list[bool | None]:
         """Return for each leaf whether it takes a gradient: True, False (only if selected), None (never).
 
-        Decided by its type and flag, the declarations of the classes above it, and
-        labels; in the order of `leaves`.
+        Decided by its type, its flag, its label and the declarations of the classes
+        above it; in the order of `leaves`.
         """
         if not self._declares:
             return self.capable([True] * len(self.leaves))
@@ -136,7 +136,7 @@ class Structure:
         return found
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
-        """Return as `flags` does for the leaves in the mask, without a look at what classes declare."""
+        """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         if not self._views:
             bindings = self.bindings
             return [
@@ -152,13 +152,13 @@ class Structure:
         return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
-        """Return `tree` with other leaves, None among them."""
+        """Return `tree` with other leaves, which may be None."""
         result = tree_unflatten(self.treespec, leaves, self.tree)
         path.check_keeps_none(self.tree, self.treespec, result, leaves)
         return result
 
     def fill(self, leaves: Sequence[Any], undo: Undo) -> Any:
-        """Return the argument with other leaves; objects stay the same, and what is added to `undo` restores them."""
+        """Return the argument with other leaves; viewed objects are filled in place, and `undo` gets their undo."""
         if not self._views:
             return tree_unflatten(self.treespec, leaves, self.tree)
         outer: list[Any] = []
@@ -199,7 +199,7 @@ def _collect(
         if binding_of(type(leaf)).view is not None:
             found.extend(False if frozen else flag for flag in _view_flags(*next(views)))
         else:
-            # A leaf that a class freezes is not examined: it may hide arrays.
+            # Frozen fields are not searched for hidden arrays.
             found.append(False if frozen else _flag(leaf))
 
 

@@ -1,4 +1,4 @@
-"""`non_differentiable`: a constant, whoever differentiates."""
+"""`non_differentiable`: the same value, constant for every AD mode, order and level."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def non_differentiable(value: T, /) -> T:
     3.0
 
     On a plain function or method it is a decorator. The function runs on
-    constant arguments, positional and keyword, and what it returns is constant,
-    also with respect to values it closes over:
+    constant arguments, positional and keyword, and its result is constant, even
+    with respect to values it closes over:
 
     >>> @adprotocol.non_differentiable
     ... def scale(x):
@@ -60,7 +60,7 @@ def non_differentiable(value: T, /) -> T:
 
 
 def leaf(value: Any) -> Any:
-    """Make one leaf constant; a function or class inside a structure stays as it is."""
+    """Make one leaf constant; a function or class inside a structure stays unchanged."""
     binding = binding_of(type(value))
     if binding.kind in (FUNCTION, CLASS):
         return value
@@ -76,19 +76,19 @@ def _argument(value: Any) -> Any:
 
 
 def constant_tree(value: Any) -> Any:
-    """Make a container or a single value constant; a function stays as it is and is not decorated."""
+    """Make a container or a single value constant; a function stays unchanged and is not decorated."""
     return tree_map(leaf, value)
 
 
 def container(value: Any) -> Any:
-    """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated as that."""
+    """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated like a function."""
     if hasattr(value, "__wrapped__") or isinstance(value, functools.partial):
         return function(value)
     return constant_tree(value)
 
 
 def opaque(value: Any) -> Any:
-    """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
+    """Handle an object of unknown class: a plugin's container, a callable, or any other object."""
     if is_container(value):
         return container(value)
     check_opaque(value)
@@ -96,7 +96,7 @@ def opaque(value: Any) -> Any:
 
 
 def object_array(value: Any) -> Any:
-    """Make the elements of an object-dtype NumPy array constant; any other NumPy array is."""
+    """Make the elements of an object-dtype NumPy array constant; other NumPy arrays already are."""
     if not value.dtype.hasobject:
         return value
     result = value.copy()
@@ -129,12 +129,12 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
     if code is not None and code.co_flags & _RUNS_LATER:
         msg = (
             f"non_differentiable was given {fun.__qualname__}, a generator or coroutine function, whose body runs "
-            "after the call returned; decorate the plain function that computes each value"
+            "after the call returns; decorate the plain function that computes each value"
         )
         raise NotConstantError(msg)
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
-        # An opaque argument (`self`) passes as it is: what it holds counts as closed over.
+        # An opaque argument (`self`) passes unchanged: the values in it count as closed over.
         constants = [tree_map(_argument, argument) for argument in args]
         keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
         return constant_tree(fun(*constants, **keywords))

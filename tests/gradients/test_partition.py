@@ -325,14 +325,16 @@ def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
     ],
 )
 def test_combine_refuses_structures_that_differ_and_names_where(first, second, named):
-    with pytest.raises(TreeError, match=f"combine was given structures that differ: .*{named}.*Pass parts of one"):
+    with pytest.raises(
+        TreeError, match=f"combine was given structures that do not match: .*{named}.*Pass parts of one"
+    ):
         combine(first, second)
-    with pytest.raises(TreeError, match="combine was given structures that differ"):
+    with pytest.raises(TreeError, match="combine was given structures that do not match"):
         combine(first, first, second)
 
 
 def test_combine_of_nothing_says_what_to_pass():
-    with pytest.raises(TreeError, match=r"combine\(\) was given no structure"):
+    with pytest.raises(TreeError, match=r"combine\(\) was called without structures"):
         combine()
 
 
