@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import adprotocol
+
 ROOT = Path(__file__).parent.parent
 
 HOOKS = """
@@ -47,6 +49,12 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
     assert not any("co2" in name for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/", "examples/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_version_is_that_of_the_package(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    assert f"\nVersion: {adprotocol.__version__}\n" in archive.read(metadata).decode()
 
 
 def test_core_depends_on_pluggy_and_optree_alone(wheel):
