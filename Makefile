@@ -25,7 +25,10 @@ demo: $(VENV)/.demo ## one model under every framework, then another trained und
 	$(BIN)/python -m adprotocol demo
 	$(BIN)/python examples/co2 $(ARGS)
 
-test: lint types unit docs ## all that has to pass
+# Lint, types and pages take one core each, the tests all of them.
+test: $(VENV)/.dev ## all that has to pass
+	$(MAKE) --jobs=2 --output-sync=target lint types docs
+	$(MAKE) unit
 
 quick: lint ## lint, and the tests that a change breaks first
 	$(PYTEST) -q $(QUICK) $(ARGS)
