@@ -8,8 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# A worker for each core, each with one thread: more threads only wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 # What a change breaks first, by a minute of tests: the core, the questions, one plugin.
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
