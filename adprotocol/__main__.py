@@ -86,7 +86,7 @@ def _demo(argv: list[str]) -> int:
     # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
     # times as long as the work takes. NumPy and PyTorch read it at import.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from adprotocol.demo import run  # noqa: PLC0415  (the other commands do not need it)
+    from adprotocol._demo import run  # noqa: PLC0415  (the other commands do not need it)
 
     return run.main(argv)
 

@@ -419,7 +419,7 @@ def test_demo_is_given_its_arguments_and_gives_the_status(monkeypatch, status):
         given.append(argv)
         return status
 
-    monkeypatch.setattr("adprotocol.demo.run.main", demo)
+    monkeypatch.setattr("adprotocol._demo.run.main", demo)
     assert main(["demo", "--points", "10", "--help"]) == status
     assert given == [["--points", "10", "--help"]]
 

@@ -110,7 +110,11 @@ def test_a_backend_that_is_no_name_is_refused(name):
         grad(lambda x: x, backend=name)(2.0)
 
 
-@pytest.mark.parametrize(("ad", "other"), [(a, b) for a in (JAX, TORCH) for b in BACKENDS if a is not b], ids=repr)
+@pytest.mark.parametrize(
+    ("ad", "other"),
+    [(a, b) for a in (JAX, TORCH) for b in BACKENDS if a is not b],
+    ids=lambda ad: ad.name,
+)
 def test_a_backend_that_contradicts_the_arguments_is_refused(ad, other):
     x = ad.make([1.0])
     loss = lambda *args, **kwargs: pytest.fail("called")

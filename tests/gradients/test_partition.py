@@ -5,6 +5,7 @@ import dataclasses
 import enum
 import functools
 import math
+import re
 from typing import Any, NamedTuple
 
 import attrs
@@ -103,7 +104,7 @@ NEVER = [
 
 
 def name_of(value):
-    return f"{type(value).__name__} {value!r:.30}"
+    return f"{type(value).__name__} {re.sub(r' at 0x[0-9a-f]+', '', repr(value)):.30}"
 
 
 @pytest.mark.parametrize("leaf", TAKES, ids=name_of)

@@ -280,7 +280,7 @@ def test_none_in_a_mask_stands_for_none_in_the_structure_only():
 
 @pytest.mark.parametrize(
     "flag",
-    [1, 0, 1.0, "left", jnp.asarray(True), torch.tensor(True), np.array([True]), object()],
+    [1, 0, 1.0, "left", jnp.asarray(True), torch.tensor(True), np.array([True]), pytest.param(object(), id="object")],
     ids=lambda v: repr(v)[:20],
 )
 def test_a_mask_of_something_else_than_bools_is_refused_by_its_path(flag):
@@ -291,7 +291,15 @@ def test_a_mask_of_something_else_than_bools_is_refused_by_its_path(flag):
             trainable(sum_of_products(), where=mask)
 
 
-@pytest.mark.parametrize("where", [1, 0, 1.5, b"bias", object(), np.array([True]), iter(["bias"]), range(2)], ids=repr)
+@pytest.mark.parametrize(
+    "where",
+    [
+        *(1, 0, 1.5, b"bias", np.array([True]), range(2)),
+        pytest.param(object(), id="object"),
+        pytest.param(iter(["bias"]), id="iterator"),
+    ],
+    ids=repr,
+)
 def test_what_is_no_selection_is_refused(where):
     with pytest.raises(SelectionError, match=r"Give strings to select by pattern, or a function of \(path, leaf\)"):
         trainable(sum_of_products(), where=where)

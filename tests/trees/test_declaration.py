@@ -218,10 +218,10 @@ def test_names_may_be_in_any_collection_or_a_single_string(names, paths):
         b"a",
         (b"a",),
         [["a"]],
-        object(),
+        pytest.param(object(), id="object"),
         {"a": True, "b": False},
-        iter(["a"]),
-        (n for n in "a"),
+        pytest.param(iter(["a"]), id="iterator"),
+        pytest.param((n for n in "a"), id="generator"),
     ],
     ids=repr,
 )

@@ -340,7 +340,7 @@ def test_static_metadata_need_no_hash_and_no_comparison(make):
         ({1: 1.0, "1": 2.0}, "1"),
         ({"x": [{None: 1.0, "None": None}]}, r"x\.0\.None"),
         ({"n": nn.Linear(1, 1), "n.bias": 1.0}, r"n\.bias"),
-        (Keys([GetAttrKey("a"), DictKey("a")]), "a"),
+        pytest.param(Keys([GetAttrKey("a"), DictKey("a")]), "a", id="keys"),
         ({"a": {"": 1.0}, "a.": 2.0}, r"a\."),
     ],
     ids=repr,

@@ -1,4 +1,4 @@
-"""The training of the demo: Adam on the logarithms of the parameters, alike on every framework.
+"""The training: Adam on the logarithms of the parameters, alike on every framework.
 
 A gradient comes in the structure of the model, with None where none is taken,
 so an update maps over it; `combine` puts back what is frozen. The logarithms
@@ -14,13 +14,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import kernels
 from adprotocol import combine, trainable, value_and_grad
-from adprotocol.demo import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.demo.data import Series
+    from series import Series
 
 STEPS = 300
 RATE = 0.2  # of the first step, on the logarithms; it falls to zero as half a cosine

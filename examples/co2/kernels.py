@@ -1,4 +1,4 @@
-"""The second model of the demo: kernels that compose, and a Gaussian process with them.
+"""Kernels that compose, and a Gaussian process with them.
 
 This file imports `adprotocol` and no framework; the array namespace is the
 parameter `xp`. The kernels are ordinary frozen dataclasses, and ``k1 + k2 * k3``

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
-from adprotocol.demo import kernels, training
+import kernels
+import training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol.demo.data import Series
+    from series import Series
 
 
 class Trainer(Protocol):
@@ -81,3 +82,10 @@ class Torch:
 
 
 TRAINERS: list[Trainer] = [Autograd(), JaxJit(), Torch()]
+
+
+def reason(trainer: Trainer, error: Exception) -> tuple[str, str]:
+    """Say in short and in full why a way of training gave nothing."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == trainer.framework:
+        return "not installed", f"not installed; pip install 'adprotocol[{trainer.extra}]'"
+    return "failed", f"failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,4 +1,4 @@
-"""Whether the outcomes agree to rounding, and by how much they differ."""
+"""Whether the trainings found the same optimum, and by how much they differ."""
 
 from __future__ import annotations
 
@@ -6,46 +6,28 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import kernels
 from adprotocol import partition
-from adprotocol.demo import kernels
-from adprotocol.demo.training import named
+from training import named
 
 if TYPE_CHECKING:
-    from adprotocol.demo.backends import Outcome, Trained
-    from adprotocol.demo.training import Fit
+    from training import Fit
 
-TOLERANCE = 1e-8  # relative, in float64; what is seen is 1e-10 or less
 OPTIMUM_TOLERANCE = 1e-6  # of trained parameters; what is seen is 1e-10 for the whole series
 CONVERGED = 1e-3  # of the norm of the gradient at the start
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hold whether an outcome agrees with the others.
+    """Hold whether a training agrees with the others.
 
     Args:
         agrees: within the tolerance, and what has to be so otherwise is so.
-        difference: the largest relative difference from the first outcome that has the number.
+        difference: the largest relative difference from the first training.
     """
 
     agrees: bool
     difference: float
-
-
-def verdicts(ran: dict[str, Outcome]) -> dict[str, Verdict]:
-    """Compare each outcome with the first, and each gradient with the first gradient."""
-    value = next((outcome.value for outcome in ran.values()), 0.0)
-    trained = next((outcome.trained for outcome in ran.values() if outcome.trained), None)
-    return {name: _verdict(outcome, value, trained) for name, outcome in ran.items()}
-
-
-def _verdict(outcome: Outcome, value: float, trained: Trained | None) -> Verdict:
-    differences = [relative(outcome.value, value)]
-    if outcome.trained and trained:
-        differences.append(training_difference(outcome.trained, trained))
-    right = all(answer == ("grad" in situation) for situation, answer in outcome.answers.items())
-    difference = largest(differences)
-    return Verdict(right and difference <= TOLERANCE, difference)
 
 
 def optima(fits: dict[str, Fit]) -> dict[str, Verdict]:
@@ -73,13 +55,6 @@ def frozen() -> dict[str, float]:
     """Return the parameters that are not trained, by their paths."""
     _, rest = partition(kernels.START)
     return {name: float(leaf) for name, leaf in named(rest).items() if leaf is not None}
-
-
-def training_difference(trained: Trained, reference: Trained) -> float:
-    """Return the largest difference of value and gradient, the latter relative to its largest component."""
-    scale = largest([abs(component) for component in reference.gradient.values()])
-    gradient = [abs(trained.gradient[name] - component) / scale for name, component in reference.gradient.items()]
-    return largest([relative(trained.value, reference.value), *gradient])
 
 
 def relative(number: float, reference: float) -> float:

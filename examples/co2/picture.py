@@ -1,17 +1,17 @@
-"""The picture of the demo: data and fit, before and after the training, by matplotlib."""
+"""The picture: data and fit, before and after the training, by matplotlib."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.demo import kernels
-from adprotocol.demo.training import mapped
+import kernels
+from training import mapped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from adprotocol.demo.data import Series
-    from adprotocol.demo.training import Fit
+    from series import Series
+    from training import Fit
 
 SUFFIXES = (".png", ".svg")
 SHOWN = 20.0  # years at the end of the series; with all of them a season is too narrow to see
@@ -30,7 +30,7 @@ def problem(path: Path) -> str:
     try:
         import matplotlib.figure  # noqa: F401, PLC0415
     except ImportError as error:
-        return f"--picture needs matplotlib ({error}); pip install 'adprotocol[demo]'"
+        return f"--picture needs matplotlib ({error}); pip install matplotlib"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The second part of the demo: the composed kernel, trained everywhere, and the optima compared."""
+"""The composed kernel, trained everywhere, and the optima compared."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import importlib.util
 import math
 from typing import TYPE_CHECKING
 
-from adprotocol.demo import kernels, oracle, picture
-from adprotocol.demo.agreement import CONVERGED, OPTIMUM_TOLERANCE, Verdict, frozen, optima
-from adprotocol.demo.backends import reason
-from adprotocol.demo.trainers import TRAINERS
-from adprotocol.demo.training import STEPS, Fit, named
+import kernels
+import oracle
+import picture
+from agreement import CONVERGED, OPTIMUM_TOLERANCE, Verdict, frozen, optima
+from trainers import TRAINERS, reason
+from training import STEPS, Fit, named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from adprotocol.demo.data import Series
-    from adprotocol.demo.report import Report
+    from console import Report
+    from series import Series
 
 PARAMETERS_LEGEND = (
     f"Kernel: {kernels.START}. Variances are in ppm squared, the period and lengthscales in years; the lengthscale of "
@@ -53,7 +54,7 @@ def fit(series: Series, report: Report, path: Path | None) -> bool:
     checked, oracle_notes = _check(series, fits)
     good = bool(fits) and checked and all(verdict.agrees for verdict in found.values())
     good = good and all(short == "not installed" for short, _ in reasons.values())
-    title = f"adprotocol/demo/kernels.py trained on {len(series.t)} quarters, {STEPS} steps of Adam"
+    title = f"examples/co2/kernels.py trained on {len(series.t)} quarters, {STEPS} steps of Adam"
     if fits:
         report.table(title, ("parameter", "start", *fits, "gradient"), _parameters(fits), [PARAMETERS_LEGEND])
         report.gap()
@@ -116,7 +117,7 @@ def _row(name: str, result: Fit, verdict: Verdict) -> list[str]:
 
 def _picture(path: Path | None, series: Series, fits: dict[str, Fit]) -> tuple[bool, str]:
     if path is None:
-        return True, "To see the fit before and after: python -m adprotocol demo --picture fit.png"
+        return True, "To see the fit before and after: python examples/co2 --picture fit.png"
     if not fits:
         return False, f"There is no fit to draw: {path} was not written."
     name, first = next(iter(fits.items()))

@@ -1,30 +1,53 @@
-"""The demo, second part: kernels compose, a training ends at the optimum, and what is broken shows."""
+"""The example on carbon dioxide: kernels compose, a training ends at the optimum, and what is broken shows."""
 
+import ast
 import dataclasses
+import importlib.util
 import math
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+import fitting
+import kernels
+import oracle
+import picture
+import run
+import series as data
+import trainers
+import training
 from adprotocol import trainable
-from adprotocol.demo import backends, comparison, data, fitting, kernels, oracle, picture, run, trainers, training
-from adprotocol.demo.kernels import Noise, Periodic, Product, SquaredExponential, Sum
-from adprotocol.demo.report import Report
-from adprotocol.demo.training import mapped, named
+from console import Report, aligned
+from kernels import Noise, Periodic, Product, SquaredExponential, Sum
+from training import mapped, named
 
 np = pytest.importorskip("numpy")
 
-ARGUMENTS = ["--part", "2", "--points", "30", "--plain"]
+HERE = Path(run.__file__).parent
+ARGUMENTS = ["--points", "30", "--plain"]
 PERIOD = "terms.1.factors.0.period"
 MISSED = "NOT all found one optimum"
 
 
 def row(text, name):
     return re.split(r" +", re.search(rf"^{re.escape(name)} +(?=-|\d)(.*)$", text, re.MULTILINE)[1], maxsplit=4)
+
+
+def process(*arguments, code=None, **options):
+    """Run the example, or code beside it, in a process of its own."""
+    command = [HERE] if code is None else ["-c", f"import sys; sys.path.insert(0, {str(HERE)!r}); {code}"]
+    return subprocess.run(
+        [sys.executable, *command, *arguments], check=False, capture_output=True, text=True, timeout=300, **options
+    )
+
+
+def installed(trainer):
+    return importlib.util.find_spec(trainer.framework) is not None
 
 
 @pytest.fixture
@@ -37,7 +60,7 @@ def short(monkeypatch):
 @pytest.fixture(scope="module")
 def fit():
     pytest.importorskip("autograd")
-    return trainers.Autograd().train(data.series(30), lambda value: None)
+    return trainers.Autograd().train(data.last(30), lambda value: None)
 
 
 @pytest.fixture
@@ -63,6 +86,69 @@ def with_number(tree, wanted, number):
     """Return a kernel, or a gradient, with another number at one path."""
     paths = iter([name for name, leaf in named(tree).items() if leaf is not None])
     return mapped(lambda leaf: number if next(paths) == wanted else leaf, tree)
+
+
+# The whole.
+
+
+@pytest.mark.slow
+def test_every_installed_framework_finds_the_same_optimum():
+    whole = process("--points", "30", "--plain")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    text = whole.stdout
+    count = sum(map(installed, trainers.TRAINERS))
+    assert ("All found the same optimum." if count > 1 else "nothing to compare it with") in text
+    for trainer in trainers.TRAINERS:
+        cells = row(text, trainer.name)
+        if installed(trainer):
+            start, end, slope_at_start, slope_at_end = map(float, cells[:4])
+            assert end > start + 10.0
+            assert slope_at_end < slope_at_start / 1000.0
+            assert cells[4].startswith("yes")
+        else:
+            assert cells[4] == "not installed"
+        assert f"\n{trainer.name} ... " in f"\n{whole.stderr}"
+    frozen = r"^terms\.1\.factors\.0\.period +1" + " +1" * count + " +None$"
+    assert re.search(frozen, text, re.MULTILINE)
+
+
+def test_the_kernels_import_only_adprotocol_and_the_standard_library():
+    names = set()
+    for node in ast.walk(ast.parse((HERE / "kernels.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(node.module)
+    assert "adprotocol" in names
+    assert {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names} == {"adprotocol"}
+
+
+def test_importing_the_example_imports_no_framework_and_no_rich():
+    heavy = "{'numpy', 'autograd', 'jax', 'torch', 'rich', 'matplotlib'}"
+    result = process(code=f"import run; print(*{heavy} & set(sys.modules))")
+    assert (result.returncode, result.stdout.strip()) == (0, "")
+
+
+# The data.
+
+
+def test_data():
+    assert (HERE / "co2.csv").stat().st_size < 10_000
+    rows = data.read()
+    years = [year for year, _ in rows]
+    assert 100 <= len(rows) <= 200
+    assert years == sorted(years)
+    assert all(300.0 < co2 < 400.0 for _, co2 in rows)
+
+
+def test_series_are_centred():
+    series = data.last(40)
+    assert len(series.t) == len(series.y) == 40
+    assert abs(sum(series.t)) < 1e-9
+    assert abs(sum(series.y)) < 1e-9
+    assert (series.t[-1] + series.middle, series.y[-1] + series.mean) == pytest.approx(data.read()[-1])
+    assert series == data.last(40)
 
 
 # The kernels.
@@ -131,7 +217,7 @@ def test_posterior_given_one_observation():
 def test_one_step_and_its_gradient(trainer, monkeypatch):
     pytest.importorskip(trainer.framework)
     monkeypatch.setattr(training, "STEPS", 1)
-    series, seen = data.series(25), []
+    series, seen = data.last(25), []
     fit = trainer.train(series, seen.append)
     start, end = named(mapped(float, kernels.START)), named(fit.kernel)
     before, after = oracle.slopes(mapped(float, kernels.START), series), oracle.slopes(fit.kernel, series)
@@ -151,7 +237,7 @@ def test_one_step_and_its_gradient(trainer, monkeypatch):
 
 def test_no_change_of_one_parameter_improves_the_optimum():
     pytest.importorskip("autograd")
-    series = data.series(20)
+    series = data.last(20)
     fit = trainers.Autograd().train(series, lambda value: None)
     t, y = np.array(series.t), np.array(series.y)
     for name, number in named(fit.kernel).items():
@@ -270,44 +356,41 @@ def test_nothing_installed_is_not_all_well(monkeypatch, capsys, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# The two parts.
+# The command line.
 
 
-def test_both_parts_run_one_after_the_other(short, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "BACKENDS", [backends.NumPy(), backends.Autograd()])
-    assert run.main(ARGUMENTS[2:]) == 0
-    text = capsys.readouterr().out
-    assert text.index("All agree to rounding.") < text.index("demo/kernels.py trained on 30 quarters")
-
-
-@pytest.mark.parametrize("broken", ["comparison", "fitting"])
-def test_one_part_that_is_broken_is_enough(trained, monkeypatch, broken):
+def test_slopes_that_are_elsewhere_are_enough(trained, monkeypatch):
     trained()
-    monkeypatch.setattr(comparison, "BACKENDS", [backends.NumPy(), backends.Autograd()])
-    assert run.main(ARGUMENTS[2:]) == 0
-    monkeypatch.setattr(f"adprotocol.demo.{broken}.oracle", _Wrong)
-    assert run.main(ARGUMENTS[2:]) == 1
+    assert run.main(ARGUMENTS) == 0
+    slopes = oracle.slopes
+    monkeypatch.setattr(oracle, "slopes", lambda *given: {name: it + 1.0 for name, it in slopes(*given).items()})
+    assert run.main(ARGUMENTS) == 1
 
 
-class _Wrong:
-    """An oracle that finds something else."""
-
-    @staticmethod
-    def finite_differences(series):
-        found = oracle.finite_differences(series)
-        return dataclasses.replace(found, value=found.value + 1.0)
-
-    @staticmethod
-    def slopes(kernel, series):
-        return {name: slope + 1.0 for name, slope in oracle.slopes(kernel, series).items()}
+@pytest.mark.parametrize("points", ["19", "100000", "many"])
+def test_wrong_points(points, capsys):
+    with pytest.raises(SystemExit) as error:
+        run.main(["--points", points])
+    assert error.value.code == 2
+    assert "--points" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["0", "3", "both"])
-def test_wrong_part(part, capsys):
+def test_there_are_no_parts(part, capsys):
     with pytest.raises(SystemExit) as error:
         run.main(["--part", part])
     assert error.value.code == 2
     assert "--part" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_no_traceback(monkeypatch, capsys):
+    class Interrupted(trainers.Autograd):
+        def train(self, series, advance):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "TRAINERS", [Interrupted()])
+    assert run.main(ARGUMENTS) == 130
+    assert capsys.readouterr().err.endswith("examples/co2: interrupted\n")
 
 
 def test_tables_by_rich_fit_a_terminal(trained, capsys):
@@ -341,18 +424,32 @@ def test_no_bar_where_there_is_no_terminal(monkeypatch, capsys, plain):
     assert re.fullmatch(r"name \.\.\. \d+\.\d s\n", shown.err.removeprefix("name ...\n"))
 
 
+def test_tables_without_rich(trained, monkeypatch, capsys):
+    trained()
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert run.main(ARGUMENTS[:-1]) == 0
+    assert row(capsys.readouterr().out, "first")[4] == "yes"
+
+
+def test_plain_table_is_aligned():
+    assert aligned(["a", "long\nb"], [["x", "1"], ["yy", "222"]]) == [
+        "   long",
+        "a     b",
+        "-- ----",
+        "x     1",
+        "yy  222",
+    ]
+
+
 @pytest.mark.parametrize(("given", "used"), [(None, "1"), ("3", "3")])
 def test_one_thread_unless_it_is_said_otherwise(given, used):
     code = (
-        "import os, sys; from adprotocol.__main__ import main; from adprotocol.demo import run; "
-        "run.main = lambda argv: print(os.environ['OMP_NUM_THREADS'], 'numpy' in sys.modules) or 0; main(['demo'])"
+        "import os, runpy, run; run.main = lambda: print(os.environ['OMP_NUM_THREADS'], 'numpy' in sys.modules) or 0; "
+        "runpy.run_path(sys.path[0], run_name='__main__')"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {} if given is None else {"OMP_NUM_THREADS": given}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, timeout=60
-    )
-    assert done.stdout == f"{used} False\n"
+    assert process(code=code, env=environment).stdout == f"{used} False\n"
 
 
 # The picture.
@@ -370,7 +467,7 @@ def sample():
 def test_picture_as_png(tmp_path, sample):
     pytest.importorskip("matplotlib")
     path = tmp_path / "fit.png"
-    picture.draw(path, data.series(60), sample, "autograd")
+    picture.draw(path, data.last(60), sample, "autograd")
     written = path.read_bytes()
     assert written[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(written[16:20]), int.from_bytes(written[20:24])) == (1500, 975)
@@ -379,7 +476,7 @@ def test_picture_as_png(tmp_path, sample):
 def test_picture_as_svg_has_units_and_both_fits(tmp_path, sample):
     pytest.importorskip("matplotlib")
     path = tmp_path / "fit.SVG"
-    picture.draw(path, data.series(60), sample, "autograd")
+    picture.draw(path, data.last(60), sample, "autograd")
     text = path.read_text(encoding="utf-8")
     assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  (written above)
     # What the outlines spell is in a comment beside them.
@@ -393,12 +490,13 @@ def test_picture_as_svg_has_units_and_both_fits(tmp_path, sample):
 def test_picture_needs_no_display_and_leaves_pyplot_alone(tmp_path):
     pytest.importorskip("matplotlib")
     code = (
-        "import sys; from adprotocol.demo import data, kernels, picture, training; from pathlib import Path; "
+        "import series, kernels, picture, training; from pathlib import Path; "
         "start = training.mapped(float, kernels.START); fit = training.Fit(start, start, (0.0, 0.0), (0.0, 0.0)); "
-        "picture.draw(Path(sys.argv[1]), data.series(20), fit, 'x'); assert 'matplotlib.pyplot' not in sys.modules"
+        "picture.draw(Path(sys.argv[1]), series.last(20), fit, 'x'); assert 'matplotlib.pyplot' not in sys.modules"
     )
     path = tmp_path / "fit.png"
-    subprocess.run([sys.executable, "-W", "error", "-c", code, path], check=True, timeout=120)
+    done = process(path, code=code, env=os.environ | {"PYTHONWARNINGS": "error"})
+    assert done.returncode == 0, done.stderr
     assert path.stat().st_size > 10_000
 
 
@@ -448,23 +546,10 @@ def test_picture_is_no_directory(tmp_path, capsys):
     assert "is a directory" in capsys.readouterr().err
 
 
-def test_picture_of_the_first_part_alone_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit) as error:
-        run.main(["--part", "1", "--picture", str(tmp_path / "fit.png")])
-    assert error.value.code == 2
-    assert "--part 1" in capsys.readouterr().err
-
-
 def test_picture_without_matplotlib(tmp_path):
-    code = "import sys; sys.modules['matplotlib'] = None; from adprotocol.__main__ import main; main(sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--picture", tmp_path / "fit.png"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    code = "sys.modules['matplotlib'] = None; from run import main; main(sys.argv[1:])"
+    done = process("--picture", tmp_path / "fit.png", code=code)
     assert done.returncode == 2
-    assert "pip install 'adprotocol[demo]'" in done.stderr
+    assert "pip install matplotlib" in done.stderr
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
