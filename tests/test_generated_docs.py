@@ -24,13 +24,13 @@ def test_the_pages_are_as_they_would_be_written(generate, capsys):
 
 
 def test_every_divergence_is_on_the_page(generate):
-    from adprotocol import divergence as manifest
+    from adprotocol import divergence
     from adprotocol._dispatch import registry as plugins
 
     text = (DOCS / "divergences.md").read_text("utf-8")
-    declared = list(manifest.CORE)
+    declared = list(divergence.CORE)
     for framework in generate.FRAMEWORKS:
-        declared += manifest.declared(plugins.REGISTRY.known()[framework])
+        declared += divergence.declared(plugins.REGISTRY.known()[framework])
     headings = [line.removeprefix("### ") for line in text.splitlines() if line.startswith("### ")]
     assert sorted(headings) == sorted(divergence.title for divergence in declared)
     assert [divergence.name for divergence in declared if divergence.text.strip() not in text] == []

@@ -49,7 +49,7 @@ def test_text_that_is_no_json_is_a_value_error():
         (FAIL, "MUST", "plugin", True),
         (FAIL, "SHOULD", "plugin", True),
         (FAIL, "MAY", "plugin", False),
-        (FAIL, "MAY", "manifest", True),
+        (FAIL, "MAY", "divergences", True),
         (FAIL, "MAY", "harness", True),
         (FAIL, "MAY", "time limit", True),
         (EXPECTED, "MUST", "", False),
@@ -81,14 +81,14 @@ def test_a_report_is_not_ok_if_nothing_ran_or_the_harness_is_wrong():
             reports.mixed(),
             (
                 "8 of 10 scenarios ran (selected from 20): 1 silently wrong, 2 fail, 2 expected failure (1 of them "
-                "silently wrong), 3 pass, 2 n/a; 1 problem(s) with the harness or the manifest"
+                "silently wrong), 3 pass, 2 n/a; 1 problem(s) with the harness or the divergences"
             ),
         ),
         (
             reports.blocked(),
             (
                 "1 of 5 scenarios ran, 3 could not for a fault of the harness: 3 fail, 1 pass, 1 n/a; "
-                "1 problem(s) with the harness or the manifest"
+                "1 problem(s) with the harness or the divergences"
             ),
         ),
         (reports.interrupted(), "1 of 1 scenarios ran (selected from 3): 1 pass; 1 problem(s)"),

@@ -450,7 +450,7 @@ def test_an_expected_wrong_answer_is_an_expected_failure():
 @pytest.mark.parametrize("outcome", ["error", "wrong"])
 def test_an_expected_failure_that_passes_fails(outcome):
     result, report = judged(outcome, lambda h: None)
-    assert (result.outcome, result.cause) == (FAIL, "manifest")
+    assert (result.outcome, result.cause) == (FAIL, "divergences")
     assert result.message == "it passes, although the divergence 'known' declares that it fails; take it out"
     assert not report.ok
 

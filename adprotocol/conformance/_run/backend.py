@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol import divergence as manifest
+from adprotocol import divergence
 from adprotocol._cli import info as report
 from adprotocol._dispatch import registry as plugins
 from adprotocol.conformance.harness import Harness
@@ -37,7 +37,7 @@ class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Hold a harness, the manifest that goes with it, and the versions of both.
+    """Hold a harness, the divergences declared for it, and the versions of both.
 
     `expression` is Python that makes the harness again, for repros.
     """
@@ -162,7 +162,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         name=name,
         harness=harness,
         expression=expression,
-        divergences=functools.partial(manifest.declared, plugin),
+        divergences=functools.partial(divergence.declared, plugin),
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,

@@ -1,4 +1,4 @@
-"""The manifest of a plugin, as the suite reads it: which scenarios fail, and why."""
+"""The divergences that a plugin declares, as the suite reads them: which scenarios fail, and why."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
     for (one, other), (first, *more) in twice.items():
         others = f" and {len(more)} more" if more else ""
         wrong.append(f"the divergences {one!r} and {other!r} both name {first!r}{others}")
-    return [Problem(where="manifest", message=message) for message in wrong]
+    return [Problem(where="divergences", message=message) for message in wrong]
 
 
 def declared(divergences: Iterable[Declared], identifier: str) -> Declared | None:

@@ -32,9 +32,9 @@ NOT_APPLICABLE = "n/a"
 OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 
 # Whose fault a failure is.
-PLUGIN, HARNESS, MANIFEST, TIME = "plugin", "harness", "manifest", "time limit"
+PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time limit"
 
-# Where a problem of neither the harness nor the manifest is: the user interrupted the run.
+# Where a problem is if neither the harness nor a divergence is at fault: the user interrupted the run.
 RUN = "run"
 
 
@@ -92,7 +92,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Hold what is wrong apart from any scenario: with the harness, the manifest or, if interrupted, the run."""
+    """Hold what is wrong apart from any scenario: with the harness, the divergences or, if interrupted, the run."""
 
     where: str
     message: str
@@ -157,10 +157,21 @@ class Report:
         wrong = {divergence.name for divergence in self.divergences if divergence.outcome == DECLARED_WRONG}
         return sum(result.outcome == EXPECTED and result.divergence in wrong for result in self.results)
 
+    def divergence_of(self, result: Result) -> Divergence | None:
+        """Return the declared divergence that an expected failure belongs to, if the report has it."""
+        return next((entry for entry in self.divergences if entry.name == result.divergence), None)
+
+    def reason(self, result: Result) -> str:
+        """Return why a result is not a pass, in a few words: the title of its divergence, or what went wrong."""
+        if result.outcome != EXPECTED:
+            return result.message
+        declared = self.divergence_of(result)
+        return (declared.title if declared is not None else result.divergence) or result.message
+
     @property
     def troubled(self) -> str:
         """Return what the problems are with, in words to follow "problems"; empty for those of the run itself."""
-        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the manifest"
+        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the divergences"
 
     def counts(self, level: str | None = None) -> dict[str, int]:
         """Count the results of each outcome, of one level or of all."""

@@ -11,17 +11,16 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance._run import expected as manifest
-from adprotocol.conformance._run import preflight
+from adprotocol.conformance._run import expected, preflight
 from adprotocol.conformance._run.backend import UsageError
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.clock import TimeLimit
 from adprotocol.conformance._run.repro import repro
 from adprotocol.conformance._run.result import (
+    DIVERGENCES,
     EXPECTED,
     FAIL,
     HARNESS,
-    MANIFEST,
     NOT_APPLICABLE,
     PASS,
     PLUGIN,
@@ -58,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
 class Runner:
     """Run cases on one backend.
 
-    `prepare` checks the harness and reads the manifest; `run` runs one case. Both
+    `prepare` checks the harness and the divergences; `run` runs one case. Both
     never raise, except for an interrupt by the user.
     """
 
@@ -76,7 +75,7 @@ class Runner:
 
     @property
     def problems(self) -> list[Problem]:
-        """Return what is wrong with the harness, the manifest, or the run."""
+        """Return what is wrong with the harness, the divergences or the run."""
         return self.survey.problems
 
     def cases(self) -> list[Case]:
@@ -84,7 +83,7 @@ class Runner:
         return self.survey.cases()
 
     def prepare(self) -> None:
-        """Check each capability of the harness and each entry of the manifest, once."""
+        """Check each capability of the harness and each divergence, once."""
         self.survey.make()
 
     def run(self, case: Case) -> Result:
@@ -126,16 +125,16 @@ class Runner:
         return None
 
     def _judged(self, case: Case, error: BaseException | None, **known: Any) -> Result:
-        declared = manifest.declared(self.survey.divergences, case.id)
+        declared = expected.declared(self.survey.divergences, case.id)
         if error is None:
             if declared is None:
                 return Result.of(case.scenario, id=case.id, outcome=PASS, **known)
             message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
-            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=MANIFEST, message=message, **known)
+            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=DIVERGENCES, message=message, **known)
         silent = isinstance(error, WrongAnswer)
         known.update(message=str(error) if silent else one_line(error), detail=detail_of(error))
-        # What hangs, and a fault of the harness, is not what a manifest declares as an error.
-        found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
+        # What hangs, and a fault of the harness, is not an error that a divergence declares.
+        found = expected.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else expected.ERROR
         if declared is not None and declared.outcome == found:
             return Result.of(case.scenario, id=case.id, outcome=EXPECTED, divergence=declared.name, **known)
         if declared is not None:
@@ -192,7 +191,7 @@ def run(  # noqa: PLR0913  (the options of the command line)
             total=len(every),
             results=tuple(results),
             capabilities=runner.survey.capabilities,
-            divergences=manifest.reported(runner.survey.divergences),
+            divergences=expected.reported(runner.survey.divergences),
             problems=tuple(runner.problems),
             seconds=round(time.perf_counter() - begin, 2),
         )

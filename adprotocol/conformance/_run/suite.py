@@ -101,9 +101,9 @@ class ConformanceTests:
 
     With unittest derive from ``unittest.TestCase`` as well. Each scenario is a
     test method; what does not apply is skipped, and an expected failure is an
-    expected failure, both with their reason. `test_harness_and_manifest` fails
-    for a capability that does not do what `Harness` documents, and for a manifest
-    that names unknown scenarios.
+    expected failure, both with their reason. `test_harness_and_divergences` fails
+    for a capability that does not do what `Harness` documents, and for a
+    divergence that names an unknown scenario.
 
     Attributes:
         harness: a `Harness`, its class, or the name of a backend.
@@ -139,8 +139,8 @@ class ConformanceTests:
                 setattr(cls, name, None)
         cls._runner = runner
 
-    def test_harness_and_manifest(self) -> None:
-        """Check the harness and the manifest themselves."""
+    def test_harness_and_divergences(self) -> None:
+        """Check the harness and the divergences themselves."""
         runner = self._prepared()
         if runner.problems:
             raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in runner.problems))

@@ -1,6 +1,6 @@
-"""The survey: what a harness has, whether it does what it documents, and what the manifest declares.
+"""The survey: what a harness has, whether it does what it documents, and which divergences the plugin declares.
 
-It comes before any scenario, and says once what would else show in many.
+It comes before any scenario, and reports once what would otherwise show in many.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import adprotocol
-from adprotocol.conformance._run import clock, preflight
-from adprotocol.conformance._run import expected as manifest
+from adprotocol.conformance._run import clock, expected, preflight
 from adprotocol.conformance._run.case import Case, cases
 from adprotocol.conformance._run.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance._run.result import Problem
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
     from adprotocol.conformance._run.backend import Backend
     from adprotocol.conformance.harness import Harness
 
-# What a traceback is not about.
+# Files whose frames a traceback leaves out.
 MACHINERY = (__file__, clock.__file__, str(Path(__file__).with_name("runner.py")))
 
 
 class Survey:
-    """Look at the harness and the manifest of a backend; nothing that they do is raised.
+    """Examine the harness and the divergences of a backend; nothing that they do is raised.
 
     Attributes:
         capabilities: for each capability "there", "absent: why" or "broken: why".
         broken_variants: what is wrong with a variant, by "capability=name".
         variants: the variants by capability and name.
-        divergences: what the manifest declares.
+        divergences: what the plugin declares.
         problems: what is wrong with any of it.
     """
 
@@ -71,7 +70,7 @@ class Survey:
         return cases(self.variants)
 
     def make(self) -> None:
-        """Check each capability of the harness and each entry of the manifest, once."""
+        """Check each capability of the harness and each divergence, once."""
         if self._made:
             return
         self._made = True
@@ -86,8 +85,8 @@ class Survey:
         for capability, named in self.variants.items():
             for name, function in named.items():
                 self._variant(capability, name, function)
-        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "manifest", "divergences") or ()
-        self.problems.extend(manifest.problems(self.divergences, [case.id for case in self.cases()]))
+        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "divergences", "divergences") or ()
+        self.problems.extend(expected.problems(self.divergences, [case.id for case in self.cases()]))
 
     def _read(self, get: Callable[[], Any], where: str, what: str) -> Any:
         """Return what `get` returns, or None and a problem if it does not."""
@@ -155,7 +154,7 @@ class Survey:
             self.note("harness", f"variant {key}: {_fault(error)}", detail_of(error))
 
     def note(self, where: str, message: str, detail: str = "") -> None:
-        """Note a problem of the harness or the manifest, or of the run itself."""
+        """Note a problem of the harness, the divergences or the run itself."""
         self.problems.append(Problem(where=where, message=message, detail=detail))
 
     def error(self, call: Callable[[], object]) -> BaseException | None:
