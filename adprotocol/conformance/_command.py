@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="adprotocol conformance",
         description="Run the conformance suite on the plugin of an AD system, or on numpy, and report.",
-        epilog="exit status: 0 all well; 1 a scenario, the harness, the plugin or its divergences failed; 2 wrong usage",
+        epilog="exit status: 0 all well; 1 a scenario, the harness, the plugin or a divergence failed; 2 wrong usage",
     )
     parser.add_argument(
         "backend", nargs="?", metavar="BACKEND", help="the name of a plugin, as `info` shows it; or numpy"

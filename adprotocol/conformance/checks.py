@@ -7,7 +7,7 @@ reports as silently wrong. Any other exception is a failure that speaks up.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -84,7 +84,8 @@ class Checked:
 
     def nest(self, transforms: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return `fun`, from scalar to scalar, under nested transformations: "grad of jit"."""
-        return nesting.apply(self, transforms, fun)
+        # Every function of the harness is an attribute here.
+        return nesting.apply(cast("Harness", self), transforms, fun)
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""

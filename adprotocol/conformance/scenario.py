@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import KNOWN
 
 if TYPE_CHECKING:
@@ -84,16 +85,17 @@ def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a sce
     expects: str,
     source: str,
     level: str = MUST,
-    needs: Iterable[str] = (),
+    needs: Iterable[str] | None = None,
     transform: str = "",
     since: str = "0.1",
     summary: str = "",
     varies: bool = False,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Enter the decorated function as a scenario; its docstring is the summary unless one is given.
+    """Register the decorated function as a scenario.
 
-    Raises ValueError for data that reports could not show: an id of another form
-    or taken already, an unknown hook, rule, level or capability, an empty text.
+    Unless given, `needs` follows from `transform`, and the summary is the docstring.
+    Raises ValueError for data that reports could not show: a malformed or duplicate
+    id, an unknown hook, rule, level or capability, an empty text.
     """
 
     def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -102,7 +104,7 @@ def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a sce
             id=identifier,
             level=level,
             rule=rule,
-            needs=tuple(needs),
+            needs=nesting.needs(transform) if needs is None else tuple(needs),
             transform=transform,
             since=since,
             source=source,

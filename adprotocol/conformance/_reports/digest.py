@@ -217,8 +217,8 @@ class Digest:
         """Return the sentences on what does not apply."""
         return (
             f"{self.available} capabilities are there; {len(self.of(NOT_APPLICABLE))} scenarios do not apply. "
-            "A scenario that needs two missing capabilities is counted at both. Other reasons are that the system itself refuses "
-            "the nesting, or that the plugin lacks an optional hook."
+            "A scenario that needs two missing capabilities is counted at both. Other reasons are that the "
+            "system itself refuses the nesting, or that the plugin lacks an optional hook."
         )
 
     @property

@@ -165,7 +165,6 @@ def one_branch_runs_once(h: Checked) -> None:
     "cond/one-branch-runs-once-under-grad",
     rule="C2",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="under a gradient of 3 x and 5 x the branch that a bool chooses has run once, and the other has not",
     source=_ONE,
@@ -222,7 +221,6 @@ def known_when_traced(h: Checked, way: str) -> None:
 @scenario(
     "cond/error-in-a-branch",
     rule="C2",
-    needs=("grad",),
     transform="grad",
     expects="the error comes out as it is, and afterwards both branches of cond have their values and gradients",
     source=_EFFECTS,

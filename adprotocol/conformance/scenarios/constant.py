@@ -37,7 +37,6 @@ def value_is_unchanged(h: Checked) -> None:
 @scenario(
     "non_differentiable/value-is-unchanged-under-grad",
     rule="N1",
-    needs=("grad",),
     transform="grad",
     expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, for the sign of 0 is kept",
     source=_ESTIMATOR,
@@ -51,7 +50,6 @@ def value_is_unchanged_under_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/straight-through-third-derivative",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad of grad",
     expects="y = x + constant(x x - x), f = y y y at x = 2: 64, and the derivatives 3 y y = 48, 6 y = 24, 6",
     source=_SECOND,
@@ -72,7 +70,6 @@ def straight_through_third_derivative(h: Checked) -> None:
 @scenario(
     "non_differentiable/straight-through-sign",
     rule="N1",
-    needs=("grad",),
     transform="grad",
     expects="v + constant(sign(v) - v) at (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10)",
     source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
@@ -94,7 +91,6 @@ def straight_through_sign(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-mode",
     rule="N1",
-    needs=("jvp",),
     transform="jvp",
     expects="c x with c = constant(x x) at 3 along 2: 27, and the tangent 9 2 = 18; of c alone: 9 and 0",
     source=_FORWARD,
@@ -149,7 +145,6 @@ def in_front_of_custom_rule(h: Checked) -> None:
 @scenario(
     "non_differentiable/result-is-not-within-gradient",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     expects="the answer is False for constant(x), and True for constant(x) x and for x",
     source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
@@ -170,7 +165,6 @@ def result_is_not_within_gradient(h: Checked) -> None:
     "non_differentiable/untracked-stays-usable",
     rule="N1",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6",
     source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",

@@ -27,7 +27,6 @@ _THREAD = "PyTorch, a switch and another thread: https://github.com/pytorch/pyto
 @scenario(
     "non_differentiable/decorated-arguments",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="s(x, 2 x, scale=x) x with s = a + b scale at 2: 20, with the gradient s = 10",
     source=_KEYWORDS,
@@ -45,7 +44,6 @@ def decorated_arguments(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-closed-over",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="s() x with s = x x, x closed over, at 3: 27, with the gradient 9",
     source=_CLOSURES,
@@ -67,7 +65,6 @@ def decorated_closed_over(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-containers",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects='s({"a": [x]}) = {"y": (x, x x), "n": None, "name": "s"} at 3: y[0] y[1] x = 81, with the gradient 27',
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
@@ -93,7 +90,6 @@ def decorated_containers(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-method",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="Scale(x).times(x) x at 3, and the same with a static method for the square: 27, with the gradient 9",
     source=_ASKED,
@@ -148,7 +144,6 @@ def decorated_metadata(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-forward-mode",
     rule="N3",
-    needs=("jvp",),
     transform="jvp",
     expects="s(x) x with s = k x x, k = x closed over, at 2: 16, with the tangent s = 8",
     source=_FORWARD,
@@ -171,7 +166,6 @@ def decorated_forward_mode(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-around-grad",
     rule="N3",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="s(x) x with s the derivative 3 x x of x x x, at 2: 24, gradient 12, second derivative 0",
     source=_INNER,
@@ -191,7 +185,6 @@ def decorated_around_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-inside-inner-grad",
     rule="N3",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of s(y) y x with s = x y, x closed over, at x = 2, y = 3 is s x = 12, with the derivative s = 6 in x",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
@@ -212,7 +205,6 @@ def decorated_inside_inner_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-query",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="inside the function its argument is in no gradient: (0 + 10) x, with the gradient 10",
     source="Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643",
@@ -233,7 +225,6 @@ def decorated_query(h: Checked) -> None:
 @staged(
     "non_differentiable/decorated",
     rule="N3",
-    needs=("grad",),
     transform="grad of {way}",
     expects="s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call",
     source=_KEYWORDS,
@@ -255,7 +246,6 @@ def decorated_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "non_differentiable/decorated-raises",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="the error comes out as it is; x x afterwards has the gradient 2 x = 6, in the same gradient and after it",
     source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348",

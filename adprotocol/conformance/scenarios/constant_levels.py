@@ -26,7 +26,6 @@ _VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch
 @scenario(
     "non_differentiable/outer-variable-inside-inner-grad",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of constant(x) y y x at y = 3 is 6 x x, of which the derivative in x at 2 is 6 constant(x) = 12",
     source=_PERTURBATION,
@@ -60,7 +59,6 @@ def every_level_is_stopped(h: Checked) -> None:
 @scenario(
     "non_differentiable/other-variables-go-on",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of x constant(y) y at y = 3 is 3 x, with the derivative 3 in x",
     source=_LEVELS,
@@ -77,7 +75,6 @@ def other_variables_go_on(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-mode-of-outer-variable",
     rule="N1",
-    needs=("jvp",),
     transform="jvp of jvp",
     expects="the tangent in y of constant(x) x y y at y = 3 is 6 x x, of which the tangent in x at 2 is 12",
     source=_PERTURBATION,
@@ -97,7 +94,6 @@ def forward_mode_of_outer_variable(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-over-reverse",
     rule="N1",
-    needs=("grad", "jvp"),
     transform="jvp of grad",
     expects="d/dy of constant(x y) y x at x = 2, y = 3 is x x y = 12, of which the tangent in x is constant(x y) = 6",
     source=_FORWARD,
@@ -116,7 +112,6 @@ def forward_over_reverse(h: Checked) -> None:
 @scenario(
     "non_differentiable/one-of-two-batched",
     rule="N1",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="constant(a) b over rows a = b = v, summed: the gradient is v, not 2 v",
     source=_VMAP,
@@ -134,7 +129,6 @@ def one_of_two_batched(h: Checked) -> None:
 @scenario(
     "non_differentiable/unbatched-inside-vmap",
     rule="N1",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="constant(x) x w over rows w = 1, 2, summed: 3 x x = 12 at 2, with the gradient 3 x = 6",
     source=_VMAP,
@@ -152,7 +146,6 @@ def unbatched_inside_vmap(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-under-vmap",
     rule="N3",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows s(a, x) a for s = a x decorated, a = x, 4 x at x = 3: 17 x x x = 459, with the gradient 17 x x = 153",
     source=_VMAP,
@@ -174,7 +167,6 @@ def decorated_under_vmap(h: Checked) -> None:
 @scenario(
     "non_differentiable/inside-scan",
     rule="N1",
-    needs=("grad", "scan"),
     transform="grad of scan",
     expects="c = constant(c) x w over w = 1, 2 from c = x: 2 x x x = 16 at 2, with the gradient 2 constant(c) = 8",
     source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
@@ -192,7 +184,6 @@ def inside_scan(h: Checked) -> None:
 @staged(
     "non_differentiable/constant-closed-over",
     rule="N1",
-    needs=("grad",),
     transform="grad of {way}",
     expects="c y under {way}, c = constant(x) made outside, at y = x = 2: 4, gradient 2, second derivative 0",
     source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
@@ -212,7 +203,6 @@ def constant_closed_over_by_jit(h: Checked, way: str) -> None:
 @scenario(
     "non_differentiable/result-is-not-within-outer-gradient",
     rule="W9",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="inside a gradient in y the answer is False for constant(x y), and True for x and for y",
     source=_PERTURBATION,

@@ -49,7 +49,6 @@ def mixed_leaves(h: Checked) -> None:
 @scenario(
     "non_differentiable/mixed-leaves-under-grad",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects='{"x": x, "n": 2, "s": "s", "none": None} gives x n x at 3: 18, with the gradient 6; the others identical',
     source=_ARRAYS,
@@ -93,7 +92,6 @@ def container_types(h: Checked) -> None:
 @scenario(
     "non_differentiable/nested-containers",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects="x in a list, a tuple, a named tuple and a dataclass, each inside a dict, at 2: x^4 x, the gradient 16",
     source=_WALKED,
@@ -137,7 +135,6 @@ def registered_node(h: Checked) -> None:
 @scenario(
     "non_differentiable/tracked-and-untracked",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects='{"x": x, "c": 5, "i": (3, 4)} gives x c i[0] x at 2: 60, with the gradient 30',
     source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
@@ -156,7 +153,6 @@ def tracked_and_untracked(h: Checked) -> None:
 @scenario(
     "non_differentiable/container-is-not-changed",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects="after the constant of a dict and of a list in it was made, its x x at 3 still has the gradient 6",
     source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
@@ -176,7 +172,6 @@ def container_is_not_changed(h: Checked) -> None:
 @scenario(
     "non_differentiable/container-forward-mode",
     rule="N2",
-    needs=("jvp",),
     transform="jvp",
     expects='{"a": [x], "b": x x} gives a b x at 2: 16, with the tangent 8',
     source=_WALKED,
@@ -197,7 +192,6 @@ def container_forward_mode(h: Checked) -> None:
     "non_differentiable/shared-leaf",
     rule="N2",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="[x, x] and x beside it at 3: 27, with the gradient 9",
     source=_WALKED,

@@ -175,7 +175,6 @@ def child_thread(h: Checked) -> None:
 @scenario(
     "value_and_grad/under-the-switch",
     rule="T9",
-    needs=("no_grad",),
     transform="no_grad",
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
     expects="of w w b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",

@@ -64,7 +64,6 @@ def _enter(  # noqa: PLR0913
             f"{hook}/{prefix}{transforms.replace(' ', '-')}",
             level=MUST if depth <= 2 else SHOULD,  # noqa: PLR2004
             rule=rule,
-            needs=nesting.needs(transforms),
             transform=transforms,
             source=_source(transforms),
             expects=expects(transforms),

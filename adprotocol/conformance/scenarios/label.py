@@ -70,7 +70,6 @@ def label_comparison_and_indexing(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-of-tracked",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects="NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3",
     source=_ASKED,
@@ -89,7 +88,6 @@ def label_of_tracked(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-at-every-level",
     rule="N4",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of NonDifferentiable(x y) y x at x = 2, y = 3 is x x y = 12, with the derivative 6 in x",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
@@ -106,7 +104,6 @@ def label_at_every_level(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-forward-mode",
     rule="N4",
-    needs=("jvp",),
     transform="jvp",
     expects="NonDifferentiable(x x) x at 2: 8, with the tangent 4",
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
@@ -121,7 +118,6 @@ def label_forward_mode(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-closed-over-by-grad",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w w at 3 is 45, with the gradient 30',
     source=_ASKED,
@@ -141,7 +137,6 @@ def label_closed_over_by_grad(h: Checked) -> None:
     "non_differentiable/label-in-native-grad",
     rule="N4",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects='grad of scale w w for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label or not',
     source=_ASKED,
@@ -162,7 +157,6 @@ def label_in_native_grad(h: Checked) -> None:
 @scenario(
     "value_and_grad/label-takes-none",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects='{"scale": NonDifferentiable(5), "w": 3}: scale w w is 45, with the gradient None at scale and 30 at w',
     source=_ASKED,
@@ -184,7 +178,6 @@ def label_takes_none(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-query",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects="the answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x",
     source=_ASKED,
@@ -203,7 +196,6 @@ def label_query(h: Checked) -> None:
 @staged(
     "non_differentiable/label-closed-over",
     rule="N4",
-    needs=("grad",),
     transform="grad of {way}",
     expects="a label of x closed over, times a label made inside, times x, under {way} at 2: 8, the gradient 4",
     source=_STATIC,
@@ -222,7 +214,6 @@ def label_closed_over_by_jit(h: Checked, way: str) -> None:
     "non_differentiable/label-traced-once",
     rule="N4",
     level=SHOULD,
-    needs=("jit",),
     transform="jit",
     expects='{"scale": NonDifferentiable(s), "w": 2} under jit gives 2 s for s = 3, 4, 5, of one trace',
     source=_STOPPED,
@@ -256,7 +247,6 @@ def label_traced_once(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-under-vmap",
     rule="N4",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows NonDifferentiable(a) a k with k = NonDifferentiable(x) x outside, at x = 3, a = x, 2 x: 5 x^4 = "
     "405, with the gradient (x + 4 x) k + 5 x x x = 270",
@@ -276,7 +266,6 @@ def label_under_vmap(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-of-label",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects="NonDifferentiable(NonDifferentiable(x)) x at 3: 9, with the gradient 3; its value is a plain array",
     source=_WRAPPED,

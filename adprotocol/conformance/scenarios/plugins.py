@@ -241,7 +241,6 @@ def two_for_one_type(h: Checked) -> None:
     "plugins/first-by-choice",
     level=SHOULD,
     rule="P3",
-    needs=("grad",),
     transform="grad",
     source=_ORDER,
     expects="the second plugin is asked about the tracked value, and the first one again after it has gone",

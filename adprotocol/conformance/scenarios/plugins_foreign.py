@@ -30,7 +30,6 @@ PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.ho
 @scenario(
     "plugins/two-frameworks",
     rule="P5",
-    needs=("grad",),
     transform="grad",
     source=_MIXED,
     expects="MixedFrameworksError that names both, from each function, in any order and in containers",
@@ -59,7 +58,6 @@ def two_frameworks(h: Checked) -> None:
 @scenario(
     "plugins/numpy-mixes",
     rule="P5",
-    needs=("grad",),
     transform="grad",
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
     expects="the answer for an array is that for it beside NumPy arrays and Python values: 3 x, with the gradient 3",
@@ -100,7 +98,6 @@ def unknown_framework(h: Checked) -> None:
 @scenario(
     "plugins/refused-predicate",
     rule="C1",
-    needs=("grad",),
     transform="grad",
     source="docs/plugins.md, The hooks",
     expects="PredicateError for a tracked number and for a vector of bools; no branch runs",

@@ -41,7 +41,6 @@ def table_follows_changes(h: Checked) -> None:
 @scenario(
     "plugins/first-sight-in-threads",
     rule="P4",
-    needs=("threads",),
     transform="threads",
     source=_CACHE,
     expects="5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied",

@@ -71,7 +71,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
     scenario(
         f"within_gradient/agrees-with-the-derivative-{_transforms.replace(' ', '-')}",
         rule="W1",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=ENZYME,
         expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
@@ -82,7 +81,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
 @scenario(
     "within_gradient/same-array-outside",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GLOBAL_MODE,
     expects="3 x for the argument times 11 c for the array that it was called with: 132, gradient 66",
@@ -97,7 +95,6 @@ def same_array_outside(h: Checked) -> None:
 @scenario(
     "within_gradient/second-argument",
     rule="W1",
-    needs=("grad",),
     transform="grad",
     source=TESSERACT,
     expects="3 x times 11 y at 2, 4: 264, gradient 132",
@@ -111,7 +108,6 @@ def second_argument(h: Checked) -> None:
 @scenario(
     "within_gradient/second-argument-of-jit",
     rule="W5",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=TESSERACT,
     expects="3 x times 11 y times 3 x, the last for both, at 3, 4: 3564, gradient 2376; plain 5 x 11 y 5 x: 9900",
@@ -126,7 +122,6 @@ def second_argument_of_jit(h: Checked) -> None:
 @scenario(
     "within_gradient/results-are-plain",
     rule="W2",
-    needs=("jvp",),
     transform="jvp",
     source=GLOBAL_MODE,
     expects="11 times the value 6 and 11 times the tangent 3 of 3 x",
@@ -142,7 +137,6 @@ def results_are_plain(h: Checked) -> None:
 @scenario(
     "within_gradient/around-a-gradient",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=LAYERS,
     expects="5 x before, 3 x inside, 5 x afterwards, three times over",
@@ -181,7 +175,6 @@ def no_values(h: Checked) -> None:
 @scenario(
     "within_gradient/abstract",
     rule="W5",
-    needs=("abstract",),
     transform="abstract",
     source=REACTANT,
     expects="no error; False or an answer left open, and True or left open under a gradient; then 5 x",

@@ -58,7 +58,6 @@ for _transforms in ("jit", "grad", "jvp", "grad of jit", "grad of grad", "grad o
     scenario(
         f"within_gradient/asking-changes-nothing-{_transforms.replace(' ', '-')}",
         rule="W7",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=CANONICAL,
         expects="the value and derivative of x ** 3",
@@ -88,7 +87,6 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
         f"within_gradient/a-bool-{_transforms.replace(' ', '-') or 'outside'}",
         level=SHOULD if _transforms else MUST,
         rule="W4",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=BOOLS,
         expects="3 x x in a gradient, 5 x x else, by a Python if",
@@ -100,7 +98,6 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
     "within_gradient/explain",
     rule="W4",
     level=MAY,
-    needs=("grad",),
     transform="grad",
     source=CANONICAL,
     expects="text with the name of the plugin and the answer True for x; False for a number; and then 3 x",

@@ -67,7 +67,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap",
     scenario(
         f"within_gradient/constant-{_transforms.replace(' ', '-')}",
         rule="W9",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=STOP,
         expects="5 c for the constant c of x, times x",
@@ -95,7 +94,6 @@ def constant_at_all_levels(h: Checked) -> None:
 @scenario(
     "within_gradient/result-of-constant-function",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     source="ChainRulesCore: @non_differentiable: "
     "https://github.com/JuliaDiff/ChainRulesCore.jl/blob/main/docs/src/rule_author/rule_definition_tools.md",
@@ -136,7 +134,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "grad of vmap"):
     scenario(
         f"within_gradient/integers-and-comparisons-{_transforms.replace(' ', '-')}",
         rule="W9",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=INTEGERS,
         expects="5 x for integers, for bools and for a comparison of x, 3 x for these together with x: in all 3555 x",

@@ -27,7 +27,6 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
 @scenario(
     "within_gradient/generator",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GENERATORS,
     expects="11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33",
@@ -46,7 +45,6 @@ def generator(h: Checked) -> None:
 @scenario(
     "within_gradient/paused-inside-gradient",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GENERATORS,
     expects="5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it",
@@ -66,7 +64,6 @@ def paused_inside_gradient(h: Checked) -> None:
 @scenario(
     "within_gradient/contexts",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=COROUTINES,
     expects="3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context "

@@ -8,7 +8,6 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import MAY, scenario
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ for _transforms in ("grad", "jvp", "jit", "vmap", "grad of jit", "grad of checkp
     scenario(
         f"within_gradient/error-inside-{_transforms.replace(' ', '-')}",
         rule="W2",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=TRACE_COUNTER,
         expects="5 x for a plain value; 3 x times 11, gradient 33, in a gradient",
@@ -79,7 +77,6 @@ def error_inside_caught(h: Checked) -> None:
 @scenario(
     "within_gradient/freed-values",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GLOBAL_MODE,
     expects="5 for each of 500 new arrays",
@@ -100,7 +97,6 @@ def freed_values(h: Checked) -> None:
     "within_gradient/escaped-value",
     rule="W2",
     level=MAY,
-    needs=("grad",),
     transform="grad",
     source=ESCAPED,
     expects="an answer or an error for the value that escaped; then 5 x, and 3 x times 11 in a gradient",

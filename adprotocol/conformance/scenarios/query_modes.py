@@ -59,7 +59,6 @@ for _name, _function, _transforms in (
     scenario(
         f"within_gradient/{_name}-{_transforms.replace(' ', '-')}",
         rule="W6",
-        needs=("grad", *nesting.needs(_transforms)),
         transform=f"grad of {_transforms}",
         source=REUSED if _name == "compiled-once" else FLAGS,
         expects=" ".join((_function.__doc__ or "").split()),
@@ -70,7 +69,6 @@ for _name, _function, _transforms in (
 @scenario(
     "within_gradient/jit-closes-over-tracked",
     rule="W6",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=CAPTURED,
     expects="3 x times 11 a, for a = 1 and then 4, x = 2: 330, gradient 165; then 5 x times 11 a: 550",
@@ -91,7 +89,6 @@ def jit_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/shape-compiled-anew",
     rule="W6",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=FLAGS,
     expects="5 x plain and 3 x differentiated, for a scalar and for arrays of two lengths",
@@ -121,7 +118,6 @@ for _transforms in ("grad", "jvp", "grad of jit"):
         f"within_gradient/inside-custom-rule-{_transforms.replace(' ', '-')}",
         rule="W1",
         level=SHOULD if "jit" in _transforms else MUST,
-        needs=("custom_rule", *nesting.needs(_transforms)),
         transform=f"{_transforms} of custom rule",
         source=RULE,
         expects="5 x in the function, for no derivative goes through its operations, and the derivative of the rule",
@@ -133,7 +129,6 @@ for _transforms in ("grad", "jvp", "grad of jit"):
 @scenario(
     "within_gradient/after-custom-rule",
     rule="W1",
-    needs=("grad", "custom_rule"),
     transform="grad of custom rule",
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
@@ -149,7 +144,6 @@ def after_custom_rule(h: Checked) -> None:
 @scenario(
     "within_gradient/checkpoint-answers-alike",
     rule="W1",
-    needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
     expects="one and the same answer in each pass, or one left open; 3 x x and its gradient, at 3: 27, 18",
@@ -173,7 +167,6 @@ def checkpoint_answers_alike(h: Checked) -> None:
 @scenario(
     "within_gradient/checkpoint-closes-over-tracked",
     rule="W1",
-    needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
     expects="3 x times 11 c at 2, 4: 264, gradient 132; then 5 x times 11 c: 440",
@@ -213,7 +206,6 @@ def no_grad_in_reverse_mode(h: Checked) -> None:
 @scenario(
     "within_gradient/no-grad-in-forward-mode",
     rule="W2",
-    needs=("jvp", "no_grad"),
     transform="jvp of no_grad",
     source=NO_GRAD_FORWARD,
     expects="5 x with no derivative, or 3 x with its derivative; x is added",
@@ -256,7 +248,6 @@ def after_no_grad(h: Checked) -> None:
     "within_gradient/no-grad-around-gradient",
     rule="W2",
     level=SHOULD,
-    needs=("grad", "no_grad"),
     transform="no_grad of grad",
     source=NO_GRAD_AROUND,
     expects="3, as 4 comes out for x x; not applicable where a gradient under the switch is none",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ for _outer, _between, _inner in (
     scenario(
         f"within_gradient/two-variables-{_transforms.replace(' ', '-')}",
         rule="W1",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=CONFUSION if "jvp" in _transforms else REVERSE_CONFUSION,
         expects="3 x, 7 y and 17 z inside of both, 5 x, 7 y and 17 z inside of the inner one alone",
@@ -57,7 +55,6 @@ for _outer, _between, _inner in (
 @scenario(
     "within_gradient/outer-variable-alone",
     rule="W1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     source=CONFUSION,
     expects="3 x from inside of a gradient in y that does not depend on x otherwise: 6, gradient 3",
@@ -70,7 +67,6 @@ def outer_variable_alone(h: Checked) -> None:
 @scenario(
     "within_gradient/inner-result",
     rule="W1",
-    needs=("grad", "jvp"),
     transform="grad of jvp",
     source=REVERSE_CONFUSION,
     expects="3 d for d = 2 x y, the derivative of x y y: 48, gradient 24; 5 d for d = 2 y, that of y y, times x: 80",
@@ -85,7 +81,6 @@ def inner_result(h: Checked) -> None:
 @scenario(
     "within_gradient/perturbation-confusion",
     rule="W1",
-    needs=("grad", "jvp"),
     transform="grad of jvp",
     source=CONFUSION,
     expects="d/dx of x d/dy (3 x 3 y) = 9 x x is 18 x: 36, and the same with the modes exchanged",
@@ -105,7 +100,6 @@ def perturbation_confusion(h: Checked) -> None:
     "within_gradient/zero-tangent",
     rule="W1",
     level=SHOULD,
-    needs=("jvp",),
     transform="jvp",
     source="PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",
     expects="3 x with the tangent 0",
@@ -124,7 +118,6 @@ def _total(values: Any) -> Any:
 @scenario(
     "within_gradient/vmap-closes-over-tracked",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165",
@@ -143,7 +136,6 @@ def vmap_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/vmap-maps-tracked",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
     expects="3 a times 11 b times 17 c, with c = 2: 1122 a b, summed over two rows; gradient 1122 b",
@@ -162,7 +154,6 @@ def vmap_maps_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/vmap-of-grad-of-unmapped",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="vmap of grad",
     source=VMAP,
     expects="3 y times 11 a times 17 c: the gradient 561 a c at a = 1, 4 and c = 2",
@@ -180,7 +171,6 @@ def vmap_of_grad_of_unmapped(h: Checked) -> None:
 @scenario(
     "within_gradient/jit-of-vmap-closes-over-tracked",
     rule="W5",
-    needs=("grad", "jit", "vmap"),
     transform="grad of jit of vmap",
     source=CAPTURED,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165; then 5 x times 11 a: 550",
@@ -207,7 +197,6 @@ def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
 @scenario(
     "within_gradient/scan-over-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
     expects="5 c times 7 x times 17 c for x = 1 and 2, c = 2: 7140, gradient 2380",
@@ -221,7 +210,6 @@ def scan_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/scan-carries-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
     expects="3 c times 11 x times 17 for x = 1 and 2, c = 2: 3366, gradient 1683",
@@ -235,7 +223,6 @@ def scan_carries_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/scan-closes-over-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=CAPTURED,
     expects="5 c times 11 x times 13 y for x = 1 and 2, c = 2, y = 4 closed over: 17160, gradient 4290",
@@ -253,7 +240,6 @@ def scan_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/jvp-inside-scan",
     rule="W5",
-    needs=("jvp", "scan"),
     transform="scan of jvp",
     source=SCAN,
     expects="3 x times 11 c inside, so that the derivatives 33 c add up over two steps: 132 for c = 2",

@@ -68,7 +68,6 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     scenario(
         f"within_gradient/containers-{_transforms.replace(' ', '-')}",
         rule="W3",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=TREES,
         expects="3 x for containers that hold x, plus 10 times 5 x for those that hold a constant: the derivative 53",
@@ -113,7 +112,6 @@ def registered_node(h: Checked) -> None:
 @scenario(
     "within_gradient/several-values",
     rule="W3",
-    needs=("grad",),
     transform="grad",
     source=TREES,
     expects="3 x where x is the first of several, 10 times 3 x where it is the last, 100 times 5 x where none is: 1066",
@@ -131,7 +129,6 @@ def several_values(h: Checked) -> None:
 @scenario(
     "within_gradient/labelled-leaf",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     source=LABELS,
     expects="5 x for a label of x, 10 times 5 x for it in a container, 100 times 3 x where x stands beside: 710, 355",
@@ -171,7 +168,6 @@ def other_values(h: Checked) -> None:
     "within_gradient/object-array",
     rule="W8",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     source=BOXES,
     expects="3 x for a NumPy array of objects that holds x, 10 times 5 x for one that holds a constant: 106, and 53",

@@ -230,7 +230,6 @@ def predicate_without_bool(h: Checked) -> None:
 @scenario(
     "trainable/where-inside-grad",
     rule="T9",
-    needs=("grad",),
     transform="grad",
     source=_FREEZE,
     expects="the gradient of a b at (3, 3) through the selected leaf alone is 3",
