@@ -20,7 +20,8 @@ from adprotocol.conformance._run.result import Report, Result
 from adprotocol.conformance._run.suite import ConformanceTests, checked, harness_of, run
 from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
-from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario, all_scenarios
+from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario
+from adprotocol.conformance.scenarios import all_scenarios
 
 __all__ = [
     "MAY",

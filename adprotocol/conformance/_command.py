@@ -22,7 +22,8 @@ from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.runner import Interrupted
 from adprotocol.conformance.harness import CAPABILITIES
-from adprotocol.conformance.scenario import LEVELS, MAY, all_scenarios
+from adprotocol.conformance.scenario import LEVELS, MAY
+from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

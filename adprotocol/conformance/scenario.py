@@ -8,8 +8,6 @@ and where the answer comes from. The function gets a
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -139,17 +137,8 @@ def _check(made: Scenario) -> None:
             raise ValueError(msg)
 
 
-def all_scenarios() -> dict[str, Scenario]:
-    """Return every scenario by id, in the order of `HOOKS`, then of modules, whichever was imported first.
-
-    >>> from adprotocol.conformance.scenario import all_scenarios
-    >>> all_scenarios()["within_gradient/grad-of-jit"].level
-    'MUST'
-    """
-    from adprotocol.conformance import scenarios as package  # noqa: PLC0415  (its modules import this one)
-
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+def registered() -> dict[str, Scenario]:
+    """Return the scenarios of the modules imported so far by id, in the order of `HOOKS`, then of modules."""
     return dict(sorted(_SCENARIOS.items(), key=lambda item: (HOOKS.index(item[1].hook), _module(item[1]))))
 
 

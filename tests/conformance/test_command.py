@@ -320,7 +320,7 @@ HOLDS = """
 import re, sys
 from adprotocol.conformance import scenario
 from adprotocol.conformance import _command as command
-from adprotocol.conformance.scenario import all_scenarios
+from adprotocol.conformance import all_scenarios
 
 all_scenarios()
 scenario._SCENARIOS.clear()

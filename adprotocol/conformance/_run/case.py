@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._run.backend import UsageError
-from adprotocol.conformance.scenario import LEVELS, MAY, Scenario, all_scenarios
+from adprotocol.conformance.scenario import LEVELS, MAY, Scenario
+from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
