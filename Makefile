@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs generated support mutants bench bench-pennylane-env clean
+.PHONY: demo test lint types unit docs support mutants bench bench-pennylane-env clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m adprotocol demo
@@ -24,14 +24,9 @@ unit: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-# The pages that docs/generate.py writes from the code; `make unit` fails where one is out of date.
-generated: $(VENV)/.dev
-	$(BIN)/python docs/generate.py
-
-# The conformance suite on each plugin, and the pages made of its results.
+# The conformance suite on each plugin, and the record of its results, from which `make docs` draws the support matrix.
 support: $(VENV)/.dev
 	$(BIN)/python docs/support.py
-	$(BIN)/python docs/generate.py
 
 # Which scenarios of the conformance suite catch which plugin that is wrong on purpose.
 mutants: $(VENV)/.dev
@@ -59,4 +54,4 @@ $(VENV)/.dev: $(VENV)/.demo
 	touch $@
 
 clean:
-	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache
