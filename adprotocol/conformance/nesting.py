@@ -47,7 +47,7 @@ def needs(nesting: str) -> tuple[str, ...]:
 
 
 def differentiates(nesting: str) -> bool:
-    """Tell whether a derivative is among the transformations."""
+    """Return whether a derivative is among the transformations."""
     return any(transform in DERIVATIVES for transform in parse(nesting))
 
 
@@ -132,6 +132,6 @@ def _expected(transform: str, table: Table) -> Table:
 
 
 def value_before(nesting: str) -> str | None:
-    """Return the nesting without its outermost derivative, whose value comes along; None if it is none."""
+    """Return the nesting whose value an outermost derivative computes too; None if the outermost is no derivative."""
     outer, _, inner = nesting.partition(" of ")
     return inner if outer in DERIVATIVES else None

@@ -1,9 +1,8 @@
 """A scenario: one question to an AD system, as data, and the function that asks it.
 
-The data are all that reports, documentation and selection need: a stable id, the
-rule that is tried, how binding it is, which capabilities of a harness it takes,
-and where the answer comes from. The function gets a
-`adprotocol.conformance.checks.Checked`, and raises if the answer is another.
+The data are what reports, documentation and selection need: a stable id, the rule
+under test, the level, the capabilities that it needs, and its source. The function
+gets an `adprotocol.conformance.checks.Checked` and raises if the answer is wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from adprotocol.conformance.harness import KNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# A user who relies on it would be wrong without it: a failure fails the suite.
+# Without it a user's result is wrong: a failure fails the suite.
 MUST = "MUST"
-# Expected by users, and there may be a reason to differ: to be declared, else a failure fails the suite.
+# Expected by users; a plugin with a reason to differ declares a divergence, else a failure fails the suite.
 SHOULD = "SHOULD"
-# Good to have: a failure is reported and fails the suite only if it is silent.
+# Good to have: a failure is reported, and fails the suite only if it is silent.
 MAY = "MAY"
 LEVELS = (MUST, SHOULD, MAY)
 
@@ -44,10 +43,10 @@ _ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
 class Scenario:
     """Hold the data of one scenario and its function.
 
-    `needs` are the capabilities without which it does not apply. `transform` is
-    the row of the support matrix: transformations from the outside in, such as
-    "grad of jit"; empty for what is about none. `varies` says whether it is also
-    run with each variant that a harness has of the capabilities in `needs`.
+    Without the capabilities in `needs` it does not apply. `transform` is the row of
+    the support matrix: transformations, the outermost first, such as "grad of jit", or
+    empty. `varies` says whether it also runs with each variant that a harness has of
+    the capabilities in `needs`.
     """
 
     id: str
@@ -76,7 +75,7 @@ class Scenario:
 _SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a scenario)
+def scenario(  # noqa: PLR0913  (one for each field of a scenario)
     identifier: str,
     *,
     rule: str,

@@ -56,7 +56,7 @@ def test_a_plugin_without_the_hook_declares_nothing():
 @pytest.mark.parametrize("pattern", ["cond/three", "cond/three@grad=vjp", "cond/t[!w]o", "nowhere/*"])
 def test_an_unknown_id_is_a_problem(pattern):
     assert messages(lambda: (divergence("known", "cond/one", pattern),)) == [
-        f"divergence 'known' names the scenario {pattern!r}, which there is not"
+        f"divergence 'known' names the unknown scenario {pattern!r}"
     ]
 
 

@@ -63,7 +63,7 @@ def test_three_lines_are_enough(tmp_path):
     assert ("PASSED", "test_cond_grad") in outcomes
     assert {outcome for outcome, _ in outcomes} == {"PASSED"}
     assert "skipped" in done.stdout
-    assert "it takes jit (the harness does not define it)" in done.stdout
+    assert "it needs jit (the harness does not define it)" in done.stdout
 
 
 def test_a_failure_shows_the_rule_what_was_expected_and_the_repro(tmp_path):
@@ -200,7 +200,7 @@ def test_under_unittest(tmp_path):
     done = python(tmp_path, "-m", "unittest", "-v", "test_mine", source=source)
     assert done.returncode == 0, done.stderr
     assert re.search(r"test_within_gradient_grad_of_grad .*\n?.*\.\.\. ok", done.stderr)
-    assert "skipped 'it takes jit (the harness does not define it)'" in done.stderr
+    assert "skipped 'it needs jit (the harness does not define it)'" in done.stderr
 
 
 def test_under_unittest_an_expected_failure_is_skipped_even_while_pytest_happens_to_be_imported(tmp_path):

@@ -1,7 +1,7 @@
-"""Checks of the harness itself, before any scenario: each capability does what `Harness` documents.
+"""Checks of the harness itself, before any scenario: does each capability do what `Harness` documents?
 
-They use the AD system alone, without adprotocol, on functions with a closed form.
-So a scenario that fails later has found something about the plugin.
+They run on functions with a closed form, with the AD system alone, without adprotocol.
+A scenario that fails later therefore points at the plugin.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
 
-# What the check of a capability takes besides `array` and `to_numpy`, where the harness has it.
+# Capabilities that a check uses besides `array` and `to_numpy`, if the harness has them.
 BASIS = {"custom_rule": ("grad",), "counter": ("grad",), "stop_gradient": ("grad",)}
 
-# Beyond it a wrong answer passes for a right one; half precision needs 1e-3.
+# Beyond this tolerance a wrong answer could pass; half precision needs 1e-3.
 LOOSEST = 0.01
 
 _VARIANT = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Probe(Checked):
-    """Keep what `array` made of what, to see later whether it was changed."""
+    """Remember the arrays and the values they were made from, to detect changes in place."""
 
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         super().__init__(harness, variant)
@@ -41,7 +41,7 @@ class Probe(Checked):
 
 
 def reasons(harness: Harness) -> dict[str, str]:
-    """Return the attribute `absent` as a dict; raises HarnessFault if it is no mapping."""
+    """Return the attribute `absent` as a dict; raises HarnessFault if it is not a mapping."""
     given = harness.absent
     if not isinstance(given, Mapping):
         msg = f"absent is {given!r:.60}; it maps capabilities to reasons"
@@ -71,7 +71,7 @@ def variants(harness: Harness) -> dict[str, dict[str, Callable[..., Any]]]:
 
 
 def missing(harness: Harness, capability: str, given: Mapping[str, str]) -> str:
-    """Return the reason why a harness does not have a capability, or an empty text if it defines it.
+    """Return why a harness lacks a capability, or an empty text if it defines it.
 
     Raises HarnessFault for `array` and `to_numpy`, and for `grad` if no reason is given.
     """
@@ -87,17 +87,17 @@ def missing(harness: Harness, capability: str, given: Mapping[str, str]) -> str:
 
 
 def check(harness: Harness, capability: str, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
-    """Run the check of one capability, or of a variant of it; raises what is wrong."""
+    """Check one capability, or a variant of it; raises if it is wrong."""
     h = Probe(harness, variant)
     x = _array(h, 3.0)
     try:
         _CHECKS[capability](h, x)
     except HarnessFault:
         if capability not in ("array", "to_numpy"):
-            # Why it is wrong, rather than what came of it.
-            _unchanged(h, capability)
+            # A change in place is the cause, a wrong result its effect.
+            _check_unchanged(h, capability)
         raise
-    _unchanged(h, capability)
+    _check_unchanged(h, capability)
 
 
 def higher_order(harness: Harness) -> str:
@@ -116,7 +116,7 @@ def higher_order(harness: Harness) -> str:
     return ""
 
 
-def _unchanged(h: Probe, capability: str) -> None:
+def _check_unchanged(h: Probe, capability: str) -> None:
     tolerance = h.harness.tolerance
     for made, value in h.made:
         found = h.numpy(made)

@@ -36,10 +36,10 @@ class Survey:
 
     Attributes:
         capabilities: for each capability "there", "absent: why" or "broken: why".
-        broken_variants: what is wrong with a variant, by "capability=name".
+        broken_variants: the fault of each broken variant, by "capability=name".
         variants: the variants by capability and name.
         divergences: what the plugin declares.
-        problems: what is wrong with any of it.
+        problems: the faults found.
     """
 
     def __init__(self, backend: Backend, seconds: float) -> None:
@@ -66,7 +66,7 @@ class Survey:
         return self._variants
 
     def cases(self) -> list[Case]:
-        """Return every case that the harness gives rise to."""
+        """Return every case of the harness."""
         return cases(self.variants)
 
     def make(self) -> None:
@@ -106,7 +106,7 @@ class Survey:
             return f"{preflight.BROKEN}: {fault}"
         if reason:
             return f"{preflight.ABSENT}: {reason}"
-        # A fault of what every check takes is reported once, and what hangs is waited for once.
+        # A broken basis of many checks is reported once, and one that hangs is waited for once.
         for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
             if self.capabilities.get(basis, "").startswith(preflight.BROKEN):
                 return f"{preflight.BROKEN}: not checked, for {basis} is broken"
@@ -121,9 +121,9 @@ class Survey:
         return f"{preflight.BROKEN}: {message}"
 
     def _higher_order(self, reasons: Mapping[str, str]) -> str:
-        """Return whether the system differentiates its own gradients; no function of the harness says so."""
+        """Return the state of differentiating gradients, which no function of the harness tells."""
         if self.capabilities["grad"] != preflight.THERE:
-            return f"{preflight.ABSENT}: it takes grad"
+            return f"{preflight.ABSENT}: it needs grad"
         if HIGHER_ORDER in reasons:
             return f"{preflight.ABSENT}: {reasons[HIGHER_ORDER]}"
         refused: list[str] = []
@@ -131,7 +131,7 @@ class Survey:
         return f"{preflight.ABSENT}: {refused[0]}" if refused and refused[0] else state
 
     def _untracked(self) -> None:
-        """Say once, rather than in every scenario, that what `array` makes is tracked."""
+        """Report once, rather than in every scenario, that the arrays of the harness are tracked."""
         if self.capabilities["array"] != preflight.THERE:
             return
         answers: list[Any] = []
@@ -139,9 +139,9 @@ class Survey:
         if error is None and answers[0] is True:
             self.note(
                 "harness",
-                "within_gradient(array(3.0)) is True, and nothing is differentiated: either array() returns what the "
-                "system tracks (it returns what the system does not, in PyTorch requires_grad=False), or the plugin is "
-                "wrong; most scenarios fail because of it",
+                "within_gradient(array(3.0)) is True although nothing is differentiated: either array() returns a "
+                "tracked array (it must be untracked, in PyTorch requires_grad=False) or the plugin is wrong; most "
+                "scenarios fail because of it",
             )
 
     def _variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
@@ -158,24 +158,24 @@ class Survey:
         self.problems.append(Problem(where=where, message=message, detail=detail))
 
     def error(self, call: Callable[[], object]) -> BaseException | None:
-        """Return what a call raises, or None; the time limit holds, and what it sets for warnings ends with it."""
+        """Return the exception of a call within the time limit, or None; changed warning filters are restored."""
 
         def isolated() -> None:
             with np.errstate():
                 call()
 
         with warnings.catch_warnings():
-            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
+            # Warnings of frameworks, of divisions by zero and experimental features, are not results.
             warnings.simplefilter("ignore")
             return self._worker.run(isolated, self.seconds)
 
     def close(self) -> None:
-        """End the thread that calls run in."""
+        """End the thread that runs the calls."""
         self._worker.close()
 
 
 def _fault(error: BaseException) -> str:
-    """Return what is wrong with the harness, in words."""
+    """Return the fault of the harness in words."""
     if isinstance(error, TimeLimit):
         return f"its check did not return: {error}"
     return str(error) if isinstance(error, HarnessFault) else one_line(error)
