@@ -18,23 +18,11 @@ def support():
     return module
 
 
-@pytest.fixture(scope="module")
-def measured(support):
-    found = {}
-
-    def measure(backend):
-        if backend not in found:
-            pytest.importorskip(backend)
-            found[backend] = support.measure(backend)
-        return found[backend]
-
-    return measure
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch", "autograd", "numpy"])
-def test_plugin_conforms(backend, measured):
-    data = measured(backend)
+def test_plugin_conforms_and_the_record_is_what_the_suite_says(backend, support):
+    pytest.importorskip(backend)
+    data = support.measure(backend)
     assert data["problems"] == []
     bad = [
         f"{result['outcome']}: {result['id']}: {result['message']}"
@@ -43,12 +31,7 @@ def test_plugin_conforms(backend, measured):
     ]
     assert bad == []
     assert data["ok"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch", "autograd", "numpy"])
-def test_record_is_what_the_suite_says(backend, measured, support):
-    assert support.difference(backend, support.text_of(support.record(measured(backend)))) == "", "run `make support`"
+    assert support.difference(backend, support.text_of(support.record(data))) == "", "run `make support`"
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch", "autograd"])
