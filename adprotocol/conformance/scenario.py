@@ -96,7 +96,9 @@ def scenario(  # noqa: PLR0913  (one for each field of a scenario)
     """
 
     def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
-        text = (summary or function.__doc__ or "").strip().split("\n")[0]
+        # The docstring of a partial function is that of `functools.partial`.
+        documented = getattr(function, "func", function)
+        text = (summary or documented.__doc__ or "").strip().split("\n")[0]
         made = Scenario(
             id=identifier,
             level=level,

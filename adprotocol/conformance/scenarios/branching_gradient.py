@@ -34,7 +34,7 @@ def _root(x: Any) -> Any:
     varies=True,
 )
 def unused_operand(h: Checked) -> None:
-    """An operand that the chosen branch does not use has the gradient zero, and not None."""
+    """An operand that the chosen branch does not use has the gradient zero, not None."""
     five, three = h.array(5.0), h.array(3.0)
 
     def f(a: Any, b: Any, pred: Any) -> Any:
@@ -118,7 +118,7 @@ def unused_operand_under_jit(h: Checked, way: str) -> None:
     source=_BATCHED,
 )
 def unused_operand_under_vmap(h: Checked) -> None:
-    """Each row has the derivative of its own branch, and what the rows share the sum of those that use it."""
+    """Each row has the derivative of its branch; a shared operand has the sum over the rows that use it."""
     signs = h.array([1.0, -1.0])
 
     def f(a: Any, k: Any) -> Any:
@@ -248,7 +248,7 @@ def nan_not_taken_under_jit(h: Checked) -> None:
     source=_EDGE,
 )
 def slope_at_the_edge(h: Checked) -> None:
-    """At the edge the derivative is that of the branch taken, and no mean."""
+    """At the edge the derivative is that of the branch taken, not a mean."""
     x = h.array(0.0)
     three, five = (lambda x: 3.0 * x), (lambda x: 5.0 * x)
     h.value_and_gradient(lambda x: adprotocol.cond(x > 0.0, three, five, x), (x,), 0.0, 5.0, "x > 0")
@@ -263,7 +263,7 @@ def slope_at_the_edge(h: Checked) -> None:
     source=_ZEROS,
 )
 def several_operands(h: Checked) -> None:
-    """Every operand has its own derivative, the operands of the predicate no other one."""
+    """Every operand has its own derivative; being in the predicate adds none."""
 
     def f(a: Any, b: Any, c: Any) -> Any:
         return adprotocol.cond(a > b, lambda a, b, c: a * b * c, lambda a, _, c: a + 5.0 * c, a, b, c)

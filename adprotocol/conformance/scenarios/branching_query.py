@@ -47,7 +47,7 @@ def _stop_at_zero(v: Any) -> Any:
     varies=True,
 )
 def product_with_a_break(h: Checked) -> None:
-    """The shortcut of a product at zero is taken outside of gradients alone: 24, not 2."""
+    """The shortcut of a product at zero is taken only outside gradients: 24, not 2."""
 
     def product(v: Any) -> Any:
         return adprotocol.cond(h.asks(v), _multiply, _stop_at_zero, v)
@@ -66,7 +66,7 @@ def product_with_a_break(h: Checked) -> None:
     source=_PROD,
 )
 def product_with_a_break_under_jit(h: Checked, way: str) -> None:
-    """A product that was traced plain and without a zero has the right derivative at one."""
+    """A product traced plain, without a zero, has the right derivative at a zero."""
     jitted = trace(h, way, lambda v: adprotocol.cond(h.asks(v), _multiply, _stop_at_zero, v))
     h.equal(jitted(h.array([1.0, 2.0, 3.0, 4.0])), 24.0, "the plain product")
     h.equal(jitted(h.array([2.0, 0.0, 3.0, 4.0])), 0.0, "the plain product with a zero")
@@ -82,7 +82,7 @@ def product_with_a_break_under_jit(h: Checked, way: str) -> None:
     source=_FLUX,
 )
 def layers_in_a_row(h: Checked) -> None:
-    """Each layer trains if what it is given is differentiated: in front of a parameter it evaluates."""
+    """Each layer trains if its input is differentiated: in front of a parameter it evaluates."""
     x, w = h.array(2.0), h.array(7.0)
 
     def f(x: Any, w: Any) -> Any:
@@ -122,7 +122,7 @@ def layer_asks_parameters(h: Checked) -> None:
     source=_STALE,
 )
 def layer_traced_once(h: Checked, way: str) -> None:
-    """A layer that was traced evaluates plain and trains in a gradient, in any order."""
+    """A traced layer evaluates plain and trains in a gradient, in any order."""
     jitted, x = trace(h, way, h.layer), h.array(2.0)
     for _ in range(2):
         h.equal(jitted(x), 10.0, "the plain value")
@@ -137,7 +137,7 @@ def layer_traced_once(h: Checked, way: str) -> None:
     source=_STALE,
 )
 def layer_differentiated_first(h: Checked, way: str) -> None:
-    """A layer that was traced in a gradient evaluates in the plain call that follows."""
+    """A layer traced in a gradient evaluates in the plain call that follows."""
     jitted, x = trace(h, way, h.layer), h.array(2.0)
     h.equal(h.grad(jitted)(x), 3.0, "the gradient, first")
     h.equal(jitted(x), 10.0, "the plain value, then")
@@ -214,7 +214,7 @@ def layer_of_outer_variable(h: Checked) -> None:
     source=_PENNYLANE,
 )
 def layer_asked_outside(h: Checked, way: str) -> None:
-    """An answer that was given outside chooses inside a jitted function."""
+    """An answer obtained outside chooses inside a jitted function."""
 
     def f(x: Any) -> Any:
         answer = h.asks(x)

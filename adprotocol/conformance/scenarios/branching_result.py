@@ -101,7 +101,7 @@ def constant_branch_under_vmap(h: Checked) -> None:
     source=_MIXED,
 )
 def numbers_from_both_branches(h: Checked) -> None:
-    """For a known predicate that is a bool Python numbers come out as what they are, of whichever type."""
+    """For a known bool Python numbers of any type come out unchanged."""
     x = h.array(2.0)
     for true, false in ((2.5, 1), (True, False), (1 + 2j, 0j), ("yes", None)):
         for pred in (True, False):
@@ -122,6 +122,7 @@ for _way in WAYS:
         rule="C5",
         level=SHOULD,
         transform=_way,
+        summary=f"A staged predicate under {_way} may choose between a Python float and a Python int.",
         expects=f"the number 2.5 where x > 0, else the integer 1, times x, under {_way}: 5 at 2, -2 at -2",
         source=_MIXED,
     )(functools.partial(numbers_of_two_types_under_jit, way=_way))
@@ -251,7 +252,7 @@ def label_returned(h: Checked) -> None:
     source=_STRUCTURE,
 )
 def mismatch_under_jit(h: Checked, way: str) -> None:
-    """Branches of a staged cond that differ in structure, shape or dtype are an error that says so."""
+    """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so."""
     vector, integer = h.array([1.0, 2.0]), h.array(1)
     for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer):
         with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
@@ -267,7 +268,7 @@ def mismatch_under_jit(h: Checked, way: str) -> None:
     source=_SHAPE,
 )
 def mismatch_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond that differ in structure are an error that says so."""
+    """Branches of a batched cond that differ in structure raise an error that says so."""
     ran: list[Any] = []
 
     def true(x: Any) -> Any:

@@ -53,7 +53,7 @@ _QUARTERS = (
     source=_STALE,
 )
 def traced_on_one_branch_then_grad(h: Checked, way: str) -> None:
-    """What was traced on one branch has the gradient of the other."""
+    """A program traced on one branch has the right gradient on the other."""
     jitted = trace(h, way, piecewise)
     h.equal(jitted(h.array(2.0)), 8.0, "the plain value")
     outside = trace(h, way, h.grad(piecewise))
@@ -177,7 +177,7 @@ def inside_scan(h: Checked) -> None:
     source=_CUSTOM,
 )
 def custom_rule_in_a_branch(h: Checked) -> None:
-    """A function with a rule of its own keeps it in a branch."""
+    """A function with a custom derivative rule keeps it inside a branch."""
     rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
 
     def f(x: Any) -> Any:

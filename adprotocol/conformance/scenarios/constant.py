@@ -76,7 +76,7 @@ def straight_through_third_derivative(h: Checked) -> None:
     varies=True,
 )
 def straight_through_sign(h: Checked) -> None:
-    """A quantiser made by cond passes the gradient on unchanged."""
+    """A quantiser built with cond passes the gradient through unchanged."""
 
     def quantised(x: Any) -> Any:
         sign = adprotocol.cond(x > 0.0, lambda: 1.0, lambda: -1.0)
@@ -118,7 +118,7 @@ def forward_mode(h: Checked) -> None:
     "https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def no_backward_pass_in_front(h: Checked) -> None:
-    """What is in front of a stop is not differentiated and then thrown away."""
+    """Nothing in front of a stop is differentiated only to be discarded."""
     identity, count = h.counter()
     h.equal(h.grad(lambda x: adprotocol.non_differentiable(identity(x)) * x)(h.array(3.0)), 3.0, "the gradient")
     h.holds(count() == 0, f"the function in front of the stop was differentiated {count()} time(s)")
@@ -135,7 +135,7 @@ def no_backward_pass_in_front(h: Checked) -> None:
     source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
 )
 def in_front_of_custom_rule(h: Checked) -> None:
-    """A custom rule behind a stop is not asked for a derivative."""
+    """A custom rule applied to a constant is not asked for a derivative."""
     rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
     x = h.array(3.0)
     h.value_and_gradient(lambda x: rule(adprotocol.non_differentiable(x)) * x, (x,), 27.0, 9.0, "behind the stop")
@@ -151,7 +151,7 @@ def in_front_of_custom_rule(h: Checked) -> None:
     varies=True,
 )
 def result_is_not_within_gradient(h: Checked) -> None:
-    """A constant is not within a gradient, and what is made of it and a variable is."""
+    """A constant is not within a gradient; a result of it and a variable is."""
 
     def f(x: Any) -> Any:
         c = adprotocol.non_differentiable(x)
@@ -170,7 +170,7 @@ def result_is_not_within_gradient(h: Checked) -> None:
     source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
 )
 def untracked_stays_usable(h: Checked) -> None:
-    """Constants of arrays that nobody differentiates, integers and booleans among them, compute as before."""
+    """Constants of undifferentiated arrays, also of integers and booleans, compute as before."""
     two, integers, true = (adprotocol.non_differentiable(h.array(value)) for value in (2.0, [3, 4], True))
 
     def f(x: Any) -> Any:

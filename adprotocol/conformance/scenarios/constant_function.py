@@ -70,7 +70,7 @@ def decorated_closed_over(h: Checked) -> None:
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
 )
 def decorated_containers(h: Checked) -> None:
-    """Containers as arguments and result are taken apart; None and strings come out of them as they are."""
+    """Containers are walked in arguments and result; None and strings come out unchanged."""
 
     @adprotocol.non_differentiable
     def s(model: Any) -> Any:
@@ -95,7 +95,7 @@ def decorated_containers(h: Checked) -> None:
     source=_ASKED,
 )
 def decorated_method(h: Checked) -> None:
-    """A decorated method gives a constant, also of what its object holds."""
+    """A decorated method returns a constant, also with respect to the fields of its object."""
 
     class Scale:
         def __init__(self, factor: Any) -> None:
@@ -122,7 +122,7 @@ def decorated_method(h: Checked) -> None:
     source="Python: https://docs.python.org/3/library/functools.html#functools.wraps",
 )
 def decorated_metadata(h: Checked) -> None:
-    """Metadata are kept, and the function runs once a call, on an argument of the same value."""
+    """Metadata are kept, and the function runs once per call on an argument of the same value."""
     runs: list[Any] = []
 
     def s(x: Any, *, scale: float = 2.0) -> Any:
@@ -171,7 +171,7 @@ def decorated_forward_mode(h: Checked) -> None:
     source=_INNER,
 )
 def decorated_around_grad(h: Checked) -> None:
-    """Inside a decorated function a gradient of its own is computed, and is a constant outside."""
+    """A gradient computed inside a decorated function is right, and a constant outside."""
 
     @adprotocol.non_differentiable
     def s(x: Any) -> Any:
@@ -190,7 +190,7 @@ def decorated_around_grad(h: Checked) -> None:
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def decorated_inside_inner_grad(h: Checked) -> None:
-    """The result is constant for the gradient around, which tracks what the function closes over."""
+    """The result is constant for the surrounding gradient, which tracks what the function closes over."""
 
     def inner(x: Any) -> Any:
         @adprotocol.non_differentiable
@@ -230,7 +230,7 @@ def decorated_query(h: Checked) -> None:
     source=_KEYWORDS,
 )
 def decorated_under_jit(h: Checked, way: str) -> None:
-    """A decorated function gives constants in a jitted function, whoever calls it first."""
+    """A decorated function returns constants inside a jitted function, whichever call comes first."""
 
     @adprotocol.non_differentiable
     def s(x: Any, *, scale: Any) -> Any:
@@ -277,7 +277,7 @@ def decorated_raises(h: Checked) -> None:
     source=_THREAD,
 )
 def decorated_in_another_thread(h: Checked) -> None:
-    """A decorated function stops nothing of what another thread differentiates meanwhile."""
+    """A decorated function does not stop what another thread differentiates meanwhile."""
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     @adprotocol.non_differentiable
@@ -304,7 +304,7 @@ def decorated_in_another_thread(h: Checked) -> None:
     source="docs/non_differentiable.md: what is refused",
 )
 def decorated_generator(h: Checked) -> None:
-    """What cannot be made constant is refused when it is decorated."""
+    """A function whose result cannot be made constant is refused when decorated."""
 
     def values(x: Any) -> Any:
         yield x

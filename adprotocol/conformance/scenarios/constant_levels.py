@@ -48,7 +48,7 @@ def outer_variable_inside_inner_grad(h: Checked) -> None:
     source=_LEVELS,
 )
 def every_level_is_stopped(h: Checked) -> None:
-    """A constant of what two gradients track is constant for both."""
+    """A constant of a value that two gradients track is constant for both."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y)(h.array(3.0))
@@ -64,7 +64,7 @@ def every_level_is_stopped(h: Checked) -> None:
     source=_LEVELS,
 )
 def other_variables_go_on(h: Checked) -> None:
-    """Stopping the inner variable stops nothing of the outer one."""
+    """Stopping the inner variable does not stop the outer one."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: x * adprotocol.non_differentiable(y) * y)(h.array(3.0))
@@ -134,7 +134,7 @@ def one_of_two_batched(h: Checked) -> None:
     source=_VMAP,
 )
 def unbatched_inside_vmap(h: Checked) -> None:
-    """A variable that the rows close over is stopped inside of vmap, and goes on beside it."""
+    """A variable that the rows close over is stopped inside vmap, and differentiated beside it."""
 
     def f(x: Any) -> Any:
         rows = h.vmap(lambda w: adprotocol.non_differentiable(x) * x * w)(h.array([1.0, 2.0]))
@@ -151,7 +151,7 @@ def unbatched_inside_vmap(h: Checked) -> None:
     source=_VMAP,
 )
 def decorated_under_vmap(h: Checked) -> None:
-    """A decorated function takes rows of a batch, and what an outer gradient tracks beside them, for constants."""
+    """A decorated function treats rows of a batch, and values tracked by an outer gradient, as constants."""
 
     @adprotocol.non_differentiable
     def s(a: Any, x: Any) -> Any:
@@ -189,7 +189,7 @@ def inside_scan(h: Checked) -> None:
     source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
 )
 def constant_closed_over_by_jit(h: Checked, way: str) -> None:
-    """A constant stays one in a jitted function that closes over it."""
+    """A constant that a jitted function closes over stays constant."""
 
     def f(x: Any) -> Any:
         c = adprotocol.non_differentiable(x)
@@ -208,7 +208,7 @@ def constant_closed_over_by_jit(h: Checked, way: str) -> None:
     source=_PERTURBATION,
 )
 def result_is_not_within_outer_gradient(h: Checked) -> None:
-    """A constant is within none of two gradients."""
+    """A constant is within neither of two gradients."""
 
     def inner(x: Any) -> Any:
         def f(y: Any) -> Any:
@@ -231,7 +231,7 @@ def result_is_not_within_outer_gradient(h: Checked) -> None:
     varies=True,
 )
 def in_a_child_thread(h: Checked) -> None:
-    """A constant that a child thread of the differentiated function makes is one."""
+    """A constant made in a child thread of the differentiated function is constant."""
 
     def product(stop: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def f(x: Any) -> Any:

@@ -38,7 +38,7 @@ class Model:
     source=_ARRAYS,
 )
 def mixed_leaves(h: Checked) -> None:
-    """Leaves that are no arrays come back as the identical object, functions undecorated."""
+    """Leaves that are not arrays come back as the identical object, functions undecorated."""
     leaves = [10**30, True, 2.5, "a" * 50, None, mixed_leaves, Point]
     result = adprotocol.non_differentiable({"array": h.array([1.0, 2.0]), "leaves": leaves})
     h.equal(result["array"], [1.0, 2.0], "the array")
@@ -54,7 +54,7 @@ def mixed_leaves(h: Checked) -> None:
     source=_ARRAYS,
 )
 def mixed_leaves_under_grad(h: Checked) -> None:
-    """Beside a tracked array the other leaves come back as the identical object, too."""
+    """Beside a tracked array, too, the other leaves come back as the identical object."""
     name = "s" * 50
 
     def f(x: Any) -> Any:
@@ -119,7 +119,7 @@ def nested_containers(h: Checked) -> None:
     source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html",
 )
 def registered_node(h: Checked) -> None:
-    """A container that only the system's registry knows is walked, too."""
+    """A container that only the system's registry knows is walked too."""
 
     def f(x: Any) -> Any:
         given = h.node([x, [x], "s"])
@@ -140,7 +140,7 @@ def registered_node(h: Checked) -> None:
     source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
 )
 def tracked_and_untracked(h: Checked) -> None:
-    """A dict may hold tracked arrays beside others, of integers too."""
+    """A dict may hold tracked and untracked arrays, also of integers."""
     c, i = h.array(5.0), h.array([3, 4])
 
     def f(x: Any) -> Any:
@@ -158,7 +158,7 @@ def tracked_and_untracked(h: Checked) -> None:
     source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
 )
 def container_is_not_changed(h: Checked) -> None:
-    """The container that was given still holds what it held."""
+    """The given container is not changed."""
 
     def f(x: Any) -> Any:
         given = {"list": [x]}
@@ -197,7 +197,7 @@ def container_forward_mode(h: Checked) -> None:
     source=_WALKED,
 )
 def shared_leaf(h: Checked) -> None:
-    """An array at two places is a constant at both, and goes on beside the container."""
+    """An array at two places is a constant at both, and is differentiated beside the container."""
 
     def f(x: Any) -> Any:
         first, second = adprotocol.non_differentiable([x, x])

@@ -28,7 +28,7 @@ _THREADS = "autograd: one counter of traces for all threads: https://github.com/
     expects="ValueError as it was raised; then the answer False for the model, and 3 w + 5 b with the gradient 3",
 )
 def after_exception(h: Checked) -> None:
-    """An exception in the function, or a refused result, leaves nothing behind; the next call is right."""
+    """An exception in the function or a refused result leaves nothing behind; the next call is right."""
     model = {"w": h.array(1.0), "b": h.array(1.0)}
 
     def broken(m: dict[str, Any]) -> Any:
@@ -155,7 +155,7 @@ def threads(h: Checked) -> None:
     expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
 )
 def child_thread(h: Checked) -> None:
-    """A gradient in a thread that runs while another is under way has nothing to do with that one."""
+    """A gradient in a thread is independent of one that is active in another thread."""
     three = h.array(3.0)
 
     def slope() -> Any:
@@ -180,7 +180,7 @@ def child_thread(h: Checked) -> None:
     expects="of w w b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
 )
 def under_the_switch(h: Checked) -> None:
-    """Our gradient under the system's own switch is the gradient, or an error, and not zeros."""
+    """Under the system's own switch our gradient is the gradient or an error, never zeros."""
     model = {"w": h.array(3.0), "b": h.array(2.0)}
     differentiated = adprotocol.value_and_grad(lambda m: m["w"] * m["w"] * m["b"], where="w", backend=h.name)
     try:

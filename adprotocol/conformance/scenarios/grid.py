@@ -114,7 +114,7 @@ _enter(
     answers,
     (*_SINGLE, *_PAIRS, *_TRIPLES),
     rule="W5",
-    summary="The query is answered rightly under {}.",
+    summary="`within_gradient` answers correctly under {}.",
     expects=_answer,
 )
 _enter(

@@ -76,7 +76,7 @@ def label_comparison_and_indexing(h: Checked) -> None:
     varies=True,
 )
 def label_of_tracked(h: Checked) -> None:
-    """A label may hold what is being differentiated: no gradient goes through any way out of it."""
+    """A label may hold a value being differentiated: no gradient passes through any way out of it."""
     x = h.array(3.0)
     h.value_and_gradient(lambda x: NonDifferentiable(x) * x, (x,), 9.0, 3.0, "label * x")
     h.value_and_gradient(lambda x: x * NonDifferentiable(x), (x,), 9.0, 3.0, "x * label")
@@ -93,7 +93,7 @@ def label_of_tracked(h: Checked) -> None:
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def label_at_every_level(h: Checked) -> None:
-    """What a label holds is constant for all gradients around."""
+    """The value in a label is constant for all surrounding gradients."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: NonDifferentiable(x * y) * y * x)(h.array(3.0))
@@ -109,7 +109,7 @@ def label_at_every_level(h: Checked) -> None:
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
 )
 def label_forward_mode(h: Checked) -> None:
-    """What comes out of a label has no tangent."""
+    """A value taken out of a label has no tangent."""
     value, slope = h.jvp(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0))
     h.equal(value, 8.0, "the value")
     h.equal(slope, 4.0, "the tangent")
@@ -123,7 +123,7 @@ def label_forward_mode(h: Checked) -> None:
     source=_ASKED,
 )
 def label_closed_over_by_grad(h: Checked) -> None:
-    """The system's own gradient runs over a structure that has a label in it, made outside."""
+    """The system's own gradient closes over a structure that holds a label made outside."""
     scale = NonDifferentiable(h.array(5.0))
 
     def f(x: Any) -> Any:
@@ -201,7 +201,7 @@ def label_query(h: Checked) -> None:
     source=_STATIC,
 )
 def label_closed_over_by_jit(h: Checked, way: str) -> None:
-    """A jitted function may close over a label of what is differentiated, and make one of its own."""
+    """A jitted function may close over a label of a differentiated value, and make its own."""
 
     def f(x: Any) -> Any:
         label = NonDifferentiable(x)
@@ -219,7 +219,7 @@ def label_closed_over_by_jit(h: Checked, way: str) -> None:
     source=_STOPPED,
 )
 def label_traced_once(h: Checked) -> None:
-    """Another value in a label is no reason to trace again."""
+    """Another value in a label does not cause another trace."""
     traces: list[str] = []
 
     def f(m: Any) -> Any:
@@ -253,7 +253,7 @@ def label_traced_once(h: Checked) -> None:
     source="PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610",
 )
 def label_under_vmap(h: Checked) -> None:
-    """Labels inside of vmap hold rows, and labels from outside are closed over."""
+    """Labels inside vmap hold rows, and labels from outside are closed over."""
 
     def f(x: Any) -> Any:
         outside = NonDifferentiable(x)
@@ -271,7 +271,7 @@ def label_under_vmap(h: Checked) -> None:
     source=_WRAPPED,
 )
 def label_of_label(h: Checked) -> None:
-    """A label of a label is as one label, and the constant of a label still is a label."""
+    """A label of a label acts as one label, and the constant of a label is still a label."""
 
     def f(x: Any) -> Any:
         label = NonDifferentiable(NonDifferentiable(x))

@@ -177,7 +177,7 @@ def subclasses(h: Checked) -> None:
     expects="PluginError that names what is wrong, five times; the answers are as before",
 )
 def broken(h: Checked) -> None:
-    """A plugin with missing, unknown or wrong hooks, without classes, or that raises is refused, and harms nobody."""
+    """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work."""
 
     class Lacking:
         @hookimpl
@@ -223,7 +223,7 @@ def broken(h: Checked) -> None:
     expects="the plugin serves its types, with one that tries last beside it, which is not asked; both are reported",
 )
 def two_for_one_type(h: Checked) -> None:
-    """A second plugin for the same types that tries last changes no answer, and is reported."""
+    """A second plugin for the same types that asks to come last changes no answer, and is reported."""
     plugin = plugin_of(h)
     other = ForeignPlugin(*plugin.types)
     # "aaa" comes first in the alphabet.
@@ -246,7 +246,7 @@ def two_for_one_type(h: Checked) -> None:
     expects="the second plugin is asked about the tracked value, and the first one again after it has gone",
 )
 def first_by_choice(h: Checked) -> None:
-    """A second plugin that tries first serves the types, until it is gone."""
+    """A second plugin that asks to come first serves the types until it is removed."""
     other = EagerPlugin(*plugin_of(h).types)
 
     def square(x: Any) -> Any:

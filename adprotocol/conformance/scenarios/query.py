@@ -87,7 +87,7 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
     varies=True,
 )
 def same_array_outside(h: Checked) -> None:
-    """The array that a gradient was called with is itself no part of it."""
+    """The array that a gradient is called with is itself not tracked."""
     c = h.array(2.0)
     h.value_and_gradient(lambda x: h.layer(x) * h.scaled(c, 7.0, 11.0), [c], 132.0, 66.0)
 
@@ -101,7 +101,7 @@ def same_array_outside(h: Checked) -> None:
     varies=True,
 )
 def second_argument(h: Checked) -> None:
-    """An argument that the gradient is not taken of is not tracked."""
+    """An argument that is not differentiated is not tracked."""
     h.value_and_gradient(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0), [h.array(2.0), h.array(4.0)], 264.0, 132.0)
 
 
@@ -113,7 +113,7 @@ def second_argument(h: Checked) -> None:
     expects="3 x times 11 y times 3 x, the last for both, at 3, 4: 3564, gradient 2376; plain 5 x 11 y 5 x: 9900",
 )
 def second_argument_of_jit(h: Checked) -> None:
-    """Of two arguments of a jitted function, the one that is differentiated is told from the other."""
+    """Of two arguments of a jitted function, only the differentiated one is tracked."""
     jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * told(h, x, y, x))
     h.value_and_gradient(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
     h.equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
@@ -128,7 +128,7 @@ def second_argument_of_jit(h: Checked) -> None:
     varies=True,
 )
 def results_are_plain(h: Checked) -> None:
-    """What forward mode returns is not tracked any more."""
+    """The results of forward mode are no longer tracked."""
     value, tangent = h.jvp(h.layer, h.array(2.0), h.array(1.0))
     h.equal(h.scaled(value, 7.0, 11.0), 66.0, "the layer of the value")
     h.equal(h.scaled(tangent, 7.0, 11.0), 33.0, "the layer of the tangent")
@@ -143,7 +143,7 @@ def results_are_plain(h: Checked) -> None:
     varies=True,
 )
 def around_a_gradient(h: Checked) -> None:
-    """Before and after a gradient the answer is False, inside it is True, however often they alternate."""
+    """The answer is False before and after a gradient and True inside, however often they alternate."""
     x = h.array(2.0)
     for _ in range(3):
         h.equal(h.layer(x), 10.0, "outside")
@@ -180,7 +180,7 @@ def no_values(h: Checked) -> None:
     expects="no error; False or an answer left open, and True or left open under a gradient; then 5 x",
 )
 def abstract(h: Checked) -> None:
-    """Evaluation on shapes alone is no differentiation, and asking in it is no error."""
+    """Abstract evaluation is not differentiation, and asking there raises no error."""
     x, answers = h.array(2.0), []
 
     def f(x: Any) -> Any:

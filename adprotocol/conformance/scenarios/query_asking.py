@@ -24,7 +24,7 @@ BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/Pe
     expects="as many runs of the derivative of a function whose result is asked about, and not used, as without asking",
 )
 def asking_runs_no_derivative(h: Checked) -> None:
-    """Asking about a value does not make a derivative go through it."""
+    """Asking about a value adds no derivative computation."""
 
     def runs(*, ask: bool) -> int:
         identity, count = h.counter()
@@ -90,7 +90,7 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
         transform=_transforms,
         source=BOOLS,
         expects="3 x x in a gradient, 5 x x else, by a Python if",
-        summary=f"The answer is a bool {f'under {_transforms}' if _transforms else 'outside of AD'}.",
+        summary=f"The answer is a bool {f'under {_transforms}' if _transforms else 'outside AD'}.",
     )(functools.partial(is_a_bool, transforms=_transforms))
 
 
@@ -103,7 +103,7 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
     expects="text with the name of the plugin and the answer True for x; False for a number; and then 3 x",
 )
 def explain(h: Checked) -> None:
-    """People are told the answer, and which plugin gave it."""
+    """`explain` returns the answer and names the plugin."""
 
     def f(x: Any) -> Any:
         text = adprotocol.explain(x, 1.0)
@@ -123,7 +123,7 @@ def explain(h: Checked) -> None:
     expects="5 x outside; 3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device",
 )
 def every_device(h: Checked) -> None:
-    """The answers are the same on every device that the system has here."""
+    """The answers are the same on every device of this machine."""
     for device in h.devices():
         there = Checked(type(h.harness)(device))
         x, c = there.array(2.0), there.array(1.0)

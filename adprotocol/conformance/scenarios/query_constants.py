@@ -30,7 +30,7 @@ INTEGERS = (
     varies=True,
 )
 def native_stop(h: Checked) -> None:
-    """A value that the system itself has made constant is not tracked; what is computed from it and x is."""
+    """A value stopped by the system itself is not tracked; a result computed from it and x is."""
 
     def f(x: Any) -> Any:
         c = h.stop_gradient(x)
@@ -100,7 +100,7 @@ def constant_at_all_levels(h: Checked) -> None:
     expects="5 c for c = x + x, of a decorated function that closes over x; 3 x beside: 26, gradient 3",
 )
 def result_of_constant_function(h: Checked) -> None:
-    """The result of a decorated function is not tracked, nor are its arguments inside."""
+    """Neither the result of a decorated function nor its arguments inside are tracked."""
 
     def f(x: Any) -> Any:
         inside = []

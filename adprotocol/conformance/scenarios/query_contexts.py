@@ -33,7 +33,7 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
     varies=True,
 )
 def generator(h: Checked) -> None:
-    """A generator that is begun outside of a gradient, and resumed inside of it, answers by what it is sent."""
+    """A generator started outside a gradient and resumed inside answers for the values sent to it."""
     layers, c = _layers(h), h.array(1.0)
     next(layers)
     plain = (c, 7.0, 11.0)
@@ -50,7 +50,7 @@ def generator(h: Checked) -> None:
     expects="5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it",
 )
 def paused_inside_gradient(h: Checked) -> None:
-    """A generator that was begun inside of a gradient does not keep it."""
+    """A generator started inside a gradient does not keep it."""
     layers, c = _layers(h), h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -70,7 +70,7 @@ def paused_inside_gradient(h: Checked) -> None:
     "after the gradient",
 )
 def contexts(h: Checked) -> None:
-    """Neither an empty context loses the answer, nor does a copy of the context keep it."""
+    """An empty context does not lose the answer, and a copy of the context does not keep it."""
     c, kept = h.array(1.0), []
 
     async def scaled(x: Any, inside: float, outside: float) -> Any:

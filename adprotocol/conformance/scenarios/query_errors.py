@@ -58,7 +58,7 @@ for _transforms in ("grad", "jvp", "jit", "vmap", "grad of jit", "grad of checkp
     expects="3 x times 11 c at 2, 4: 264, gradient 132",
 )
 def error_inside_caught(h: Checked) -> None:
-    """An error in an inner gradient, caught inside of the outer one, ends the inner one only."""
+    """An error in an inner gradient, caught inside the outer one, ends only the inner one."""
     c = h.array(4.0)
 
     def fails(y: Any) -> Any:
@@ -82,7 +82,7 @@ def error_inside_caught(h: Checked) -> None:
     expects="5 for each of 500 new arrays",
 )
 def freed_values(h: Checked) -> None:
-    """Arrays made after a gradient are plain, though they may take the place of freed ones in memory."""
+    """Arrays made after a gradient are plain, although they may reuse the memory of freed ones."""
     x = h.array(2.0)
     for _ in range(20):
         h.grad(lambda x: h.layer(x + 1.0) * h.layer(x))(x)
@@ -102,7 +102,7 @@ def freed_values(h: Checked) -> None:
     expects="an answer or an error for the value that escaped; then 5 x, and 3 x times 11 in a gradient",
 )
 def escaped_value(h: Checked) -> None:
-    """Whatever is said of a value that escaped from a gradient, what is said of others stays right."""
+    """A value that escaped from a gradient does not disturb the answers for others."""
     x, kept = h.array(2.0), []
 
     def f(x: Any) -> Any:

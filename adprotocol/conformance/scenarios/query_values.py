@@ -117,7 +117,7 @@ def registered_node(h: Checked) -> None:
     expects="3 x where x is the first of several, 10 times 3 x where it is the last, 100 times 5 x where none is: 1066",
 )
 def several_values(h: Checked) -> None:
-    """Of several values in one question it is enough that one is tracked."""
+    """One tracked value among several makes the answer True."""
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -150,7 +150,7 @@ def labelled_leaf(h: Checked) -> None:
     expects="False for each, also inside of a gradient",
 )
 def other_values(h: Checked) -> None:
-    """Numbers, strings, None, functions, types and NumPy arrays are not tracked, whatever goes on around."""
+    """Numbers, strings, None, functions, types and NumPy arrays are never tracked."""
     others = (1, 2.5, 1j, True, "text", b"bytes", None, len, other_values, lambda: None, int, range(3), ...)
     arrays = (np.ones(2), np.float64(1.0), np.arange(3), np.array([True]), np.array(["a"], dtype=object))
 
@@ -209,7 +209,7 @@ class ForeignBuffer:
     expects="an error of adprotocol that names the type and says what to do; alone, and beside an array of the system",
 )
 def unclaimed_array(h: Checked) -> None:
-    """An array that no plugin claims is an error, for False might be wrong."""
+    """An array that no plugin claims is an error, since False might be wrong."""
     for cls in (ForeignArray, ForeignBuffer):
         for values in ((cls(),), (h.array(2.0), [cls()])):
             with h.raises(adprotocol.ADProtocolError, words=[cls.__name__, "plugin", "NumPy"]):
