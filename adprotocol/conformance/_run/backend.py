@@ -180,9 +180,9 @@ def _expression(name: str, device: str | None) -> str:
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 
-def _check_device(harness: Harness, wanted: str | None) -> None:
-    if wanted is not None and harness.device != wanted:
-        msg = f"the device {wanted!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
+def _check_device(harness: Harness, device: str | None) -> None:
+    if device is not None and harness.device != device:
+        msg = f"the device {device!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
         raise UsageError(msg)
     if harness.device is None:
         return

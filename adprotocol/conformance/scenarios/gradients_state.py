@@ -109,8 +109,8 @@ def many_selections(h: Checked) -> None:
     model = {"w": h.array(2.0), "b": h.array(3.0)}
     for where in ("w", "b", None, "w"):
         run = adprotocol.grad(lambda m: m["w"] * m["w"] * m["b"] * m["b"], where=where, backend=h.name)
-        wanted = {"w": 36.0 if where != "b" else None, "b": 24.0 if where != "w" else None}
-        h.gradients(run(model), wanted, f"the gradient with where={where!r}")
+        expected = {"w": 36.0 if where != "b" else None, "b": 24.0 if where != "w" else None}
+        h.gradients(run(model), expected, f"the gradient with where={where!r}")
 
 
 @scenario(

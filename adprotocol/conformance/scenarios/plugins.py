@@ -231,8 +231,8 @@ def two_for_one_type(h: Checked) -> None:
         still_right(h, "beside a second plugin for the same types")
         h.holds(other.calls == 0, f"the second plugin was asked {other.calls} times")
         found = [(first, others) for _, first, others in plugins.REGISTRY.conflicts() if second.name in others]
-        wanted = [(h.name, [second.name])] * len(plugin.types)
-        h.holds(found == wanted, f"the conflicts are {found}; {wanted[:1]} was expected for each type")
+        expected = [(h.name, [second.name])] * len(plugin.types)
+        h.holds(found == expected, f"the conflicts are {found}; {expected[:1]} was expected for each type")
     still_right(h, "after the second plugin has gone")
     h.holds(not [1 for _, _, others in plugins.REGISTRY.conflicts() if second.name in others], "a conflict stays")
 

@@ -32,7 +32,7 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def told(h: Checked, x: Any, *values: Any) -> Any:
+def layer_by(h: Checked, x: Any, *values: Any) -> Any:
     """Return 3 x where a derivative goes through one of `values`, 5 x where it goes through none."""
     return adprotocol.cond(h.asks(*values), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
@@ -114,7 +114,7 @@ def second_argument(h: Checked) -> None:
 )
 def second_argument_of_jit(h: Checked) -> None:
     """Of two arguments of a jitted function, only the differentiated one is tracked."""
-    jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * told(h, x, y, x))
+    jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * layer_by(h, x, y, x))
     h.value_and_gradient(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
     h.equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
 

@@ -9,7 +9,7 @@ import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
 BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/PennyLaneAI/pennylane/issues/6932"
@@ -31,7 +31,7 @@ def asking_runs_no_derivative(h: Checked) -> None:
 
         def f(x: Any) -> Any:
             y = identity(x)
-            return told(h, x, y) if ask else 3.0 * x
+            return layer_by(h, x, y) if ask else 3.0 * x
 
         h.equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient")
         return int(count())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -124,8 +124,8 @@ def discrete(h: Checked, transforms: str) -> None:
     n, flag = h.array(3), h.array(True)  # noqa: FBT003
 
     def f(x: Any) -> Any:
-        integers = told(h, x, n, {"flag": flag}) + 10.0 * told(h, x, n * 2)
-        return told(h, x, x > 1.0) * 100.0 + integers + 1000.0 * told(h, x, n, flag, x)
+        integers = layer_by(h, x, n, {"flag": flag}) + 10.0 * layer_by(h, x, n * 2)
+        return layer_by(h, x, x > 1.0) * 100.0 + integers + 1000.0 * layer_by(h, x, n, flag, x)
 
     h.equal(h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [3555 * x, 3555.0])(2.0)[0])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query import natively, told
+from adprotocol.conformance.scenarios.query import layer_by, natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,7 +198,7 @@ def many_threads(h: Checked) -> None:
 
     def ask(x: Any) -> Any:
         barrier.wait()
-        return told(h, x, box(x))
+        return layer_by(h, x, box(x))
 
     def work(i: int) -> Any:
         x = h.array(2.0)
@@ -280,7 +280,7 @@ def thread_in_context(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         context = contextvars.copy_context()
-        (plain,) = in_threads(h, lambda: context.run(lambda: told(h, 1.0, c)))
+        (plain,) = in_threads(h, lambda: context.run(lambda: layer_by(h, 1.0, c)))
         return h.scaled(x, 7.0, 11.0) * float(plain)
 
     h.value_and_gradient(f, [h.array(2.0)], 70.0, 35.0)

@@ -11,7 +11,7 @@ import numpy as np
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def containers(h: Checked, transforms: str) -> None:
     for name, make in CONTAINERS.items():
 
         def f(x: Any, make: Any = make) -> Any:
-            return told(h, x, make(x)) + 10.0 * told(h, x, make(c))
+            return layer_by(h, x, make(x)) + 10.0 * layer_by(h, x, make(c))
 
         h.equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
 
@@ -88,7 +88,7 @@ def plain_containers(h: Checked) -> None:
     for empty in empties:
         h.same(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
     for name, make in CONTAINERS.items():
-        h.equal(told(h, c, make(c)), 20.0, f"with {name} of a plain array")
+        h.equal(layer_by(h, c, make(c)), 20.0, f"with {name} of a plain array")
 
 
 @scenario(
@@ -104,7 +104,7 @@ def registered_node(h: Checked) -> None:
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return told(h, x, h.node([c, x])) + 10.0 * told(h, x, [h.node([c, 2])])
+        return layer_by(h, x, h.node([c, x])) + 10.0 * layer_by(h, x, [h.node([c, 2])])
 
     h.value_and_gradient(f, [h.array(2.0)], 106.0, 53.0)
 
@@ -121,7 +121,7 @@ def several_values(h: Checked) -> None:
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return told(h, x, x, c) + 10.0 * told(h, x, c, 1, None, x) + 100.0 * told(h, x, c, c, "text")
+        return layer_by(h, x, x, c) + 10.0 * layer_by(h, x, c, 1, None, x) + 100.0 * layer_by(h, x, c, c, "text")
 
     h.value_and_gradient(f, [h.array(2.0)], 1066.0, 533.0)
 
@@ -138,7 +138,11 @@ def labelled_leaf(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         label = adprotocol.NonDifferentiable(x)
-        return told(h, x, label) + 10.0 * told(h, x, {"a": [label]}) + 100.0 * told(h, x, {"a": [label], "b": x})
+        return (
+            layer_by(h, x, label)
+            + 10.0 * layer_by(h, x, {"a": [label]})
+            + 100.0 * layer_by(h, x, {"a": [label], "b": x})
+        )
 
     h.value_and_gradient(f, [h.array(2.0)], 710.0, 355.0)
 
@@ -182,7 +186,7 @@ def object_array(h: Checked) -> None:
         return made
 
     def f(x: Any) -> Any:
-        return told(h, x, holding(x)) + 10.0 * told(h, x, holding(c))
+        return layer_by(h, x, holding(x)) + 10.0 * layer_by(h, x, holding(c))
 
     h.value_and_gradient(f, [h.array(2.0)], 106.0, 53.0)
 

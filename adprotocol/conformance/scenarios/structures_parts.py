@@ -35,8 +35,8 @@ def round_trip(h: Checked) -> None:
 
     trained, rest = adprotocol.partition(tree)
     joined = adprotocol.combine(trained, rest)
-    wanted = [True, False, False, False, True]
-    for i, (leaf, mine) in enumerate(zip(leaves, wanted, strict=True)):
+    expected = [True, False, False, False, True]
+    for i, (leaf, mine) in enumerate(zip(leaves, expected, strict=True)):
         h.same(flat(trained)[i], leaf if mine else None, f"leaf {i} of the trainable part")
         h.same(flat(rest)[i], None if mine else leaf, f"leaf {i} of the rest")
         h.same(flat(joined)[i], leaf, f"leaf {i} of the whole")
