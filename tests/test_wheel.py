@@ -43,9 +43,8 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
         assert f"{package}/__init__.py" in names
         assert f"{package}/py.typed" in names
     assert "adprotocol/demo/co2.csv" in names
-    assert {"adprotocol/conformance/_reports/templates/page.css", "adprotocol/conformance/scenarios/nested.py"} <= set(
-        names
-    )
+    templates = {f"adprotocol/conformance/_reports/templates/{name}" for name in ("page.css", "report.html.jinja")}
+    assert {*templates, "adprotocol/conformance/scenarios/nested.py"} <= set(names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

@@ -246,7 +246,7 @@ def error_in_a_branch(h: Checked) -> None:
 @scenario(
     "cond/operands-of-any-kind",
     rule="C2",
-    expects="no operand, an integer, None, a string, a list, a label and an array arrive as what they are",
+    expects="no operand, an integer, None, a string, a list, a label and an array arrive unchanged",
     source="PyTorch, operands that are no tensors: https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
 )
 def operands_of_any_kind(h: Checked) -> None:

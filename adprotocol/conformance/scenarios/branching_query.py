@@ -41,7 +41,7 @@ def _stop_at_zero(v: Any) -> Any:
     "cond/product-with-a-break",
     rule="C7",
     transform="grad",
-    expects="the product of (2, 0, 3, 4), which stops at zero where nobody differentiates: the gradient is "
+    expects="the product of (2, 0, 3, 4), which stops at zero where nothing is differentiated: the gradient is "
     "(0, 24, 0, 0), not (0, 2, 0, 0)",
     source=_BREAK,
     varies=True,

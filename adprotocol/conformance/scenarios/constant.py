@@ -38,7 +38,7 @@ def value_is_unchanged(h: Checked) -> None:
     "non_differentiable/value-is-unchanged-under-grad",
     rule="N1",
     transform="grad",
-    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, for the sign of 0 is kept",
+    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept",
     source=_ESTIMATOR,
 )
 def value_is_unchanged_under_grad(h: Checked) -> None:

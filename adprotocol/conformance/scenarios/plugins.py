@@ -128,7 +128,7 @@ def imports_nothing(h: Checked) -> None:
     rule="P1",
     transform="",
     source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/",
-    expects="array_types are classes that serve what is tracked; explain names plugin and answer",
+    expects="array_types returns the classes of tracked values; explain names plugin and answer",
 )
 def hooks(h: Checked) -> None:
     """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
@@ -174,7 +174,7 @@ def subclasses(h: Checked) -> None:
     "plugins/broken",
     rule="P2",
     source=_BROKEN,
-    expects="PluginError that names what is wrong, five times; the answers are as before",
+    expects="a PluginError that names the fault, five times; the answers are as before",
 )
 def broken(h: Checked) -> None:
     """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work."""

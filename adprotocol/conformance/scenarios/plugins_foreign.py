@@ -60,7 +60,7 @@ def two_frameworks(h: Checked) -> None:
     rule="P5",
     transform="grad",
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="the answer for an array is that for it beside NumPy arrays and Python values: 3 x, with the gradient 3",
+    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3",
     varies=True,
 )
 def numpy_mixes(h: Checked) -> None:

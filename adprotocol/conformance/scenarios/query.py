@@ -83,7 +83,7 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
     rule="W2",
     transform="grad",
     source=GLOBAL_MODE,
-    expects="3 x for the argument times 11 c for the array that it was called with: 132, gradient 66",
+    expects="3 x for the argument times 11 c for the array that was passed: 132, gradient 66",
     varies=True,
 )
 def same_array_outside(h: Checked) -> None:

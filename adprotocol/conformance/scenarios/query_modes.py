@@ -120,7 +120,7 @@ for _transforms in ("grad", "jvp", "grad of jit"):
         level=SHOULD if "jit" in _transforms else MUST,
         transform=f"{_transforms} of custom rule",
         source=RULE,
-        expects="5 x in the function, for no derivative goes through its operations, and the derivative of the rule",
+        expects="5 x in the function, as no derivative passes its operations, and the derivative of the rule",
         summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
         varies="jit" not in _transforms,
     )(functools.partial(inside_rule, transforms=_transforms))

@@ -210,7 +210,7 @@ class ForeignBuffer:
     "within_gradient/unclaimed-array",
     rule="W8",
     source=CANONICAL,
-    expects="an error of adprotocol that names the type and says what to do; alone, and beside an array of the system",
+    expects="an error of adprotocol that names the type and the remedy, alone and beside an array of the system",
 )
 def unclaimed_array(h: Checked) -> None:
     """An array that no plugin claims is an error, since False might be wrong."""
