@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs generated support mutants bench bench-pennylane-env \
+.PHONY: help demo test quick lint format types unit coverage docs support mutants bench bench-pennylane-env \
 	hooks clean
 .DEFAULT_GOAL := help
 
@@ -54,13 +54,8 @@ coverage: $(VENV)/.dev ## the tests, with the floor of pyproject.toml for what t
 docs: $(VENV)/.dev ## the pages, into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-# `make unit` fails where one is out of date.
-generated: $(VENV)/.dev ## the pages that docs/generate.py writes from the code
-	$(BIN)/python docs/generate.py
-
-support: $(VENV)/.dev ## the conformance suite on each plugin, and the pages made of its results
+support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of its results that the pages show
 	$(BIN)/python docs/support.py
-	$(BIN)/python docs/generate.py
 
 mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is wrong on purpose
 	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)
@@ -92,4 +87,4 @@ $(VENV)/.dev: $(VENV)/.demo
 	touch $@
 
 clean: ## remove the environment and what was built
-	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .coverage
