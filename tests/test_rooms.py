@@ -27,7 +27,8 @@ FLOORS = (
 )
 CONFORMANCE = (
     {"harness"},
-    {"scenario", "nesting"},
+    {"nesting"},
+    {"scenario"},
     {"checks"},
     {"scenarios"},
     {"_run"},

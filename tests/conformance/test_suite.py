@@ -305,7 +305,7 @@ def test_every_scenario_and_variant_has_a_test_of_its_own():
 
 def test_nothing_is_loaded_into_the_pytest_runs_of_others():
     groups = {point.group for point in metadata.distribution("adprotocol").entry_points}
-    assert groups == {"adprotocol", "console_scripts"}
+    assert groups == {"adprotocol", "adprotocol.numpy", "console_scripts"}
 
 
 def test_importing_the_suite_does_not_import_pytest():
