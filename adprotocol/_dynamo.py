@@ -162,7 +162,7 @@ def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
 
 
 @run_while_tracing
-def _begin_anew() -> None:
+def _restart() -> None:
     # The exception with which Dynamo itself starts over, discarding the first attempt.
     dynamo = sys.modules["torch._dynamo.exc"]
     raise dynamo.UnspecializeRestartAnalysis(restart_reason="adprotocol met a class for the first time")
@@ -171,4 +171,4 @@ def _begin_anew() -> None:
 # Dynamo caches optree's registry at its first reading: a class registered since would stay a leaf.
 @_stands_for(traversal.nodes_changed)
 def _nodes_changed() -> None:
-    _begin_anew()
+    _restart()

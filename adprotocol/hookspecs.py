@@ -90,7 +90,8 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     """Answer for several values of this framework at once: True if any of them is tracked.
 
     Optional. Without it the single answers are combined: the first True wins, and
-    staged answers are joined with ``|``. JAX implements it to stage one operation instead of many.
+    staged answers are joined with ``|``. JAX implements it to stage one operation
+    instead of many.
     """
     raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """The adprotocol plugin for JAX.
 
-The answer to `within_gradient` is a primitive of our own (`primitive`), because
-no inspection of tracers can know what ``grad(jit(f))`` will do later.
+`within_gradient` binds a primitive of our own (`primitive`), because no inspection
+of tracers can know what ``grad(jit(f))`` will do later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 label.register()
 
-# Arrays by their marks that hold no number: nothing flows through them.
+# Types that look like arrays but hold no numbers: no derivative flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero)
 _NEVER_TRAINED = jax.custom_derivatives.SymbolicZero
 
@@ -38,13 +38,13 @@ def array_types() -> tuple[type, ...]:
 
 @hookimpl
 def constant_types() -> tuple[type, ...]:
-    """A concrete array carries no derivative: JAX differentiates tracers only."""
+    """List concrete arrays and abstract values: JAX differentiates tracers only."""
     return (internals.ArrayImpl, *_ABSTRACT)
 
 
 @hookimpl
 def within_gradient(value: Any) -> Any:
-    """Ask JAX by a primitive, which its transformations answer now or later."""
+    """Bind a primitive, which JAX's transformations answer now or later."""
     if not _can_be_tracked(value):
         return False
     return True if internals.has_tangent_now(value) else primitive.ask(value)
@@ -52,7 +52,7 @@ def within_gradient(value: Any) -> Any:
 
 @hookimpl
 def any_within_gradient(values: Sequence[Any]) -> Any:
-    """Ask about all values in one operation."""
+    """Bind the primitive once for all values."""
     tracked = [value for value in values if _can_be_tracked(value)]
     if any(internals.has_tangent_now(value) for value in tracked):
         return True
@@ -73,8 +73,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 @hookimpl
 def trainable(value: Any) -> bool | None:
-    """Answer by the dtype; a reference is not differentiated itself."""
-    if isinstance(value, internals.ArrayImpl):  # at once: the question below takes 1 µs
+    """Answer by the dtype; a reference itself takes no gradient."""
+    if isinstance(value, internals.ArrayImpl):  # first: the check below takes 1 µs
         return True if internals.is_differentiated(value.dtype) else None
     if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
         return None
@@ -83,8 +83,8 @@ def trainable(value: Any) -> bool | None:
 
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Let ``jax.value_and_grad`` differentiate; what is not among the leaves is closed over."""
-    # JAX would leave its tracers in a container that is not registered with it.
+    """Let ``jax.value_and_grad`` differentiate; everything but the leaves is closed over."""
+    # JAX would leave its tracers in containers that are not registered with it.
     rest: list[Any] = []
 
     def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
@@ -106,13 +106,13 @@ def tree_node(value: Any) -> Any:
 
 @hookimpl
 def label_protocol() -> dict[str, Any]:
-    """Let the functions of JAX take a label for the constant that it holds."""
+    """Let JAX's functions read a label as the constant that it holds."""
     return {"__jax_array__": label.as_array}
 
 
 @hookimpl
 def explain(value: Any) -> str:
-    """Say what JAX's tracer tells."""
+    """Explain the answer for an array or tracer."""
     if not isinstance(value, jax.core.Tracer):
         return "a concrete array; JAX differentiates tracers only"
     if not internals.is_inexact(value):
@@ -127,7 +127,7 @@ def explain(value: Any) -> str:
 
 @hookimpl
 def divergences() -> Sequence[Divergence]:
-    """List what JAX does not allow to be done right."""
+    """List the declared divergences of JAX."""
     from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
@@ -135,7 +135,7 @@ def divergences() -> Sequence[Divergence]:
 
 @hookimpl
 def harness(device: str | None) -> Harness:
-    """Give the conformance suite what it needs."""
+    """Return the conformance harness for JAX."""
     from adprotocol_jax.conformance import JaxHarness  # noqa: PLC0415  (only the suite needs it)
 
     return JaxHarness(device)

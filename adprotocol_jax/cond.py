@@ -32,8 +32,8 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     seen: list[Any] = []
 
-    # Operands are closed over, so that they may be anything, strings and
-    # modules included; JAX makes the traced ones operands by itself.
+    # Operands are closed over, so that they may be anything, including strings and
+    # modules; JAX itself turns the traced ones into operands.
     def recorded(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
             result = fun(*operands)
@@ -59,8 +59,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
                 "zeros of the same shape)"
             )
             raise BranchMismatchError(msg) from error
-    # They differ by the kind of a Python number, an int beside a float, which no
-    # arithmetic would mind. Traced once more, with the numbers cast.
+    # The branches differ only in the kind of a Python number, an int against a float,
+    # which arithmetic would promote. Trace again with the numbers cast.
     return jax.lax.cond(
         pred,
         lambda: _numbers_like(true_fun(*operands), like_other),
@@ -73,7 +73,7 @@ def _without_tracer(leaf: Any) -> Any:
 
 
 def _numbers_like(result: Any, model: Any) -> Any:
-    """Return `result` with its Python numbers cast to the dtypes of `model`, where those hold their kind."""
+    """Return `result` with its Python numbers cast to the dtypes of `model`, where the dtype can hold the number."""
     if str(jax.tree.structure(result)) != str(jax.tree.structure(model)):
         return result
 

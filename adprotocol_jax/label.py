@@ -1,4 +1,4 @@
-"""`NonDifferentiable` as a node of JAX's trees, so that it may hold a tracer."""
+"""`NonDifferentiable` as a node of JAX's pytrees, so that it may hold a tracer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adprotocol_jax import internals
 
 
 def register() -> None:
-    """Register the label with ``jax.tree_util``; what it holds is its one child."""
+    """Register the label with ``jax.tree_util``; the value it holds is its one child."""
     key = jax.tree_util.GetAttrKey("value")
 
     def with_keys(label: NonDifferentiable[Any]) -> tuple[tuple[tuple[Any, Any]], None]:
@@ -36,7 +36,7 @@ def register() -> None:
 
 
 def _child(label: NonDifferentiable[Any]) -> Any:
-    """Return what the label holds, without its tangent: a leaf of `jax.tree.leaves` is a way out of it, too."""
+    """Return the label's value without its tangent; `jax.tree.leaves` is one way to reach it."""
     held = label.held
     if isinstance(held, jax.core.Tracer) and internals.is_inexact(held):
         return jax.lax.stop_gradient(held)
@@ -44,5 +44,5 @@ def _child(label: NonDifferentiable[Any]) -> Any:
 
 
 def as_array(label: NonDifferentiable[Any]) -> Any:
-    """Return the constant that a label holds as an array of JAX."""
+    """Return the constant that a label holds as a JAX array."""
     return jnp.asarray(label.value)

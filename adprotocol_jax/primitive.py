@@ -1,11 +1,10 @@
 """The primitive that asks JAX whether its operands carry a tangent.
 
 Looking at the class of a tracer cannot work: inside ``grad(jit(f))`` the body is
-traced once, before differentiation, and shows a plain jit tracer. A primitive
-travels along in the traced program, so each transformation answers when it
-comes: evaluation, batching and lowering say False; the JVP rule, which JAX
-calls exactly when an operand has a tangent, says True. XLA then folds the
-branch not taken away.
+traced once, before differentiation, and shows a plain jit tracer. A primitive stays
+in the traced program, so each transformation answers when it is applied:
+evaluation, batching and lowering say False; the JVP rule, which JAX calls exactly
+when an operand has a tangent, says True. XLA then removes the branch not taken.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ within_gradient_p = Primitive("adprotocol_within_gradient")
 def ask(*values: Any) -> Any:
     """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
     answer = within_gradient_p.bind(*values)
-    # Evaluated under disable_jit or as a constant of a trace it may come as an array.
+    # Evaluated under disable_jit, or as a constant of a trace, the answer may be an array.
     return bool(answer) if isinstance(answer, (bool, np.bool_)) else answer
 
 
@@ -38,7 +37,7 @@ def _abstract(*_values: Any) -> Any:
 
 
 def _batch(values: Any, _dims: Any) -> tuple[Any, None]:
-    # One answer for the whole batch: tangents are batched with their primals.
+    # One answer for the whole batch: tangents are batched together with their primals.
     return within_gradient_p.bind(*values), None
 
 

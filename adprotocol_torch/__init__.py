@@ -2,8 +2,8 @@
 
 A tensor can be tracked in three ways: in reverse mode (`requires_grad`), in forward
 mode (dual numbers, which `no_grad` does not stop), and by torch.func, whose
-wrappers hide both. `tracking` asks them in eager mode; under ``torch.compile``
-`dynamo` asks the same of the fake tensors that Dynamo traces with.
+wrappers hide both. `tracking` checks all three in eager mode; under
+``torch.compile`` `dynamo` checks the fake tensors with which Dynamo traces.
 """
 
 from adprotocol_torch import dynamo, label

@@ -1,4 +1,4 @@
-"""The hooks that no value passes through: what they return is imported when it is asked for."""
+"""The hooks that no value passes through; each imports its result when it is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def divergences() -> Sequence[Divergence]:
-    """List what PyTorch does not allow to be done right."""
+    """List the declared divergences of PyTorch."""
     from adprotocol_torch.divergence import DIVERGENCES  # noqa: PLC0415
 
     return DIVERGENCES
@@ -23,7 +23,7 @@ def divergences() -> Sequence[Divergence]:
 
 @hookimpl
 def harness(device: str | None) -> Harness:
-    """Give the conformance suite what it needs."""
+    """Return the conformance harness for PyTorch."""
     from adprotocol_torch.conformance import TorchHarness  # noqa: PLC0415
 
     return TorchHarness(device)

@@ -1,4 +1,4 @@
-"""PyTorch's graph of the reverse mode, read from its results backwards: one walk, for three questions.
+"""PyTorch's graph of reverse mode, walked backwards from its results.
 
 0.5 µs a node.
 """

@@ -1,8 +1,8 @@
 """A binding: the functions that serve the values of one kind.
 
-The table maps each type to one of these. A framework's plugin yields a few of
-them; the core has one for each kind of value that belongs to no
-framework (`adprotocol._hooks.builtins`).
+The table maps each type to a binding. A plugin yields a few of them; the core has
+one for each kind of value that belongs to no framework
+(`adprotocol._hooks.builtins`).
 """
 
 from __future__ import annotations

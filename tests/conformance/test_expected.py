@@ -115,7 +115,7 @@ def test_one_entry_may_name_a_scenario_twice():
         (lambda: "text", "'t' among the rest; return instances of adprotocol.extend.Divergence"),
         (lambda: [{"name": "known"}], "among the rest; return instances"),
         (lambda: (divergence("a"), divergence("a")), "two divergences named 'a'"),
-        (lambda: (divergence("Not a slug"),), "no slug"),
+        (lambda: (divergence("Not a slug"),), "not a slug"),
         (lambda: sys.exit(0), "SystemExit"),
         (lambda: (_ for _ in ()).throw(KeyboardInterrupt), "KeyboardInterrupt"),
     ],

@@ -15,7 +15,7 @@ from adprotocol.conformance._run.clock import Worker
 from mutants.mutant import MUTANTS, active
 
 # A scenario takes a few milliseconds; one that waits for a thread that a mutant has killed is given up.
-SECONDS = 1.5
+SECONDS = 4.0
 # How many scenarios run between two looks at whether one has failed.
 BATCH = 16
 
