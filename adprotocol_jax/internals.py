@@ -6,7 +6,7 @@ Tried with JAX 0.10.2. Each name says why there is no public way.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
 from jax.interpreters import ad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
 # which tracers are instances too. Both classes are imported, not taken from a
@@ -69,6 +72,13 @@ def has_tangent_now(tracer: Any) -> bool:
         and tracer._trace is _core.trace_ctx.trace  # noqa: SLF001
         and type(tracer.tangent) is not ad.Zero
     )
+
+
+def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
+    """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
+    equation = getattr(tracer, "parent", None)  # releases that do not keep it: unknown
+    primitive = getattr(equation, "primitive", None)
+    return ("", ()) if primitive is None else (primitive.name, getattr(equation, "in_tracers", ()))
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

@@ -18,6 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from adprotocol_jax import internals
+from adprotocol_jax.answer import note
 
 within_gradient_p = Primitive("adprotocol_within_gradient")
 
@@ -26,7 +27,11 @@ def ask(*values: Any) -> Any:
     """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
     answer = within_gradient_p.bind(*values)
     # Evaluated under disable_jit or as a constant of a trace it may come as an array.
-    return bool(answer) if isinstance(answer, (bool, np.bool_)) else answer
+    if isinstance(answer, (bool, np.bool_)):
+        return bool(answer)
+    if isinstance(answer, jax.core.Tracer):
+        note(answer, values)
+    return answer
 
 
 def _evaluate(*_values: Any) -> bool:
