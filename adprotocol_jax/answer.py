@@ -18,6 +18,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from adprotocol_jax import internals
+from adprotocol_jax.constant import as_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,10 +73,7 @@ def with_constants(fun: Callable[[], Any], values: Sequence[Any]) -> Callable[[]
             return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
 
         closed = jax.make_jaxpr(arrays)()
-        consts = [
-            jax.lax.stop_gradient(const) if any(const is value for value in values) else const
-            for const in closed.consts
-        ]
+        consts = [as_constant(const) if any(const is value for value in values) else const for const in closed.consts]
         results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))())
         treedef, *leaves = others
         return jax.tree.unflatten(treedef, [next(results) if leaf is None else leaf for leaf in leaves])

@@ -25,7 +25,12 @@ within_gradient_p = Primitive("adprotocol_within_gradient")
 
 def ask(*values: Any) -> Any:
     """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
-    answer = within_gradient_p.bind(*values)
+    if any(internals.is_high(jax.typeof(value)) for value in values):
+        from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
+
+        answer = hijax.ask_p.bind(*values)
+    else:
+        answer = within_gradient_p.bind(*values)
     # Evaluated under disable_jit or as a constant of a trace it may come as an array.
     if isinstance(answer, (bool, np.bool_)):
         return bool(answer)

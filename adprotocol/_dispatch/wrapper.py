@@ -19,7 +19,13 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     The marks of a compiler are left out: they say what to trace in place of `fun`,
     which on the wrapper would leave out what the wrapper does.
     """
-    functools.update_wrapper(wrapper, fun, updated=())
+    # A callable object may have anything under these names; a function takes strings alone.
+    names = [
+        name
+        for name in functools.WRAPPER_ASSIGNMENTS
+        if name not in ("__name__", "__qualname__") or isinstance(getattr(fun, name, None), str)
+    ]
+    functools.update_wrapper(wrapper, fun, names, updated=())
     # The attributes of a callable object are its own state.
     attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
     if not any(name.startswith(tuple(COMPILER_MARKS)) for name in attributes):
