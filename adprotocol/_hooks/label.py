@@ -118,7 +118,7 @@ class NonDifferentiable(Generic[T]):
         # defined below, and those that plugins add.
         if name.startswith("__") or name == "held":
             wake_plugins()  # the framework that asks may have been imported after the label was made
-            if name in vars(NonDifferentiable):
+            if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)
             msg = f"NonDifferentiable has no attribute {name!r}"
             raise AttributeError(msg)
