@@ -61,11 +61,22 @@ def within_gradient(value: Any) -> Any:
 
 @hookimpl
 def any_within_gradient(values: Sequence[Any]) -> Any:
-    """Ask about all values in one operation."""
+    """Ask about all values in one operation.
+
+    A concrete array that is closed over becomes a constant of the program that is
+    traced, and a later transformation may differentiate it (``jax.make_jaxpr`` and
+    ``eval_jaxpr``, ``equinox.filter_closure_convert``). Where a tracer is asked about
+    as well, the answer may be staged anyhow, so the array is asked about with it.
+    """
     tracked = [value for value in values if _can_be_tracked(value)]
     if any(internals.has_tangent_now(value) for value in tracked):
         return True
-    return primitive.ask(*tracked) if tracked else False
+    if not tracked:
+        return False
+    closed_over = [
+        value for value in values if isinstance(value, internals.ArrayImpl) and internals.is_differentiated(value.dtype)
+    ]
+    return primitive.ask(*tracked, *closed_over)
 
 
 @hookimpl

@@ -25,7 +25,7 @@ within_gradient_p = Primitive("adprotocol_within_gradient")
 
 def ask(*values: Any) -> Any:
     """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
-    if any(internals.is_high(jax.typeof(value)) for value in values):
+    if any(internals.is_high(value.aval) for value in values):
         from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
 
         answer = hijax.ask_p.bind(*values)

@@ -73,6 +73,8 @@ def ask(values: tuple[Any, ...]) -> Any:
     """Answer for any number of values of any kind, those of a framework together."""
     leaves = tree_leaves(values)
     tracked: list[Any] = []
+    # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
+    constants: list[Any] = []
     asked = found = BINDINGS.PLAIN
     # Every leaf is looked at, also after a True: two frameworks are an error.
     for leaf in leaves:
@@ -86,6 +88,8 @@ def ask(values: tuple[Any, ...]) -> Any:
             if binding.within_gradient is not never:
                 asked = binding
                 tracked.append(leaf)
+            elif kind is Kind.CONSTANT:
+                constants.append(leaf)
         elif kind is Kind.NUMPY:
             if leaf.dtype.hasobject:
                 return ask(tuple(expand_object_arrays(leaves)))
@@ -95,8 +99,8 @@ def ask(values: tuple[Any, ...]) -> Any:
             raise no_values()
     if not tracked:
         return False
-    if len(tracked) > 1 and asked.any_within_gradient is not None:
-        return asked.any_within_gradient(tracked)
+    if len(tracked) + len(constants) > 1 and asked.any_within_gradient is not None:
+        return asked.any_within_gradient([*tracked, *constants])
     answer: Any = False
     for leaf in tracked:
         one = asked.within_gradient(leaf)
