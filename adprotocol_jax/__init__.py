@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.custom_derivatives
+import jax.export
+import jax.stages
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, label, node, primitive
 from adprotocol_jax.cond import branch
+from adprotocol_jax.constant import as_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,21 +29,26 @@ if TYPE_CHECKING:
 
 label.register()
 
-# Types that look like arrays but hold no numbers: no derivative flows through them.
-_ABSTRACT = (jax.ShapeDtypeStruct, jax.custom_derivatives.SymbolicZero)
-_NEVER_TRAINED = jax.custom_derivatives.SymbolicZero
+# What JAX made of a function. It holds the types of the arguments, and constants,
+# which are not looked at: as with a function, ask about the values themselves.
+_PROGRAMS = (
+    Jaxpr, ClosedJaxpr, jax.export.Exported, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled,
+)  # fmt: skip
+_NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
+# Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
+_ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
 
 
 @hookimpl
 def array_types() -> tuple[type, ...]:
     """Claim arrays, tracers and mutable references."""
-    return (jax.Array, jax.core.Tracer, jax.Ref, *_ABSTRACT)
+    return (jax.Array, jax.core.Tracer, jax.Ref, *_ABSTRACT, *internals.LITERALS)
 
 
 @hookimpl
 def constant_types() -> tuple[type, ...]:
-    """List concrete arrays and abstract values: JAX differentiates tracers only."""
-    return (internals.ArrayImpl, *_ABSTRACT)
+    """A concrete array carries no derivative: JAX differentiates tracers only."""
+    return (internals.ArrayImpl, *_ABSTRACT, *internals.LITERALS)
 
 
 @hookimpl
@@ -52,17 +61,29 @@ def within_gradient(value: Any) -> Any:
 
 @hookimpl
 def any_within_gradient(values: Sequence[Any]) -> Any:
-    """Bind the primitive once for all values."""
+    """Ask about all values in one operation.
+
+    A concrete array that is closed over becomes a constant of the program that is
+    traced, and a later transformation may differentiate it (``jax.make_jaxpr`` and
+    ``eval_jaxpr``, ``equinox.filter_closure_convert``). Where a tracer is asked about
+    as well, the answer may be staged anyhow, so the array is asked about with it.
+    """
     tracked = [value for value in values if _can_be_tracked(value)]
     if any(internals.has_tangent_now(value) for value in tracked):
         return True
-    return primitive.ask(*tracked) if tracked else False
+    if not tracked:
+        return False
+    closed_over = [
+        value for value in values if isinstance(value, internals.ArrayImpl) and internals.is_differentiated(value.dtype)
+    ]
+    return primitive.ask(*tracked, *closed_over)
 
 
 @hookimpl
 def non_differentiable(value: Any) -> Any:
     """Stop the gradient of a tracer; anything concrete is constant already."""
-    return jax.lax.stop_gradient(value) if _can_be_tracked(value) else value
+    _refuse_reference(value)
+    return as_constant(value)
 
 
 @hookimpl
@@ -78,7 +99,10 @@ def trainable(value: Any) -> bool | None:
         return True if internals.is_differentiated(value.dtype) else None
     if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
         return None
-    return True if internals.is_differentiated(value.dtype) else None
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:  # a token, or a type of hijax
+        return True if internals.is_inexact(value) else None
+    return True if internals.is_differentiated(dtype) else None
 
 
 @hookimpl
@@ -112,11 +136,13 @@ def label_protocol() -> dict[str, Any]:
 
 @hookimpl
 def explain(value: Any) -> str:
-    """Explain the answer for an array or tracer."""
+    """Say what JAX's tracer tells."""
+    if isinstance(value, _PROGRAMS):
+        return "a program; ask about its arguments"
     if not isinstance(value, jax.core.Tracer):
         return "a concrete array; JAX differentiates tracers only"
     if not internals.is_inexact(value):
-        return f"dtype {value.dtype} has no derivative"
+        return f"a value of type {value.aval} has no derivative"
     answer = primitive.ask(value)
     if answer is True:
         return "a tangent is being propagated through this tracer"
@@ -142,6 +168,11 @@ def harness(device: str | None) -> Harness:
 
 
 def _can_be_tracked(value: Any) -> bool:
+    _refuse_reference(value)
+    return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)
+
+
+def _refuse_reference(value: Any) -> None:
     if internals.is_reference(value):
         from adprotocol_jax.divergence import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
 
@@ -150,4 +181,3 @@ def _can_be_tracked(value: Any) -> bool:
             f"derivative. {MUTABLE_REFERENCES.remedy}"
         )
         raise UndecidableError(msg)
-    return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from adprotocol.errors import BranchMismatchError
 from adprotocol.extend import predicate_error, predicate_shape_error
 from adprotocol_jax import internals
+from adprotocol_jax.answer import untracked, with_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +44,13 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
         return run
 
+    known_true, known_false = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
     try:
-        return jax.lax.cond(pred, recorded(true_fun), recorded(false_fun))
+        return jax.lax.cond(
+            pred,
+            with_constants(recorded(true_fun), known_true),
+            with_constants(recorded(false_fun), known_false),
+        )
     except TypeError as error:
         if len(seen) != len((true_fun, false_fun)):
             raise  # a branch raised it itself
@@ -63,8 +69,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     # which arithmetic would promote. Trace again with the numbers cast.
     return jax.lax.cond(
         pred,
-        lambda: _numbers_like(true_fun(*operands), like_other),
-        lambda: _numbers_like(false_fun(*operands), like_chosen),
+        with_constants(lambda: _numbers_like(true_fun(*operands), like_other), known_true),
+        with_constants(lambda: _numbers_like(false_fun(*operands), like_chosen), known_false),
     )
 
 

@@ -49,12 +49,46 @@ The rate of `eqx.nn.Dropout` is a Python float, and so takes a gradient. Select 
 SOLVERS = Divergence(
     name="solvers",
     title="Solvers",
-    remedy="Ask outside and close over the answer",
+    remedy="Ask outside, and pass the answer in as an argument of the function that is solved",
     outcome="wrong",
     text="""\
-`jax.lax.custom_linear_solve`, `custom_root` and everything built on them solve without differentiation, then
-differentiate the equation. A branch on the answer inside the equation returns the solution of one branch and the
-derivative of the other. Ask outside and close over the answer.
+These run a function plainly and differentiate it, or the equation that it solves, a second time:
+
+- `jax.lax.custom_linear_solve`, `custom_root` and what is built on them (`jax.scipy.sparse.linalg.cg`, lineax);
+- `jax.experimental.ode.odeint`;
+- diffrax with `RecursiveCheckpointAdjoint`, its default, or `BacksolveAdjoint` (`DirectAdjoint` is right);
+- the checkpointed loops of Equinox;
+- the fixed points and root finders of optimistix (`FixedPointIteration`, `Newton`, `Chord`, `Bisection`).
+
+JAX does not show the first run that a derivative follows, so a branch on the answer returns the value of one branch
+and the derivative of the other. [Ask outside](custom_rules.md), and pass the answer in: in `args` for diffrax and
+optimistix, in the carry of a loop, as a float for `odeint`. `custom_linear_solve`, `custom_root` and the operators of
+lineax take no further arguments, and may close over it.
+""",
+)
+
+LOOP_CONDITION = Divergence(
+    name="loop-condition",
+    title="The condition of a while loop",
+    remedy="Ask outside, and pass the answer in with the carry",
+    text="""\
+JAX does not differentiate the `cond_fun` of `jax.lax.while_loop`. No derivative goes through an operation there, so
+the answer in it is False, for values closed over too. Under `jax.disable_jit` the loop is Python's, and the answer may
+be True. Ask outside, and pass the answer in with the carry.
+""",
+)
+
+CLOSED_OVER_ARRAYS = Divergence(
+    name="closed-over-arrays",
+    title="Concrete arrays closed over in a trace",
+    remedy="Pass the array as an argument of the function that is traced",
+    outcome="wrong",
+    text="""\
+The answer about a concrete array is False, as a Python bool, inside `jax.jit` too, where `if` may use it. The array
+becomes a constant of the traced program. `equinox.filter_closure_convert`, or `jax.make_jaxpr` with
+`jax.core.eval_jaxpr`, can make an input of that constant and differentiate with respect to it; the answer then stays
+False. Pass the array as an argument of the function that is traced, or ask about it together with an argument:
+`within_gradient(w, x)` is right then, too.
 """,
 )
 
@@ -72,11 +106,11 @@ STOPPED_BRANCH = Divergence(
 OTHER_INTERPRETERS = Divergence(
     name="other-interpreters",
     title="Transposition, jet, sparsify, Pallas",
-    remedy="Ask outside and close over the answer",
+    remedy="Ask outside and pass the answer in as an argument",
     text="""\
 `jax.linear_transpose` of a function that branches on the answer, and a `jax.custom_jvp` rule that asks about its
 tangent, fail in JAX with an AssertionError. `jax.experimental.jet`, `sparsify` and the lowering of Pallas kernels do
-not know the primitive that asks, and say so. Ask outside and close over the answer.
+not know the primitive that asks, and say so. Ask outside and pass the answer in as an argument.
 """,
 )
 
@@ -92,11 +126,12 @@ INTEGER_IN_LABEL = Divergence(
 CUSTOM_RULES = Divergence(
     name="custom-rules",
     title="Custom rules",
-    remedy="Ask outside and close over the answer",
+    remedy="Ask outside and pass the answer in as an argument",
     outcome="wrong",
     text="""\
 Inside the forward and backward functions of a `jax.custom_vjp`, and inside the rule of a `jax.custom_jvp`, JAX does not
-differentiate at that level, so the answer is False. Ask outside and close over the answer.
+differentiate at that level, so the answer is False. [Ask outside and pass the answer in as an
+argument](custom_rules.md). A rule must not close over a staged answer: under `grad(jit(f))` JAX refuses that.
 """,
 )
 
@@ -158,6 +193,8 @@ DIVERGENCES = (
     FLAX_STATISTICS,
     EQUINOX_FLOATS,
     SOLVERS,
+    LOOP_CONDITION,
+    CLOSED_OVER_ARRAYS,
     EXPORT,
     STOPPED_BRANCH,
     OTHER_INTERPRETERS,

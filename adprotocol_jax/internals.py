@@ -6,21 +6,33 @@ Tried with JAX 0.10.2. A comment at each name says why no public API serves.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax._src import core as _core  # trace_ctx, the current trace
+from jax._src import core as _core  # trace_ctx, the trace under way
+from jax._src import literals as _literals
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
 from jax.interpreters import ad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
 # which tracers are instances too. Both classes are imported, not taken from a
 # value: this module is loaded at the first call of the library, which may be
 # inside a trace, where jnp.zeros() is a tracer.
 ArrayImpl: Any = _ArrayImpl
+
+# What JAX makes of a Python number or a NumPy array that was differentiated, once it
+# is a constant again. Subclasses of float and ndarray, which nothing public names.
+LITERALS: tuple[type, ...] = tuple(
+    getattr(_literals, name)
+    for name in ("TypedInt", "TypedFloat", "TypedComplex", "TypedNdArray")
+    if hasattr(_literals, name)
+)
 
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
@@ -38,10 +50,27 @@ def is_reference(value: Any) -> bool:
 
 
 def is_inexact(tracer: Any) -> bool:
-    """Tell whether a tracer has a dtype that JAX differentiates (extended dtypes have none)."""
-    # A token and the types of hijax have no dtype.
-    dtype = getattr(tracer.aval, "dtype", None)
-    return dtype is not None and is_differentiated(dtype)
+    """Tell whether a tracer has a type whose values JAX gives tangents."""
+    aval = tracer.aval
+    dtype = getattr(aval, "dtype", None)
+    if dtype is None:  # a token, or a type of hijax
+        return is_high(aval) and _has_tangents(aval)
+    return is_differentiated(dtype) or (is_extended(dtype) and _has_tangents(aval))
+
+
+def is_high(aval: Any) -> bool:
+    """Tell whether an abstract value is one of hijax's, which stands for several arrays."""
+    return bool(getattr(aval, "is_high", False))
+
+
+def _has_tangents(aval: Any) -> bool:
+    return getattr(aval.to_tangent_aval(), "dtype", None) != jax.dtypes.float0
+
+
+@functools.cache
+def is_extended(dtype: Any) -> bool:
+    """Tell whether a dtype is one of JAX's own: random keys, the scales of 8-bit floats."""
+    return bool(jnp.issubdtype(dtype, jax.dtypes.extended))
 
 
 # issubdtype takes 1 µs; a model has thousands of leaves, but a handful of dtypes.
@@ -69,6 +98,13 @@ def has_tangent_now(tracer: Any) -> bool:
         and tracer._trace is _core.trace_ctx.trace  # noqa: SLF001
         and type(tracer.tangent) is not ad.Zero
     )
+
+
+def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
+    """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
+    equation = getattr(tracer, "parent", None)  # releases that do not keep it: unknown
+    primitive = getattr(equation, "primitive", None)
+    return ("", ()) if primitive is None else (primitive.name, getattr(equation, "in_tracers", ()))
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

@@ -17,15 +17,25 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from adprotocol_jax import internals
+from adprotocol_jax.answer import note
 
 within_gradient_p = Primitive("adprotocol_within_gradient")
 
 
 def ask(*values: Any) -> Any:
     """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
-    answer = within_gradient_p.bind(*values)
-    # Evaluated under disable_jit, or as a constant of a trace, the answer may be an array.
-    return bool(answer) if isinstance(answer, (bool, np.bool_)) else answer
+    if any(internals.is_high(value.aval) for value in values):
+        from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
+
+        answer = hijax.ask_primitive(ask).bind(*values)
+    else:
+        answer = within_gradient_p.bind(*values)
+    # Evaluated under disable_jit or as a constant of a trace it may come as an array.
+    if isinstance(answer, (bool, np.bool_)):
+        return bool(answer)
+    if isinstance(answer, jax.core.Tracer):
+        note(answer, values)
+    return answer
 
 
 def _evaluate(*_values: Any) -> bool:

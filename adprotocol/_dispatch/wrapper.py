@@ -19,7 +19,13 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     Compiler marks are not copied: they name what to trace in place of `fun`, which
     would skip the wrapper's own work.
     """
-    functools.update_wrapper(wrapper, fun, updated=())
+    # A callable object may have anything under these names; a function takes strings alone.
+    names = [
+        name
+        for name in functools.WRAPPER_ASSIGNMENTS
+        if name not in ("__name__", "__qualname__") or isinstance(getattr(fun, name, None), str)
+    ]
+    functools.update_wrapper(wrapper, fun, names, updated=())
     # The attributes of a callable object are its own state.
     attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
     if not any(name.startswith(tuple(COMPILER_MARKS)) for name in attributes):

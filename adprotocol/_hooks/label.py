@@ -25,6 +25,31 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
+# The operators for which NumPy calls one of its ufuncs, by the name of that.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "divmod": divmod,
+    "power": pow,
+    "matmul": operator.matmul,
+    "left_shift": operator.lshift,
+    "right_shift": operator.rshift,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+
+
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return function(self.value, unlabelled(other))
@@ -92,10 +117,12 @@ class NonDifferentiable(Generic[T]):
         # those that plugins add.
         if name.startswith("__") or name == "held":
             wake_plugins()  # the framework that asks may have been imported after the label was made
-            if name in vars(NonDifferentiable):
+            if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)
             msg = f"NonDifferentiable has no attribute {name!r}"
             raise AttributeError(msg)
+        if name == "value":  # an AttributeError inside the property leads here: raise it as it is
+            return constant_tree(self.held)
         return getattr(self.value, name)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: FBT001  (NumPy's protocol)
@@ -104,7 +131,12 @@ class NonDifferentiable(Generic[T]):
         return np.array(self.value, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return getattr(ufunc, method)(*unlabelled(inputs), **unlabelled(kwargs))
+        values = unlabelled(inputs)
+        function = _OPERATORS.get(ufunc.__name__)
+        # `array * label` arrives here. The operator leaves it to the array in the label, which may be a tracer.
+        if function is not None and method == "__call__" and not kwargs and not isinstance(values[0], (list, tuple)):
+            return function(*values)
+        return getattr(ufunc, method)(*values, **unlabelled(kwargs))
 
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         return func(*unlabelled(args), **unlabelled(kwargs))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OBJECT, OPAQUE
+from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._dispatch.wrapper import wrap
+from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.opaque import check_opaque, plain_array
-from adprotocol._trees.traversal import is_container, too_deep, tree_map
+from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol.errors import NotConstantError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def non_differentiable(value: T, /) -> T:
         The same value, or the wrapped function with its metadata.
 
     Raises:
-        NotConstantError: a class, a generator function or a coroutine function.
+        NotConstantError: a class, a descriptor, a generator or coroutine function; of
+            a decorated function, a result that closes over tracked values.
         OpaqueValueError: an object that hides framework arrays in attributes.
         UnclaimedTypeError: an array of a framework without a plugin.
 
@@ -91,8 +93,15 @@ def opaque(value: Any) -> Any:
     """Handle an object of unknown class: a plugin's container, a callable, or any other object."""
     if is_container(value):
         return container(value)
+    if callable(value):
+        check_opaque(value)
+        return function(value)
+    if hasattr(type(value), "__get__"):
+        kind = type(value).__name__
+        msg = f"non_differentiable was given a {kind}; put it below @{kind}, on each function that it was made of"
+        raise NotConstantError(msg)
     check_opaque(value)
-    return function(value) if callable(value) else value
+    return value
 
 
 def object_array(value: Any) -> Any:
@@ -125,21 +134,74 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(fun).__name__
         msg = f"non_differentiable was given a {kind}; put it below @{kind}, on the function itself"
         raise NotConstantError(msg)
-    code = getattr(fun, "__code__", None)
+    body: Any = fun
+    while isinstance(body, functools.partial):
+        body = body.func
+    call = getattr(type(body), "__call__", None)  # noqa: B004  (its code is looked at)
+    code = getattr(body, "__code__", None) or getattr(call, "__code__", None)
     if code is not None and code.co_flags & _RUNS_LATER:
-        msg = (
-            f"non_differentiable was given {fun.__qualname__}, a generator or coroutine function, whose body runs "
-            "after the call returns; decorate the plain function that computes each value"
-        )
-        raise NotConstantError(msg)
+        raise _runs_later(getattr(body, "__qualname__", type(body).__qualname__))
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
         # An opaque argument (`self`) passes unchanged: the values in it count as closed over.
         constants = [tree_map(_argument, argument) for argument in args]
         keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
-        return constant_tree(fun(*constants, **keywords))
+        result = fun(*constants, **keywords)
+        if hasattr(type(result), "__await__"):
+            if hasattr(result, "close"):
+                result.close()  # it is never awaited
+            raise _runs_later(getattr(fun, "__qualname__", type(fun).__qualname__))
+        return tree_map(_result, result)
 
     return wrap(constant_function, fun)
+
+
+def _runs_later(name: str) -> NotConstantError:
+    return NotConstantError(
+        f"non_differentiable was given {name}, a generator or coroutine function, whose body runs "
+        "after the call returned; decorate the plain function that computes each value"
+    )
+
+
+def _result(value: Any) -> Any:
+    """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
+    if binding_of(type(value)).kind is FUNCTION and ask(tuple(_closed_over(value))) is not False:
+        name = getattr(value, "__qualname__", value)
+        msg = (
+            f"a function decorated with non_differentiable returned the function {name}, "
+            "which closes over values that are differentiated, so that its results would not be constant; return the "
+            "values, or make them constant where the function takes them"
+        )
+        raise NotConstantError(msg)
+    return leaf(value)
+
+
+def _closed_over(fun: Any) -> list[Any]:
+    """Return the arrays that a function, and the functions it holds, carry with them."""
+    found: list[Any] = []
+    waiting, seen = [fun], set()
+    while waiting:
+        held = waiting.pop()
+        if id(held) in seen:
+            continue
+        seen.add(id(held))
+        cells = [cell.cell_contents for cell in getattr(held, "__closure__", None) or () if _is_filled(cell)]
+        bound = (*held.args, *held.keywords.values(), held.func) if isinstance(held, functools.partial) else ()
+        for item in tree_leaves((*cells, *bound, getattr(held, "__self__", None))):
+            binding = binding_of(type(item))
+            if binding.kind is FUNCTION:
+                waiting.append(item)
+            elif binding.kind is ARRAY:
+                found.append(item)
+    return found
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (it raises where the name is not bound yet)
+    except ValueError:
+        return False
+    return True
 
 
 def refuse_class(cls: type) -> Any:

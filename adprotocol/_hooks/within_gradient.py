@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE, never
+from adprotocol._dispatch.binding import CONSTANT, NUMPY, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.opaque import check_opaque, expand_object_arrays, expand_views
@@ -73,6 +73,8 @@ def ask(values: tuple[Any, ...]) -> Any:
     """Answer for several values of any kind; the values of a framework are asked about in one call."""
     leaves = tree_leaves(values)
     tracked: list[Any] = []
+    # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
+    constants: list[Any] = []
     asked = found = BINDINGS.PLAIN
     # Look at every leaf: two frameworks are an error.
     for leaf in leaves:
@@ -85,6 +87,8 @@ def ask(values: tuple[Any, ...]) -> Any:
             if binding.within_gradient is not never:
                 asked = binding
                 tracked.append(leaf)
+            elif binding.kind is CONSTANT:
+                constants.append(leaf)
         elif binding.kind is NUMPY:
             if leaf.dtype.hasobject:
                 return ask(tuple(expand_object_arrays(leaves)))
@@ -94,8 +98,8 @@ def ask(values: tuple[Any, ...]) -> Any:
             raise no_values()
     if not tracked:
         return False
-    if len(tracked) > 1 and asked.any_within_gradient is not None:
-        return asked.any_within_gradient(tracked)
+    if len(tracked) + len(constants) > 1 and asked.any_within_gradient is not None:
+        return asked.any_within_gradient([*tracked, *constants])
     answer: Any = False
     for leaf in tracked:
         one = asked.within_gradient(leaf)

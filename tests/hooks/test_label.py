@@ -7,6 +7,8 @@ import pickle
 
 import autograd
 import autograd.numpy as anp
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -264,3 +266,41 @@ def test_non_differentiable_of_a_label_is_a_label():
     label = non_differentiable(NonDifferentiable(T.clone().requires_grad_()))
     assert type(label) is NonDifferentiable
     assert within_gradient(label.held) is False
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, jax.checkpoint, jax.vmap])
+def test_numpy_on_the_left_is_what_it_is_without_a_label(transform):
+    x, held = np.array([5.0, 7.0], np.float32), jnp.array([[2.0, 3.0]], jnp.float32)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne"):
+        for left in (x, np.float32(5.0)):
+            function = getattr(operator, name)
+            got = transform(lambda v, f=function, left=left: f(left, NonDifferentiable(v)))(held)
+            want = transform(lambda v, f=function, left=left: f(left, v))(held)
+            assert isinstance(got, jax.Array), name
+            assert got.dtype == want.dtype, name
+            assert np.array_equal(got, want), name
+    products = transform(lambda v: x @ NonDifferentiable(v.reshape(2)))(held)
+    assert np.all(products == 31.0)
+
+
+def test_numpy_on_the_left_keeps_the_other_factors_derivative():
+    x = np.array([1.0, 2.0], np.float32)
+    model = {"l": NonDifferentiable(3.0), "w": 1.0}
+    gradient = jax.grad(jax.jit(lambda m: (x * m["l"] * m["w"]).sum()))(model)
+    assert (gradient["w"], gradient["l"].held) == (9.0, 0.0)
+
+
+def test_numpy_functions_and_outputs_take_a_label_as_before():
+    label, out = NonDifferentiable(np.array([1.0, 4.0])), np.zeros(2)
+    assert np.array_equal(np.sqrt(label), [1.0, 2.0])
+    assert np.add(np.ones(2), label, out=out) is out
+    assert np.array_equal(out, [2.0, 5.0])
+    assert np.array_equal(np.add([1.0, 2.0], label), [2.0, 6.0])
+    assert np.array_equal(np.divmod(np.array([5.0, 9.0]), label), [[5.0, 2.0], [0.0, 1.0]])
+
+
+def test_an_error_inside_the_value_is_shown_as_it_is():
+    label = NonDifferentiable({"w": jnp.float32(1.0)})
+    del label.held
+    with pytest.raises(AttributeError, match="held"):
+        label.value  # noqa: B018  (the property is what is tested)

@@ -435,3 +435,86 @@ def test_identity_on_values_and_idempotent(maker, data):
     assert_same(once, tree)
     assert_same(non_differentiable(once), once)
     assert within_gradient(once) is False
+
+
+class Descriptors:
+    def method(self, x):
+        return x
+
+    cached = functools.cached_property(method)
+    partly = functools.partialmethod(method, 1.0)
+    single = functools.singledispatchmethod(method)
+
+
+@pytest.mark.parametrize("name", ["cached", "partly", "single"])
+def test_a_descriptor_that_makes_methods_is_refused(name):
+    with pytest.raises(NotConstantError, match=f"put it below @{type(vars(Descriptors)[name]).__name__}"):
+        non_differentiable(vars(Descriptors)[name])
+
+
+def test_below_such_a_descriptor_it_works():
+    class Kernel:
+        def __init__(self, x):
+            self.x = x
+
+        @functools.cached_property
+        @non_differentiable
+        def scale(self):
+            return self.x * 2.0
+
+        @functools.singledispatchmethod
+        @non_differentiable
+        def scaled(self, x):
+            return self.x * x
+
+    kernel_of = autograd.grad(lambda x: x * Kernel(x).scale + Kernel(x).scaled(x))
+    assert kernel_of(3.0) == 6.0
+
+
+class Awaited:
+    async def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        functools.partial(coroutine, 1.0),
+        functools.partial(functools.partial(coroutine), 1.0),
+        functools.partial(generator, 1.0),
+        Awaited(),
+    ],
+)
+def test_what_runs_later_is_refused_in_any_wrapping(fun):
+    with pytest.raises(NotConstantError, match="runs after the call returned"):
+        non_differentiable(fun)
+
+
+def test_a_coroutine_that_comes_out_of_a_function_is_refused():
+    with pytest.raises(NotConstantError, match="runs after the call returned"):
+        non_differentiable(lambda x: coroutine(x * 1.0))(1.0)
+
+
+def test_a_returned_function_that_closes_over_tracked_values_is_refused():
+    def leaking(x):
+        return non_differentiable(lambda: lambda y: x * y)()(3.0) + x
+
+    def bound(x):
+        return non_differentiable(lambda: {"f": functools.partial(lambda c, y: c * y, x)})()["f"](3.0) + x
+
+    def nested(x):
+        def inner(y):
+            return x * y
+
+        return non_differentiable(lambda: lambda y: 1.0 * inner(y))()(3.0) + x
+
+    for f in (leaking, bound, nested):
+        assert f(2.0) == 8.0
+        with pytest.raises(NotConstantError, match="closes over values that are differentiated"):
+            autograd.grad(f)(2.0)
+
+    def constant(x):
+        c = non_differentiable(x)
+        return non_differentiable(lambda: lambda y: c * y)()(3.0) + x
+
+    assert autograd.grad(constant)(2.0) == 1.0

@@ -1,0 +1,81 @@
+"""What a staged answer was about, for the branch that runs when it is False.
+
+With a staged predicate JAX differentiates both branches of `cond`. Where the
+predicate is an answer of `within_gradient`, False means that no trace tracks the
+values that it was asked about. So the branch for False may see these values as
+constants, and may do what JAX cannot differentiate: a callback, a while loop, a
+kernel.
+
+Answers are noted with weak references alone, so that no tracer outlives its trace.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from adprotocol_jax import internals
+from adprotocol_jax.constant import as_constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# By id, for a tracer has no hash: the answer, and the values that it was asked about.
+_NOTED: dict[int, tuple[weakref.ref[Any], tuple[weakref.ref[Any], ...]]] = {}
+
+
+def note(answer: Any, values: Sequence[Any]) -> None:
+    """Remember, as long as a staged answer lives, which values it was asked about."""
+    key = id(answer)
+    _NOTED[key] = (weakref.ref(answer, lambda _: _NOTED.pop(key, None)), tuple(map(weakref.ref, values)))
+
+
+def untracked(pred: Any, outcome: bool) -> list[Any]:  # noqa: FBT001  (the value of pred)
+    """Return the values that no trace tracks if a staged predicate comes out as `outcome`.
+
+    Known for an answer, and for what `~`, `|` and `&` make of answers and other predicates.
+    """
+    found: list[Any] = []
+    waiting, seen = [(pred, outcome)], set()
+    while waiting:
+        tracer, value = waiting.pop()
+        if (id(tracer), value) in seen:
+            continue
+        seen.add((id(tracer), value))
+        answer, values = _NOTED.get(id(tracer), (None, ()))
+        if answer is not None and answer() is tracer:
+            if not value:
+                found += [asked for asked in (reference() for reference in values) if asked is not None]
+            continue
+        name, operands = internals.operation(tracer)
+        if name == "not":
+            waiting.append((operands[0], not value))
+        elif (name, value) in (("or", False), ("and", True)):
+            waiting += [(operand, value) for operand in operands]
+    return found
+
+
+def with_constants(fun: Callable[[], Any], values: Sequence[Any]) -> Callable[[], Any]:
+    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them."""
+    if not values:
+        return fun
+
+    def run() -> Any:
+        others: list[Any] = []
+
+        def arrays() -> list[Any]:
+            leaves, treedef = jax.tree.flatten(fun())
+            # What is no tracer stays as it is: a Python number takes the dtype of the other branch.
+            others[:] = [treedef, *(None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves)]
+            return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+
+        closed = jax.make_jaxpr(arrays)()
+        consts = [as_constant(const) if any(const is value for value in values) else const for const in closed.consts]
+        results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))())
+        treedef, *leaves = others
+        return jax.tree.unflatten(treedef, [next(results) if leaf is None else leaf for leaf in leaves])
+
+    return run

@@ -1,0 +1,269 @@
+"""The branch for a False answer sees what was asked about as constant, so it may do what JAX cannot differentiate."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from adprotocol import cond, non_differentiable, within_gradient
+from adprotocol_jax import answer
+
+X = jnp.float32(1.0)
+
+
+def callback(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(jnp.shape(x), jnp.float32), x, vmap_method="expand_dims")
+
+
+def loop(x):
+    return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 1.5), (0, x))[1]
+
+
+@jax.custom_jvp
+def refusing(x):
+    return 5.0 * x
+
+
+@refusing.defjvp
+def _refuse(primals, tangents):
+    raise NotImplementedError("no derivative")
+
+
+@jax.custom_vjp
+def reverse_only(x):
+    return 5.0 * x
+
+
+reverse_only.defvjp(lambda x: (5.0 * x, None), lambda _, g: (5.0 * g,))
+
+EVALUATIONS = [callback, loop, refusing]
+
+
+def scanned(f):
+    return lambda x: lax.scan(lambda carry, _: (f(carry), None), x, None, length=1)[0]
+
+
+TRANSFORMS = {
+    "grad(jit)": lambda f: jax.grad(jax.jit(f)),
+    "jit(grad(checkpoint))": lambda f: jax.jit(jax.grad(jax.checkpoint(f))),
+    "grad(checkpoint)": lambda f: jax.grad(jax.checkpoint(f)),
+    "grad(scan)": lambda f: jax.grad(scanned(f)),
+    "grad(jit(scan))": lambda f: jax.grad(jax.jit(scanned(f))),
+    "jvp(jit)": lambda f: lambda x: jax.jvp(jax.jit(f), (x,), (jnp.float32(1.0),))[1],
+    "linearize(jit)": lambda f: lambda x: jax.linearize(jax.jit(f), x)[1](jnp.float32(1.0)),
+    "grad(jit(vmap))": lambda f: lambda x: jax.grad(jax.jit(lambda xs: jax.vmap(f)(xs).sum()))(x[None])[0],
+    "vmap(grad(jit))": lambda f: lambda x: jax.vmap(jax.grad(jax.jit(f)))(x[None])[0],
+    "grad(vmap(jit))": lambda f: lambda x: jax.grad(lambda xs: jax.vmap(jax.jit(f))(xs).sum())(x[None])[0],
+    "jit(grad(jit))": lambda f: jax.jit(jax.grad(jax.jit(f))),
+}
+
+
+@pytest.mark.parametrize("evaluate", EVALUATIONS)
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_branch_without_derivative_is_never_differentiated(transform, evaluate):
+    def operand(x):
+        return cond(within_gradient(x), lambda x: x**3, evaluate, x)
+
+    def closure(x):
+        return cond(within_gradient(x), lambda: x**3, lambda: evaluate(x))
+
+    def container(x):
+        return cond(within_gradient({"x": [x]}), lambda p: p["x"][0] ** 3, lambda p: evaluate(p["x"][0]), {"x": [x]})
+
+    for f in (operand, closure, container):
+        assert jax.jit(f)(X) == pytest.approx(float(evaluate(X)))
+        assert transform(f)(X) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("evaluate", EVALUATIONS)
+def test_every_order(evaluate):
+    def f(x):
+        return cond(within_gradient(x), lambda x: x**3, evaluate, x)
+
+    assert jax.hessian(jax.jit(f))(2.0) == pytest.approx(12.0)
+    assert jax.grad(jax.jit(jax.grad(jax.jit(f))))(2.0) == pytest.approx(12.0)
+    assert jax.jacfwd(jax.jacfwd(jax.jit(f)))(2.0) == pytest.approx(12.0)
+
+
+def test_each_level_asks_about_its_own_variable():
+    # The inner level differentiates y alone; a question about x is the outer level's.
+    def f(x, y):
+        return cond(within_gradient(x), lambda: x**2 * y**3, lambda: callback(x) * y**3)
+
+    def inner(x):
+        return jax.grad(jax.jit(f), argnums=1)(x, jnp.float32(2.0))
+
+    assert inner(jnp.float32(1.0)) == pytest.approx(12.0 * np.sin(1.0))
+    assert jax.grad(inner)(jnp.float32(3.0)) == pytest.approx(2.0 * 3.0 * 12.0)
+    assert jax.grad(jax.jit(inner))(jnp.float32(3.0)) == pytest.approx(2.0 * 3.0 * 12.0)
+
+
+def test_custom_vjp_under_forward_mode():
+    def f(x):
+        return cond(within_gradient(x), lambda x: 3.0 * x, reverse_only, x)
+
+    assert jax.jvp(jax.jit(f), (X,), (X,)) == (3.0, 3.0)
+
+
+def test_derivatives_of_the_other_operands_are_intact():
+    def f(x, w):
+        return cond(within_gradient(x), lambda x, w: x * w, lambda x, w: callback(x) * w**2, x, w)
+
+    value, (slope_x, slope_w) = jax.value_and_grad(jax.jit(f), argnums=(0, 1))(X, jnp.float32(3.0))
+    assert (value, slope_x, slope_w) == (3.0, 3.0, 1.0)
+    assert jax.grad(jax.jit(f), argnums=1)(X, jnp.float32(3.0)) == pytest.approx(6.0 * np.sin(1.0))
+
+
+def test_what_depends_on_the_value_besides_is_not_stopped():
+    # z was computed from x before; only x itself was asked about. Differentiated in x, the answer is True.
+    def f(x, w):
+        z = x * w
+        return cond(within_gradient(x), lambda: 2.0 * z, lambda: x * z)
+
+    assert jax.grad(jax.jit(f), argnums=1)(jnp.float32(2.0), jnp.float32(3.0)) == 4.0
+    assert jax.grad(jax.jit(f))(jnp.float32(2.0), jnp.float32(3.0)) == 6.0
+
+
+def test_several_values():
+    def f(x, y, w):
+        return cond(within_gradient(x, y), lambda: x * y * w, lambda: callback(x + y) * w)
+
+    args = (X, jnp.float32(2.0), jnp.float32(5.0))
+    assert jax.grad(jax.jit(f), argnums=(0, 1))(*args) == (10.0, 5.0)
+    assert jax.grad(jax.jit(f), argnums=2)(*args) == pytest.approx(np.sin(3.0))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x, y: within_gradient(x) | within_gradient(y),
+        lambda x, y: within_gradient(x) | within_gradient(y) | (x > 100.0),
+        lambda x, y: ~(~within_gradient(x) & ~within_gradient(y)),
+        lambda x, y: jnp.logical_or(within_gradient(x), within_gradient(y)),
+    ],
+)
+def test_answers_put_together(ask):
+    def f(x, y):
+        return cond(ask(x, y), lambda: x * y, lambda: callback(x + y))
+
+    def negated(x, y):
+        return cond(~ask(x, y), lambda: callback(x + y), lambda: x * y)
+
+    for fun in (f, negated):
+        jitted = jax.jit(fun)
+        assert jitted(X, X) == pytest.approx(np.sin(2.0))
+        assert jax.grad(jitted, argnums=(0, 1))(X, jnp.float32(2.0)) == (2.0, 1.0)
+        assert jax.jit(jax.grad(jax.checkpoint(fun)))(X, jnp.float32(2.0)) == 2.0
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_both_conditions_say_nothing_of_the_branch_for_false(flag):
+    # False may come from the flag, while x is tracked.
+    def f(x, flag):
+        return cond(within_gradient(x) & flag, lambda: 3.0 * x, lambda: 5.0 * x)
+
+    assert jax.grad(jax.jit(f))(X, flag) == (3.0 if flag else 5.0)
+    assert jax.jit(f)(X, flag) == 5.0
+
+
+def test_a_predicate_that_is_no_answer_stops_nothing():
+    assert jax.grad(jax.jit(lambda x: cond(x > 0.0, lambda: 3.0 * x, lambda: 5.0 * x)))(-X) == 5.0
+    assert jax.grad(jax.jit(lambda x, y: cond(within_gradient(y), lambda: 3.0 * x, lambda: 5.0 * x)))(X, X) == 5.0
+
+
+def test_the_answer_decides_in_an_inner_trace_too():
+    def f(x):
+        asked = within_gradient(x)
+        return scanned(lambda c: c * cond(asked, lambda: x, lambda: callback(x)))(x)
+
+    assert jax.grad(jax.jit(f))(jnp.float32(3.0)) == 6.0
+    assert jax.jit(f)(X) == pytest.approx(np.sin(1.0))
+
+
+def test_nested_branches():
+    def f(x, y):
+        def outer_false():
+            return cond(within_gradient(y), lambda: callback(x) * y**2, lambda: callback(x) * callback(y))
+
+        return cond(within_gradient(x), lambda: x * y, outer_false)
+
+    args = (X, jnp.float32(2.0))
+    assert jax.jit(f)(*args) == pytest.approx(np.sin(1.0) * np.sin(2.0))
+    assert jax.grad(jax.jit(f), argnums=1)(*args) == pytest.approx(4.0 * np.sin(1.0))
+    assert jax.grad(jax.jit(f), argnums=(0, 1))(*args) == (2.0, 1.0)
+
+
+def test_results_keep_their_kinds():
+    def f(x):
+        return cond(
+            within_gradient(x),
+            lambda x: {"a": 1, "b": (x, None), "c": 2.0},
+            lambda x: {"a": 2, "b": (callback(x), None), "c": 1},
+            x,
+        )
+
+    got = jax.jit(f)(X)
+    assert got["a"] == 2
+    assert got["b"] == (pytest.approx(np.sin(1.0)), None)
+    assert got["c"] == 1.0
+    assert jax.grad(jax.jit(lambda x: f(x)["b"][0] * f(x)["c"]))(X) == 2.0
+
+
+def test_a_branch_runs_once_while_it_is_traced():
+    ran = []
+
+    def f(x):
+        return cond(within_gradient(x), lambda: ran.append("true") or x, lambda: ran.append("false") or 2.0 * x)
+
+    jax.jit(f)(X)
+    assert sorted(ran) == ["false", "true"]
+
+
+def test_the_branch_for_false_may_read_and_write_references():
+    def f(x):
+        count = jax.new_ref(jnp.float32(0.0))
+
+        def evaluate():
+            count[...] += 1.0
+            return callback(x)
+
+        y = cond(within_gradient(x), lambda: x**3, evaluate)
+        return y, count[...]
+
+    assert jax.jit(f)(X) == (pytest.approx(np.sin(1.0)), 1.0)
+
+
+def test_asked_again_in_the_branch_for_false():
+    def f(x):
+        return cond(
+            within_gradient(x), lambda: x, lambda: cond(within_gradient(x), lambda: 7.0 * x, lambda: callback(x))
+        )
+
+    assert jax.jit(f)(X) == pytest.approx(np.sin(1.0))
+    assert jax.grad(jax.jit(f))(X) == 1.0
+
+
+def test_stopped_values_stay_constants():
+    def f(x):
+        return cond(within_gradient(non_differentiable(x)), lambda: 3.0 * x, lambda: 5.0 * x)
+
+    assert jax.grad(jax.jit(f))(X) == 5.0
+
+
+def test_nothing_outlives_its_trace():
+    def f(x):
+        asked = within_gradient(x) | within_gradient({"x": x, "y": 2.0 * x})
+        return cond(asked, lambda: x**3, lambda: callback(x))
+
+    gc.collect()
+    before = len(answer._NOTED)
+    with jax.checking_leaks():
+        assert jax.jit(f)(X) == pytest.approx(np.sin(1.0))
+        assert jax.grad(jax.jit(f))(X) == 3.0
+        assert jax.jit(jax.grad(jax.checkpoint(f)))(X) == 3.0
+        assert jax.grad(scanned(f))(X) == 3.0
+    gc.collect()
+    assert len(answer._NOTED) == before
