@@ -201,9 +201,9 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
 
 
 def _is_bool(answer: Any) -> bool:
-    # NumPy's bool_, told by its name: NumPy may not be there.
+    # A boolean scalar of NumPy or a framework, told by its marks: none of them may be there.
     return isinstance(answer, bool) or (
-        type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
+        getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).rpartition(".")[2] == "bool"
     )
 
 
