@@ -90,6 +90,7 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 
     Optional. Without it the single answers are joined, first True wins, staged
     ones with ``|``. JAX implements it to stage one operation instead of many.
+    Values of `constant_types` are among them, if there is any other.
     """
     raise NotImplementedError
 
