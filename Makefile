@@ -1,62 +1,90 @@
-# Two commands for a fresh machine with Python 3.11, make and pip: `make demo`, `make test`.
-PYTHON ?= python3.11
+# For a fresh machine with Python 3.11 or later, make and pip: `make demo`, `make test`; `make help` lists the rest.
+# `PYTHON=` names an interpreter, `VENV=` another place for the environment, `ARGS=` is passed on.
+
+# The first that runs and is new enough; asked, for a shim may be there and fail when it is called.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit docs generated support mutants bench bench-pennylane-env clean
+# A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+# What a change breaks first, by a minute of tests: the core, the questions, one plugin.
+QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
+	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-demo: $(VENV)/.demo
+.PHONY: help demo test quick lint format types unit coverage docs support mutants bench bench-pennylane-env \
+	hooks clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
+
+demo: $(VENV)/.demo ## one model under every framework, then another trained under each; a minute
 	$(BIN)/python -m adprotocol demo
+	$(BIN)/python examples/co2 $(ARGS)
 
-test: lint types unit docs
+# Lint, types and pages take one core each, the tests all of them.
+test: $(VENV)/.dev ## all that has to pass
+	$(MAKE) --jobs=2 --output-sync=target lint types docs
+	$(MAKE) unit
 
-lint: $(VENV)/.dev
+quick: lint ## lint, and the tests that a change breaks first
+	$(PYTEST) -q $(QUICK) $(ARGS)
+
+lint: $(VENV)/.dev ## ruff: rules and layout
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev
+format: $(VENV)/.dev ## let ruff repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy
+	$(BIN)/mypy examples/co2
 
-unit: $(VENV)/.dev
-	$(BIN)/python -m pytest
+unit: $(VENV)/.dev ## the tests
+	$(PYTEST) $(ARGS)
 
-docs: $(VENV)/.dev
+coverage: $(VENV)/.dev ## the tests, with the floor of pyproject.toml for what they reach
+	$(PYTEST) --cov --cov-report=term:skip-covered $(ARGS)
+
+docs: $(VENV)/.dev ## the pages, into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-# The pages that docs/generate.py writes from the code; `make unit` fails where one is out of date.
-generated: $(VENV)/.dev
-	$(BIN)/python docs/generate.py
-
-# The conformance suite on each plugin, and the pages made of its results.
-support: $(VENV)/.dev
+support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of its results that the pages show
 	$(BIN)/python docs/support.py
-	$(BIN)/python docs/generate.py
 
-# Which scenarios of the conformance suite catch which plugin that is wrong on purpose.
-mutants: $(VENV)/.dev
+mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is wrong on purpose
 	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev ## the benchmarks
 	$(BIN)/python benchmarks/run.py
 
-# PennyLane in an environment of its own; without it `make bench` says that its rows are skipped.
-bench-pennylane-env:
+# Without it `make bench` says that its rows are skipped.
+bench-pennylane-env: ## PennyLane, for the benchmarks, in an environment of its own
 	$(PYTHON) -m venv .venv-pennylane
 	.venv-pennylane/bin/python -m pip install --quiet --disable-pip-version-check pennylane autograd jax --editable .
 
+hooks: $(VENV)/.dev ## run .pre-commit-config.yaml before each commit
+	$(PIP) install --quiet --constraint constraints.txt --group hooks
+	$(BIN)/pre-commit install
+
 $(VENV)/.venv:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later found. Name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt pip
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]' --group examples
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) install --quiet --constraint constraints.txt --group test --group lint --group docs --group bench
 	touch $@
 
-clean:
-	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache
+clean: ## remove the environment and what was built
+	rm -rf $(VENV) docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -1,9 +1,9 @@
 """A backend-agnostic AD-mode protocol.
 
-Every automatic differentiation (AD) system has its own way to answer the same four
-questions. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them
-in one way. A library depends on this package alone; JAX, PyTorch and autograd
-answer through plugins, which are loaded when their framework is in use.
+Every automatic differentiation (AD) system answers the same four questions in its
+own way. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them in
+one way. A library depends on this package alone; JAX, PyTorch and autograd answer
+through plugins, which are loaded when their framework is in use.
 """
 
 from adprotocol._gradients.partition import combine, partition, trainable

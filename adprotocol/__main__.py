@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has gone, `head` for one. What is left unwritten must not raise again at exit.
+        # The reader has gone (`head`, say). The unwritten rest must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -43,7 +43,7 @@ def _main(argv: list[str] | None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="adprotocol",
-        description="Look at the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
+        description="List the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info_parser = commands.add_parser("info", help="list the plugins, their state and hooks")
@@ -52,10 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         "--no-import",
         dest="import_frameworks",
         action="store_false",
-        help="do not import the installed frameworks: quick, but whether their plugins work is not seen",
+        help="do not import the installed frameworks: quick, but does not show whether their plugins work",
     )
-    commands.add_parser("doctor", help="check the installation; for each problem, say the remedy")
-    # What follows is the demonstration's own to read, --help included.
+    commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
+    # The demonstration parses its own arguments, including --help.
     commands.add_parser(
         "demo",
         help="run one model file, and train another, under every framework that is installed, and compare",
@@ -84,20 +84,20 @@ def _doctor() -> int:
 
 def _demo(argv: list[str]) -> int:
     # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
-    # times as long as the work takes. Read when NumPy and PyTorch are imported.
+    # times as long as the work takes. NumPy and PyTorch read it at import.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from adprotocol.demo import run  # noqa: PLC0415  (the other commands do not need it)
+    from adprotocol._demo import run  # noqa: PLC0415  (the other commands do not need it)
 
     return run.main(argv)
 
 
 def _conformance(argv: list[str]) -> int:
     try:
-        from adprotocol.conformance import _command as command  # noqa: PLC0415  (it takes NumPy)
+        from adprotocol.conformance import _command as command  # noqa: PLC0415  (it needs NumPy)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
-        sys.stderr.write("adprotocol conformance: it takes NumPy; pip install 'adprotocol[conformance]'\n")
+        sys.stderr.write("adprotocol conformance needs NumPy; pip install 'adprotocol[conformance]'\n")
         return 2
     return command.main(argv)
 

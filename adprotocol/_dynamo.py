@@ -1,17 +1,19 @@
-"""Every mark for TorchDynamo, and every twin that it traces in a function's place: here, and nowhere else.
+"""Every mark for TorchDynamo, and every twin that it traces in place of a function: here, and nowhere else.
 
-Dynamo interprets the bytecode of what ``torch.compile`` is given, this library's
-included. It cannot follow a table that is filled while it looks: it guards what it
-read, and the guard would fail at once. Two marks tell it what to do instead:
+Dynamo interprets the bytecode of the function given to ``torch.compile``, and of
+this library with it. It cannot follow a table that is filled during tracing: it
+guards on what it read, and the guard would fail at once. Two marks tell it what to
+do instead:
 
-- `run_while_tracing`: run the function, on the constants it is given, and keep the result;
-- `trace_instead`: trace the twin in its place.
+- `run_while_tracing`: run the function on the constants it is given, and keep the result;
+- `trace_instead`: trace the twin in place of the function.
 
 Both are attributes that PyTorch itself sets on functions, so setting them imports
-nothing and costs an eager call nothing. optree's functions Dynamo knows by itself
+nothing and costs an eager call nothing. Dynamo handles optree's functions itself
 (``torch._dynamo.polyfills.pytree``). Tried with PyTorch 2.13.
 
-This module is imported last of the core's, and marks the functions of the others.
+This module is the last of the core to be imported, and marks functions of the
+others.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def run_while_tracing(function: F) -> F:
 
 
 def trace_instead(twin: Callable[..., Any]) -> Callable[[F], F]:
-    """Mark a function in whose place the compiler traces another one.
+    """Mark a function that the compiler replaces by its twin when it traces.
 
     ``torch.compile`` sets this attribute on the functions that it wraps.
     """
@@ -55,7 +57,7 @@ def trace_instead(twin: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
-    """Mark `eager`, of another module, to be replaced by the decorated twin."""
+    """Let the compiler trace the decorated twin in place of `eager`, a function of another module."""
 
     def mark(twin: F) -> F:
         trace_instead(twin)(eager)
@@ -64,7 +66,7 @@ def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
     return mark
 
 
-# What they read changes while Dynamo looks: plugins, types, classes and their fields.
+# What they read may change during tracing: plugins, types, classes and their fields.
 for _function in (
     registry.wake_plugins,
     table.resolve,
@@ -85,7 +87,7 @@ trace_instead(table.resolved)(table.binding_of)
 
 @_stands_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
-    return within_gradient.ask(values or (within_gradient.MISSING,))
+    return within_gradient.ask(values or (within_gradient.NOT_GIVEN,))
 
 
 @_stands_for(path.paths_of)
@@ -93,7 +95,7 @@ def _paths_of(tree: Any, treespec: Any) -> path.Paths:
     return path.compute(tree, treespec, named_tuples=True)
 
 
-# The two checks of paths are left to `paths_of`, when paths are needed: a graph is traced once, and slowly.
+# Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
 @_stands_for(path.check_paths)
 def _check_paths(tree: Any, treespec: Any) -> None:
     pass
@@ -113,7 +115,7 @@ def _declaring() -> Callable[[Any], bool]:
     return _declares
 
 
-# Dynamo cannot follow a dictionary that is filled on the way, so every structure is looked through.
+# Dynamo cannot follow a dictionary that is filled during tracing, so every structure counts as declaring.
 @_stands_for(declaration.flatten_declaring)
 def _flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
     leaves, treespec = traversal.tree_flatten(tree)
@@ -125,7 +127,7 @@ def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]
 
 
-# A mask is a constant of the graph: Dynamo would fold what optree says of it, and cannot hold the result.
+# A mask is a constant of the graph: Dynamo would fold optree's result for it, which it cannot store.
 @_stands_for(where.by_mask)
 def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     if not _is_built_in(mask):
@@ -154,19 +156,19 @@ def _is_built_in(mask: Any) -> bool:
 
 @run_while_tracing
 def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the flags of a mask of bools, each with its path."""
+    """Return the bools of a mask, each with its path."""
     flags, treespec = traversal.tree_flatten(mask)
     return tuple(zip(path.paths_of(mask, treespec).of_leaves, flags, strict=True))
 
 
 @run_while_tracing
-def _begin_anew() -> None:
-    # The exception by which Dynamo itself starts over, with nothing kept of the first attempt.
+def _restart() -> None:
+    # The exception with which Dynamo itself starts over, discarding the first attempt.
     dynamo = sys.modules["torch._dynamo.exc"]
     raise dynamo.UnspecializeRestartAnalysis(restart_reason="adprotocol met a class for the first time")
 
 
-# Dynamo keeps what it first read of optree's registry: a class that has joined since would be a leaf to it for ever.
+# Dynamo caches optree's registry at its first reading: a class registered since would stay a leaf.
 @_stands_for(traversal.nodes_changed)
 def _nodes_changed() -> None:
-    _begin_anew()
+    _restart()

@@ -1,9 +1,9 @@
-"""A divergence: one rule that a framework does not allow to be kept, as data.
+"""A divergence: one rule that a framework does not allow its plugin to keep, as data.
 
 A plugin lists its divergences in the optional hook `divergences`. Its errors
 quote them, ``python -m adprotocol info --json`` writes them, the conformance
 suite expects the scenarios that they name to fail, and the documentation shows
-them: one text for all. `CORE` holds those of every framework.
+them: all share one text. `CORE` holds the divergences of every framework.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adprotocol.errors import PluginError
 
-# How the scenarios of a divergence fail: by an error, or by another answer with no error.
+# How the scenarios of a divergence fail: with an error, or with another answer and no error.
 ERROR, WRONG = "error", "wrong"
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -22,7 +22,7 @@ _SCENARIO = re.compile(r"[^\s/@]+/[^\s/@]+(@[^\s/@]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Declare one thing that the framework does not allow to be done right.
+    """Declare one rule that the framework does not allow the plugin to keep.
 
     >>> from adprotocol.extend import Divergence
     >>> Divergence(
@@ -36,13 +36,13 @@ class Divergence:
     'two-runs'
 
     Args:
-        name: a slug that stays the same from version to version.
+        name: a slug, the same in every version.
         title: a heading, in Markdown.
         text: Markdown for the documentation: what happens, why, and what to do; it may hold runnable examples.
-        remedy: one imperative sentence without the full stop, which errors quote; empty if there is none.
+        remedy: one imperative sentence without the full stop, for errors to quote; empty if there is none.
         scenarios: the ids of the conformance suite that fail because of it, ``hook/name`` or ``hook/name@variant``;
             they may be glob patterns.
-        outcome: how they fail, and what a user meets: ``"error"``, or ``"wrong"`` for another answer with no error.
+        outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
 
     Raises:
         PluginError: if a field is not as described.
@@ -59,9 +59,9 @@ class Divergence:
         for field in ("name", "title", "text", "remedy", "outcome"):
             value = getattr(self, field)
             if not isinstance(value, str):
-                raise _wrong(self, f"has the {field} {value!r}", "it has to be a string")
+                raise _wrong(self, f"has the {field} {value!r}", "it must be a string")
         if not _SLUG.fullmatch(self.name):
-            raise _wrong(self, "has no slug as its name", "write words of a-z and 0-9, joined by hyphens")
+            raise _wrong(self, "has a name that is not a slug", "write words of a-z and 0-9, joined by hyphens")
         for field in ("title", "text"):
             if not getattr(self, field).strip():
                 raise _wrong(self, f"has an empty {field}", "say what happens, why, and what to do")
@@ -70,7 +70,7 @@ class Divergence:
         if self.outcome not in (ERROR, WRONG):
             raise _wrong(self, f"has the outcome {self.outcome!r}", f"write {ERROR!r} or {WRONG!r}")
         if not isinstance(self.scenarios, tuple):
-            raise _wrong(self, f"has the scenarios {self.scenarios!r}", "they have to be a tuple of ids")
+            raise _wrong(self, f"has the scenarios {self.scenarios!r}", "it must be a tuple of ids")
         for scenario in self.scenarios:
             if not isinstance(scenario, str) or not _SCENARIO.fullmatch(scenario):
                 raise _wrong(self, f"names the scenario {scenario!r}", "write 'hook/name' or 'hook/name@variant'")

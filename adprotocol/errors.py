@@ -29,13 +29,13 @@ def one_line(error: BaseException, limit: int | None = 400) -> str:
     name = type(error).__name__
     try:
         text = f"{name}: {' '.join(str(error).split())}"
-    except (Exception, SystemExit) as other:  # noqa: BLE001  (the class of the error is anybody's)
+    except (Exception, SystemExit) as other:  # noqa: BLE001  (a user's class may raise anything)
         text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 class NoValuesError(ADProtocolError, TypeError):
-    """A hook was called without the values it decides by."""
+    """A function was called without the values that decide its answer."""
 
 
 class PredicateError(ADProtocolError, TypeError):
@@ -59,11 +59,11 @@ class MixedFrameworksError(ADProtocolError, TypeError):
 
 
 class UnclaimedTypeError(ADProtocolError, TypeError):
-    """An array whose type no plugin claims: the answer is not known."""
+    """No plugin claims the type of an array, so the answer is unknown."""
 
 
 class OpaqueValueError(ADProtocolError, TypeError):
-    """An object that hides framework arrays where no traversal can reach them."""
+    """An object hides framework arrays where no traversal can reach them."""
 
 
 class NotConstantError(ADProtocolError, TypeError):
@@ -71,19 +71,19 @@ class NotConstantError(ADProtocolError, TypeError):
 
 
 class UndecidableError(ADProtocolError, RuntimeError):
-    """The framework does not let the question be answered rightly here."""
+    """The framework does not allow a right answer here."""
 
 
 class TreeError(ADProtocolError, ValueError):
-    """A structure that cannot be traversed: cyclic, too deep, or not rebuildable."""
+    """A structure cannot be traversed or rebuilt, has two leaves with the same path, or does not match another."""
 
 
 class DeclarationError(ADProtocolError, ValueError):
-    """A class declares fields as trainable that it does not have."""
+    """A class declares trainable fields that it does not have, or in a wrong form."""
 
 
 class SelectionError(ADProtocolError, ValueError):
-    """What `where` selects is not there, cannot take a gradient, or is not said by bools."""
+    """`where` selects a leaf that does not exist or cannot take a gradient, or does not select by bools."""
 
 
 class NothingTrainableError(SelectionError):
@@ -91,20 +91,20 @@ class NothingTrainableError(SelectionError):
 
 
 class ArgumentError(ADProtocolError, TypeError, ValueError):
-    """`value_and_grad` was given something that is no function, or `argnums` that are no arguments of the call."""
+    """`value_and_grad` was given something that is not callable, or `argnums` that name no arguments of the call."""
 
 
 class OutputError(ADProtocolError, TypeError):
-    """The function to differentiate returned something else than a real floating-point scalar."""
+    """The differentiated function returned something other than a real floating-point scalar."""
 
 
 class BackendError(ADProtocolError, ValueError):
-    """No AD framework can be found for a gradient, or it is not the one that was asked for."""
+    """No AD framework can compute a gradient, or the one named by `backend` cannot be used."""
 
 
 class ConcurrencyError(ADProtocolError, RuntimeError):
-    """Two threads differentiate one stateful object, each with other parts frozen."""
+    """Two threads differentiate one stateful object with different parts frozen."""
 
 
 class PluginError(ADProtocolError, RuntimeError):
-    """A plugin that cannot serve the values of its framework; the cause is chained."""
+    """A plugin cannot serve the values of its framework; the cause is chained."""

@@ -1,19 +1,19 @@
-"""What a plugin may use besides its hooks: the whole surface for those who extend the library.
+"""Everything that a plugin may use besides its hooks.
 
-The three plugins that ship with it use this module, `adprotocol.hookspecs`,
+The three plugins that ship with the library use this module, `adprotocol.hookspecs`,
 `adprotocol.errors` and `adprotocol.conformance`, and nothing else that is not public.
 
 - `tree_leaves`, `tree_map`, `tree_structure`: the one traversal of containers.
 - `constant_tree`: `adprotocol.non_differentiable` for the arguments or the result of
-  a function; functions among the leaves stay as they are.
+  a function; functions among the leaves stay unchanged.
 - `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `value_and_grad`.
-- `View`, `declaring`, `trainable_names`: for the hook `view`, and the declarations of
-  classes below it.
+- `View`, `declaring`, `trainable_names`: for the hook `view`, and for the declarations
+  of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
-- `Divergence`: one rule that the framework does not allow to be kept.
+- `Divergence`: one rule that the framework does not allow the plugin to keep.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
-  refuses a predicate, alike on every framework.
-- `run_while_tracing`, `trace_instead`: marks for a compiler that reads Python.
+  refuses a predicate, the same on every framework.
+- `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 """
 
 from adprotocol._dynamo import run_while_tracing, trace_instead

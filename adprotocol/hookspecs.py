@@ -1,4 +1,4 @@
-"""The protocol: what a plugin tells adprotocol about its AD framework.
+"""The protocol: the hooks with which a plugin describes its AD framework.
 
 Read this module first. A plugin is a module (or any object) whose functions are
 marked with `hookimpl` and named as below. Its distribution names it in the
@@ -18,10 +18,11 @@ and calls its function directly (pluggy's own call takes about ten times as long
 it once for each plugin).
 
 Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
-`cond`. The others are optional; without `value_and_grad` a framework's values can be
-asked about, but not differentiated by this library. An unknown hook, or an argument
-that is not listed here, makes that plugin fail, with the reason. Whatever else a
-plugin may use is in `adprotocol.extend` and `adprotocol.errors`.
+`cond`. The others are optional; without `value_and_grad` this library cannot
+differentiate functions of the framework's values, but everything else works. An
+unknown hook, or an argument that is not listed here, makes that plugin fail, with
+the reason. Everything else that a plugin may use is in `adprotocol.extend` and
+`adprotocol.errors`.
 """
 
 # Signatures only: pluggy reads the arguments, and nothing runs the bodies.
@@ -51,24 +52,24 @@ Flattened = tuple[Children, Metadata] | tuple[Children, Metadata, Iterable[Any]]
 
 @hookspec
 def array_types() -> Sequence[type]:
-    """Name the types whose instances, subclasses included, are this framework's own.
+    """List the types whose instances, and those of their subclasses, belong to this framework.
 
     Arrays, tracers, boxes: everything that can carry a derivative. Where several
     plugins claim a type, the nearest claimed base class decides; for one and the
-    same class pluggy's ``tryfirst`` and ``trylast``, then the plugin whose entry
-    point bears the name of the type's root module, then the alphabet. Two
-    plugins that claim the same class are reported by ``doctor``.
+    same class, pluggy's ``tryfirst`` and ``trylast``, then the plugin whose entry
+    point has the name of the type's root module, then the alphabet. ``doctor``
+    reports two plugins that claim the same class.
     """
     raise NotImplementedError
 
 
 @hookspec
 def constant_types() -> Sequence[type]:
-    """Name those of `array_types` that never carry a derivative, whatever surrounds them.
+    """List the types among `array_types` that never carry a derivative, in any context.
 
     Optional, and only for speed: for instances of exactly these types
     `within_gradient` is False and `non_differentiable` the identity, without a
-    call. A concrete ``jax.Array`` is one.
+    call of the hooks. The class of concrete JAX arrays is one.
     """
     raise NotImplementedError
 
@@ -77,8 +78,8 @@ def constant_types() -> Sequence[type]:
 def within_gradient(value: Any) -> Any:
     """Tell whether a derivative would be propagated through an operation applied to `value`.
 
-    `value` is one instance of `array_types`; containers are taken apart before.
-    Return a ``bool`` when the framework knows now, else a staged boolean scalar
+    `value` is one instance of `array_types`; containers are flattened before the
+    call. Return a ``bool`` when the framework knows now, else a staged boolean scalar
     of the framework that supports ``|`` and that this plugin's `cond` takes.
     """
     raise NotImplementedError
@@ -88,9 +89,9 @@ def within_gradient(value: Any) -> Any:
 def any_within_gradient(values: Sequence[Any]) -> Any:
     """Answer for several values of this framework at once: True if any of them is tracked.
 
-    Optional. Without it the single answers are joined, first True wins, staged
-    ones with ``|``. JAX implements it to stage one operation instead of many.
-    Values of `constant_types` are among them, if there is any other.
+    Optional. Without it the single answers are combined: the first True wins, and
+    staged answers are joined with ``|``. JAX implements it to stage one operation
+    instead of many. Values of `constant_types` are given along with others.
     """
     raise NotImplementedError
 
@@ -112,8 +113,8 @@ def cond(
 
     `pred` is a Python ``bool`` (then only the chosen branch may run, once) or a
     value of this framework, to be refused with `adprotocol.errors.PredicateError`
-    unless it is a boolean scalar. Derivatives are those of the chosen branch;
-    an operand that it does not use has zeros.
+    unless it is a boolean scalar. Derivatives are those of the chosen branch; the
+    gradient of an operand that it does not use is zeros.
     """
     raise NotImplementedError
 
@@ -122,33 +123,32 @@ def cond(
 def trainable(value: Any) -> bool | None:
     """Tell whether `value`, a leaf of a model, takes a gradient.
 
-    Optional. True: it does, unless the model or the call says otherwise. False:
-    only if the call selects it (a parameter whose own flag says so). None: it
-    never can (integers, booleans). Without this hook arrays of floating-point
-    and complex dtypes do.
+    Optional. True: it does, unless the model or the call excludes it. False: only
+    if the call selects it (a parameter whose own flag is off). None: it never can
+    (integers, booleans). Without this hook arrays of floating-point and complex
+    dtypes take gradients.
     """
     raise NotImplementedError
 
 
 @hookspec
 def identity(value: Any) -> Hashable | None:
-    """Return what two places have in common that hold one and the same leaf, or None.
+    """Return a key that all places of one leaf share, or None if each place is a leaf of its own.
 
     Optional. An array at two places of a model is two leaves, each with its partial
-    derivative (None). A ``torch.nn.Parameter`` is a leaf wherever it is found: at two
-    places it is one, with the total derivative at the first. Return a key by which
-    its places are known to be one.
+    derivative: return None. A ``torch.nn.Parameter`` at two places is one leaf, with
+    the total derivative at the first: return the same key for both.
     """
     raise NotImplementedError
 
 
 @hookspec
 def freeze(value: Any) -> Any:
-    """Return what takes the place of a leaf with an identity for a call that does not select it.
+    """Return the replacement for a leaf with an identity in a call that does not select it.
 
-    Optional; called for leaves that have an `identity` and no place that is selected.
-    A ``torch.nn.Parameter`` whose own flag says that it is trained is replaced by a
-    constant, unless a call around the current one differentiates with respect to it.
+    Optional; called for leaves that have an `identity` and are selected at no place.
+    A ``torch.nn.Parameter`` that requires grad is replaced by a constant, unless an
+    enclosing call differentiates with respect to it.
     """
     raise NotImplementedError
 
@@ -157,24 +157,24 @@ def freeze(value: Any) -> Any:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each of `leaves`.
 
-    Optional. ``fun(leaves)`` gives ``(value, aux)``. `leaves` are inexact arrays
-    of this framework, NumPy arrays or Python floats, and `fun` is to be called
-    once, with values that carry a derivative in place of all of them and of
-    nothing else. Before it differentiates, the plugin gives what `fun` returned
-    to `adprotocol.extend.check_output`. A leaf that `value` does not depend on
-    has zeros. What encloses the call, a native transformation or another call of
-    this hook, must be able to differentiate the result.
+    Optional. ``fun(leaves)`` returns ``(value, aux)``. `leaves` are inexact arrays
+    of this framework, NumPy arrays or Python floats. Call `fun` once, with a value
+    that carries a derivative in place of each leaf, and nothing else tracked. Pass
+    the returned value to `adprotocol.extend.check_output` before differentiating.
+    The gradient for a leaf that `value` does not depend on is zeros. A native
+    transformation, or another call of this hook, that encloses the call must be able
+    to differentiate the results.
     """
     raise NotImplementedError
 
 
 @hookspec
 def differentiates_numpy() -> bool:
-    """Tell whether `value_and_grad` takes functions of NumPy arrays and Python numbers alone.
+    """Tell whether `value_and_grad` differentiates functions of NumPy arrays and Python numbers alone.
 
-    Optional. Of the plugins that return True the first in pluggy's order serves a
-    gradient whose arguments belong to no framework. Such a plugin is imported for
-    it if its distribution names it in the group ``adprotocol.numpy`` as well:
+    Optional. Of the plugins that return True, the first in pluggy's order computes a
+    gradient whose arguments belong to no framework. Such a plugin is imported for it
+    if its distribution also names it in the group ``adprotocol.numpy``:
 
     .. code-block:: toml
 
@@ -186,19 +186,19 @@ def differentiates_numpy() -> bool:
 
 @hookspec
 def view_types() -> Sequence[type]:
-    """Name the types, subclasses included, of the objects that `view` shows.
+    """List the types, subclasses included, of the objects that `view` shows.
 
-    Optional; one is of no use without the other.
+    Optional; used only together with `view`.
     """
     raise NotImplementedError
 
 
 @hookspec
 def view(value: Any) -> View:
-    """Show the parts of an object that is no container, and cannot be rebuilt, as a container.
+    """Show the parts of an object that is not a container, and cannot be rebuilt, as a container.
 
     Optional. A ``torch.nn.Module`` is shown as a dict from qualified name to
-    tensor. See `adprotocol.view.View` for what comes with it.
+    tensor. See `adprotocol.view.View` for the other fields.
     """
     raise NotImplementedError
 
@@ -209,13 +209,13 @@ def tree_node(
 ) -> tuple[Callable[[Any], Flattened], Callable[[Metadata, Children], Any]] | None:
     """Teach the traversal the container type of `value`, or return None if it is unknown.
 
-    Optional. Return ``(flatten, unflatten)`` for ``type(value)``. The first takes
-    an instance to ``(children, metadata)`` or ``(children, metadata, names)``, with
-    hashable, comparable metadata and the names of the children in paths (without
-    them, their positions). The second takes ``(metadata, children)`` back, whatever
-    the children are. Called once for each type but the built-in containers; for a
-    dataclass, whose static fields only the framework may know, with a blank instance
-    that has no attributes yet.
+    Optional. Return ``(flatten, unflatten)`` for ``type(value)``. ``flatten`` takes
+    an instance and returns ``(children, metadata)`` or ``(children, metadata,
+    names)``, with hashable, comparable metadata and the names of the children in
+    paths (by default their positions). ``unflatten`` takes ``(metadata, children)``
+    and must accept any children. Called once for each type except the built-in
+    containers; for a dataclass, whose static fields only the framework may know, with
+    a blank instance that has no attributes yet.
     """
     raise NotImplementedError
 
@@ -225,16 +225,16 @@ def label_protocol() -> Mapping[str, Any]:
     """Return the methods by which functions of the framework accept a `NonDifferentiable` label, by name.
 
     Optional. They become attributes of the class: ``__jax_array__`` for JAX,
-    ``__torch_function__`` for PyTorch. `adprotocol.extend.unlabelled` takes the
-    labels out of a function's arguments. The label's operators, and the protocols of
-    NumPy, are there without it.
+    ``__torch_function__`` for PyTorch. `adprotocol.extend.unlabelled` replaces the
+    labels in a function's arguments by their values. The label's operators, and the
+    protocols of NumPy, work without this hook.
     """
     raise NotImplementedError
 
 
 @hookspec
 def explain(value: Any) -> str:
-    """Say in a phrase why `within_gradient` answers as it does for `value`.
+    """Explain in a phrase the answer of `within_gradient` for `value`.
 
     Optional; read by people only (`adprotocol.explain`).
     """
@@ -243,20 +243,21 @@ def explain(value: Any) -> str:
 
 @hookspec
 def divergences() -> Sequence[Divergence]:
-    """List the rules that the framework does not allow to be kept.
+    """List the rules that the framework does not allow the plugin to keep.
 
     Optional. Each is an `adprotocol.extend.Divergence`, with a name of its own. The
     conformance suite expects the scenarios that it names to fail; `info` and the
-    documentation show it. Never called on the way of a value: import the texts inside.
+    documentation show it. Never called while values are served, so import the texts
+    inside.
     """
     raise NotImplementedError
 
 
 @hookspec
 def harness(device: str | None) -> Any:
-    """Return the harness by which the conformance suite uses the framework.
+    """Return the harness with which the conformance suite uses the framework.
 
-    Optional. An `adprotocol.conformance.Harness`, whose arrays live on `device` (None:
+    Optional. An `adprotocol.conformance.Harness` whose arrays live on `device` (None:
     the framework's default).
     """
     raise NotImplementedError

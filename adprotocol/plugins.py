@@ -1,4 +1,4 @@
-"""Plugins registered by hand: for an AD system, or a test, that is no installed distribution.
+"""Plugins registered by hand: for an AD system or a test that is not an installed distribution.
 
 An installed plugin is found by its entry point and needs no registration
 (`adprotocol.hookspecs`).
@@ -35,6 +35,6 @@ def unregister(name: str) -> None:
         name: the name of its record.
 
     Raises:
-        PluginError: there is none of that name, or it is installed.
+        PluginError: no plugin has that name, or it is an installed one.
     """
     REGISTRY.unregister(name)

@@ -1,9 +1,9 @@
 """A view: the parts of an object that cannot be rebuilt, shown as a container.
 
-A ``torch.nn.Module`` holds parameters under qualified names, but there is no
-making another one from other tensors. In a structure it is shown as a dict from
-name to tensor; the function that is differentiated gets the object itself, with
-other tensors in it for the time of the call.
+A ``torch.nn.Module`` holds parameters under qualified names, but cannot be rebuilt
+from other tensors. In a structure it is shown as a dict from name to tensor; the
+differentiated function gets the object itself, with other tensors in it during the
+call.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def _nothing_to_undo() -> None:
 
 
 class View:
-    """Hold what stands for an object in a structure.
+    """Show an object in a structure as a container of its parts.
 
     Args:
         container: a built-in container of the parts, by name.
-        flags: a container like `container` with an answer of the hook
-            ``trainable`` (True, False or None) for each leaf; None to ask each
-            leaf itself.
-        fill: takes a container like `container`, with other leaves, to the value
-            that the function gets for the object, and a function without
-            arguments that undoes what was done to the object. By default the
+        flags: a container like `container` with the answer of the hook
+            ``trainable`` (True, False or None) for each leaf; by default the hook
+            is called for each leaf.
+        fill: takes a container like `container` with other leaves; returns the
+            value that the function gets in place of the object, and a function
+            without arguments that undoes the change to the object. By default the
             container itself is the value.
-        aliases: further names of parts, from name to name in `container`.
+        aliases: further names of parts, each mapped to a name in `container`.
     """
 
     __slots__ = ("aliases", "container", "fill", "flags")

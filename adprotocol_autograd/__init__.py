@@ -1,7 +1,7 @@
 """The adprotocol plugin for HIPS autograd.
 
-autograd tracks by value: what carries a derivative is a `Box`. The trace depth
-is not asked, for it leaks after an exception.
+autograd tracks by value: a tracked value is a `Box`. The trace depth does not count,
+because it leaks after an exception.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from adprotocol.extend import Divergence
 
 
-# Nodes of the tools that record a graph without differentiating it.
+# Nodes of tools that record a graph without differentiating it.
 _TRACING = (ConstGraphNode, FullGraphNode)
 
 
@@ -37,7 +37,7 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
-    raw = value._value  # noqa: SLF001  (one level down; the rest of getval's loop costs 60 ns)
+    raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
     if type(value._node) in _TRACING:  # noqa: SLF001
         return isinstance(raw, Box) and within_gradient(raw)
     if type(raw) is float:
@@ -52,7 +52,7 @@ def within_gradient(value: Any) -> bool:
 
 @hookimpl
 def non_differentiable(value: Any) -> Any:
-    """Take the value out of its boxes, of all levels; a list or object array may hold boxes of outer levels."""
+    """Take the value out of its boxes at all levels; a list or object array may hold boxes of outer levels."""
     raw = getval(value)
     holds_more = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
     return constant_tree(raw) if holds_more else raw
@@ -91,13 +91,13 @@ def differentiates_numpy() -> bool:
 
 @hookimpl
 def view_types() -> tuple[type, ...]:
-    """Boxes of lists, tuples and dicts are containers of boxes."""
+    """Claim the boxes of lists, tuples and dicts, which are containers of boxes."""
     return (SequenceBox, DictBox)
 
 
 @hookimpl
 def view(value: Any) -> View:
-    """Show the boxed container as one of boxes."""
+    """Show a boxed container as a container of boxes."""
     if isinstance(value, DictBox):
         return View({key: value[key] for key in getval(value)})
     items = [value[i] for i in range(len(value))]
@@ -106,19 +106,19 @@ def view(value: Any) -> View:
 
 @hookimpl
 def explain(value: Any) -> str:
-    """Say how many traces box the value."""
+    """Explain the answer for a box, with the number of traces around the value."""
     levels = 0
     raw = value
     while isinstance(raw, Box):
         levels, raw = levels + 1, raw._value  # noqa: SLF001  (the one way down a single level)
     if not within_gradient(value):
-        return f"boxed, but {type(raw).__name__} of integers or booleans has no derivative"
+        return f"boxed, but an integer or boolean {type(raw).__name__} has no derivative"
     return f"boxed by {levels} trace(s) of autograd"
 
 
 @hookimpl
 def divergences() -> Sequence[Divergence]:
-    """List what autograd does not allow to be done right."""
+    """List the declared divergences of autograd."""
     from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
@@ -126,7 +126,7 @@ def divergences() -> Sequence[Divergence]:
 
 @hookimpl
 def harness(device: str | None) -> Harness:
-    """Give the conformance suite what it needs."""
+    """Return the conformance harness for autograd."""
     from adprotocol_autograd.conformance import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
 
     return AutogradHarness(device)

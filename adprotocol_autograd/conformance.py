@@ -1,4 +1,4 @@
-"""autograd, as the conformance suite sees it: its own functions alone."""
+"""The conformance harness for autograd, built from autograd's own functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AutogradHarness(Harness):
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return the further ways to a gradient."""
+        """Return the further gradient functions."""
         return {
             "grad": {
                 "vjp": _grad_by_vjp,

@@ -1,9 +1,9 @@
 """Value and gradient with autograd, for many leaves at once.
 
 ``autograd.value_and_grad`` differentiates with respect to one argument. Given a
-list it boxes the list, and each item taken out of it costs a node whose
-gradient is a list of zeros as long as the whole. Here each leaf is a root of
-the trace itself, so the graph is the one of a function written by hand.
+list it boxes the list, and each item taken from it costs a node whose gradient is a
+full-length list of zeros. Here each leaf is itself a root of the trace, so the
+graph is the same as for a hand-written function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Enclosing(threading.local):
-    """The number of the innermost trace of this module under way, in this thread."""
+    """The number of this module's innermost active trace in this thread."""
 
     trace = -1
 
@@ -43,7 +43,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
     # An inner trace must have a higher number than the traces around it. autograd
-    # counts them in one global counter, which other threads change meanwhile and
+    # counts traces in one global counter, which other threads change meanwhile and
     # which an exception leaves too high.
     before, enclosing = trace_stack.top, _ENCLOSING.trace
     trace = max(before, enclosing) + 1
@@ -64,7 +64,7 @@ def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots
 
 
 def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
-    """Return the gradients at the roots: ``autograd.core.backward_pass``, which returns that of one."""
+    """Return the gradients at the roots, as ``autograd.core.backward_pass`` does for one root."""
     outgrads: dict[Any, Any] = {end: (cotangent, False)}
     found: dict[Any, Any] = {}
     for node in toposort(end):
@@ -78,7 +78,7 @@ def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]
 
 
 def _separate(gradients: list[Any]) -> list[Any]:
-    """Return the gradients with memory of their own: the terms of a sum have one, and an update may write to it."""
+    """Copy gradients that share memory: the terms of a sum do, and an update may write in place."""
     seen: set[int] = set()
     for i, gradient in enumerate(gradients):
         if type(gradient) is ndarray:
@@ -90,7 +90,7 @@ def _separate(gradients: list[Any]) -> list[Any]:
 
 
 def _boxable(leaf: Any) -> Any:
-    """Return a leaf as one of the types that autograd boxes."""
+    """Convert a leaf to a type that autograd boxes."""
     if type(leaf) in Box.type_mappings:
         return leaf
     if isinstance(leaf, (float, complex)):

@@ -1,7 +1,7 @@
 """The adprotocol plugin for JAX.
 
-The answer to `within_gradient` is a primitive of our own (`primitive`), because
-no inspection of tracers can know what ``grad(jit(f))`` will do later.
+`within_gradient` binds a primitive of our own (`primitive`), because no inspection
+of tracers can know what ``grad(jit(f))`` will do later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def constant_types() -> tuple[type, ...]:
 
 @hookimpl
 def within_gradient(value: Any) -> Any:
-    """Ask JAX by a primitive, which its transformations answer now or later."""
+    """Bind a primitive, which JAX's transformations answer now or later."""
     if not _can_be_tracked(value):
         return False
     return True if internals.has_tangent_now(value) else primitive.ask(value)
@@ -94,8 +94,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 @hookimpl
 def trainable(value: Any) -> bool | None:
-    """Answer by the dtype; a reference is not differentiated itself."""
-    if isinstance(value, internals.ArrayImpl):  # at once: the question below takes 1 µs
+    """Answer by the dtype; a reference itself takes no gradient."""
+    if isinstance(value, internals.ArrayImpl):  # first: the check below takes 1 µs
         return True if internals.is_differentiated(value.dtype) else None
     if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
         return None
@@ -107,8 +107,8 @@ def trainable(value: Any) -> bool | None:
 
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """Let ``jax.value_and_grad`` differentiate; what is not among the leaves is closed over."""
-    # JAX would leave its tracers in a container that is not registered with it.
+    """Let ``jax.value_and_grad`` differentiate; everything but the leaves is closed over."""
+    # JAX would leave its tracers in containers that are not registered with it.
     rest: list[Any] = []
 
     def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
@@ -130,7 +130,7 @@ def tree_node(value: Any) -> Any:
 
 @hookimpl
 def label_protocol() -> dict[str, Any]:
-    """Let the functions of JAX take a label for the constant that it holds."""
+    """Let JAX's functions read a label as the constant that it holds."""
     return {"__jax_array__": label.as_array}
 
 
@@ -147,13 +147,13 @@ def explain(value: Any) -> str:
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
-        return f"a {type(value).__name__} without a tangent: batching alone is no differentiation"
+        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation"
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 
 @hookimpl
 def divergences() -> Sequence[Divergence]:
-    """List what JAX does not allow to be done right."""
+    """List the declared divergences of JAX."""
     from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
     return DIVERGENCES
@@ -161,7 +161,7 @@ def divergences() -> Sequence[Divergence]:
 
 @hookimpl
 def harness(device: str | None) -> Harness:
-    """Give the conformance suite what it needs."""
+    """Return the conformance harness for JAX."""
     from adprotocol_jax.conformance import JaxHarness  # noqa: PLC0415  (only the suite needs it)
 
     return JaxHarness(device)
@@ -177,7 +177,7 @@ def _refuse_reference(value: Any) -> None:
         from adprotocol_jax.divergence import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
 
         msg = (
-            "adprotocol was given a mutable JAX reference (jax.Ref); a derivative belongs to the value that it holds "
-            f"now. {MUTABLE_REFERENCES.remedy}"
+            "adprotocol was given a mutable JAX reference (jax.Ref), but only the value that it holds now can carry a "
+            f"derivative. {MUTABLE_REFERENCES.remedy}"
         )
         raise UndecidableError(msg)

@@ -33,8 +33,8 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     seen: list[Any] = []
 
-    # Operands are closed over, so that they may be anything, strings and
-    # modules included; JAX makes the traced ones operands by itself.
+    # Operands are closed over, so that they may be anything, including strings and
+    # modules; JAX itself turns the traced ones into operands.
     def recorded(fun: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
             result = fun(*operands)
@@ -61,12 +61,12 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         if _describe(like_chosen) != _describe(like_other):
             msg = (
                 "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
-                f"{_describe(chosen)}, false_fun {_describe(other)}. Make both alike (broadcast, cast, or return "
+                f"{_describe(chosen)}, false_fun {_describe(other)}. Make them equal (broadcast, cast, or return "
                 "zeros of the same shape)"
             )
             raise BranchMismatchError(msg) from error
-    # They differ by the kind of a Python number, an int beside a float, which no
-    # arithmetic would mind. Traced once more, with the numbers cast.
+    # The branches differ only in the kind of a Python number, an int against a float,
+    # which arithmetic would promote. Trace again with the numbers cast.
     return jax.lax.cond(
         pred,
         with_constants(lambda: _numbers_like(true_fun(*operands), like_other), known_true),
@@ -79,7 +79,7 @@ def _without_tracer(leaf: Any) -> Any:
 
 
 def _numbers_like(result: Any, model: Any) -> Any:
-    """Return `result` with its Python numbers cast to the dtypes of `model`, where those hold their kind."""
+    """Return `result` with its Python numbers cast to the dtypes of `model`, where the dtype can hold the number."""
     if str(jax.tree.structure(result)) != str(jax.tree.structure(model)):
         return result
 

@@ -1,4 +1,4 @@
-"""JAX, as the conformance suite sees it: its own functions alone."""
+"""The conformance harness for JAX, built from JAX's own functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JaxHarness(Harness):
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return the further ways that JAX has."""
+        """Return the further functions of JAX for each capability."""
         return {
             "grad": {
                 "linearize": _grad_by_linearize,
@@ -130,7 +130,7 @@ class JaxHarness(Harness):
 
 @jax.tree_util.register_pytree_node_class
 class _Node:
-    """A container that JAX knows, and adprotocol by the plugin alone."""
+    """A container registered with JAX, which adprotocol knows through the plugin alone."""
 
     def __init__(self, children: Sequence[Any]) -> None:
         self.children = tuple(children)

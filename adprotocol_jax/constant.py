@@ -25,7 +25,7 @@ def as_constant(value: Any) -> Any:
     if internals.is_high(value.aval):
         from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
 
-        return hijax.constant_p.bind(value)
+        return hijax.constant_primitive(as_constant).bind(value)
     dtype = getattr(value.aval, "dtype", None)
     if dtype is None:
         return value  # a token

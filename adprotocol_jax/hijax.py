@@ -7,12 +7,16 @@ on the arrays below do.
 
 from __future__ import annotations
 
-from typing import Any, cast
+import functools
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.experimental.hijax import HiPrimitive, Zero
 
 from adprotocol_jax import internals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _arrays(values: tuple[Any, ...]) -> list[Any]:
@@ -25,36 +29,48 @@ def _lowered(value: Any) -> list[Any]:
 
 
 class _Ask(HiPrimitive):
-    """Answer as `adprotocol_jax.primitive.within_gradient_p` does."""
+    """Ask about the arrays below, by `ask`."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        super().__init__("adprotocol_within_gradient_of_hijax")  # type: ignore[no-untyped-call]
+        self.ask = ask
 
     def abstract_eval(self, *_avals: Any) -> Any:
         return jax.core.ShapedArray((), bool), set()
 
     def to_lojax(self, *values: Any) -> Any:
-        from adprotocol_jax import primitive  # noqa: PLC0415  (it asks this module for values of such types)
-
         tracked = [array for array in _arrays(values) if isinstance(array, jax.core.Tracer)]
-        return primitive.ask(*tracked) if tracked else False
+        return self.ask(*tracked) if tracked else False
 
     def jvp(self, primals: Any, tangents: Any, **_params: Any) -> Any:  # noqa: ARG002  (JAX names them)
         return True, internals.BOOLEAN_TANGENT
 
 
 class _Constant(HiPrimitive):
-    """Return the value, with no tangent."""
+    """Return the value, with no tangent; `as_constant` makes the arrays below constant."""
+
+    def __init__(self, as_constant: Callable[[Any], Any]) -> None:
+        super().__init__("adprotocol_constant_of_hijax")  # type: ignore[no-untyped-call]
+        self.as_constant = as_constant
 
     def abstract_eval(self, aval: Any) -> Any:
         return aval, set()
 
     def to_lojax(self, value: Any) -> Any:
-        from adprotocol_jax import constant  # noqa: PLC0415  (it asks this module for values of such types)
-
-        return jax.typeof(value).raise_val(*map(constant.as_constant, _lowered(value)))
+        return jax.typeof(value).raise_val(*map(self.as_constant, _lowered(value)))
 
     def jvp(self, primals: Any, tangents: Any, **_params: Any) -> Any:  # noqa: ARG002
         (primal,) = primals
-        return constant_p.bind(primal), Zero(jax.typeof(primal).to_tangent_aval())
+        return self.bind(primal), Zero(jax.typeof(primal).to_tangent_aval())  # type: ignore[no-untyped-call]
 
 
-ask_p: Any = cast("Any", _Ask)("adprotocol_within_gradient_of_hijax")
-constant_p: Any = cast("Any", _Constant)("adprotocol_constant_of_hijax")
+@functools.cache
+def ask_primitive(ask: Callable[..., Any]) -> Any:
+    """Return the primitive that asks about values of such types, given the question for arrays."""
+    return _Ask(ask)
+
+
+@functools.cache
+def constant_primitive(as_constant: Callable[[Any], Any]) -> Any:
+    """Return the primitive that makes a value of such a type constant, given the function for arrays."""
+    return _Constant(as_constant)

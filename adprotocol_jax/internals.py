@@ -1,6 +1,6 @@
-"""What this plugin needs of JAX beyond its documented interface.
+"""The private parts of JAX that this plugin uses.
 
-Tried with JAX 0.10.2. Each name says why there is no public way.
+Tried with JAX 0.10.2. A comment at each name says why no public API serves.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
 # which tracers are instances too. Both classes are imported, not taken from a
-# value: this module is loaded at the first question, which may be asked inside
-# a trace, where jnp.zeros() is a tracer.
+# value: this module is loaded at the first call of the library, which may be
+# inside a trace, where jnp.zeros() is a tracer.
 ArrayImpl: Any = _ArrayImpl
 
 # What JAX makes of a Python number or a NumPy array that was differentiated, once it
@@ -37,8 +37,8 @@ LITERALS: tuple[type, ...] = tuple(
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
 
-# How ``grad`` shows that an output has no tangent; its type is exported, its
-# dtype argument is that of every tangent of a boolean.
+# The zero tangent with which ``grad`` marks an output as constant. The class is
+# exported; float0 is the dtype of every tangent of a boolean.
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
 
@@ -73,25 +73,25 @@ def is_extended(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jax.dtypes.extended))
 
 
-# issubdtype takes 1 µs, a model has thousands of leaves and a handful of dtypes.
+# issubdtype takes 1 µs; a model has thousands of leaves, but a handful of dtypes.
 @functools.cache
 def is_differentiated(dtype: Any) -> bool:
     """Tell whether JAX differentiates arrays of a dtype."""
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-# The tracers of grad and jvp. A private look at one of the trace under way saves
-# the way through bind, 1 µs against 8; where JAX renames them, bind answers.
+# The tracers of grad and jvp. Checking a tracer of the current trace directly saves
+# the bind, 1 µs against 8; if JAX renames these classes, bind answers.
 _TANGENT_TRACERS = tuple(
     cls for cls in (getattr(_ad, "LinearizeTracer", None), getattr(_ad, "JVPTracer", None)) if cls is not None
 )
 
 
 def has_tangent_now(tracer: Any) -> bool:
-    """Tell whether the innermost trace under way is one of grad or jvp that gave the tracer a tangent.
+    """Tell whether the current trace is one of grad or jvp that gave the tracer a tangent.
 
-    True is what JAX's ``process_primitive`` would find on the way to the JVP
-    rule; False says nothing, for an outer trace may have given it one.
+    True is what JAX's ``process_primitive`` would find on its way to the JVP rule;
+    False leaves it open, because an outer trace may have given it a tangent.
     """
     return (
         type(tracer) in _TANGENT_TRACERS
@@ -111,7 +111,7 @@ def linearize_to(primitive: Any, answer: Any) -> None:
     """Register the rule that ``grad`` uses, with a result that has no tangent.
 
     Without it JAX derives the rule by tracing the JVP: 98 µs a call against
-    about 10 µs. JAX releases without this registry do the former.
+    about 10 µs. A JAX release without this registry derives it.
     """
 
     def rule(_is_vjp: Any, _nonzeros: Any, *_primals: Any, **_params: Any) -> Any:

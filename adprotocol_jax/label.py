@@ -1,4 +1,4 @@
-"""`NonDifferentiable` as a node of JAX's trees, so that it may hold a tracer."""
+"""`NonDifferentiable` as a node of JAX's pytrees, so that it may hold a tracer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from adprotocol_jax.constant import as_constant
 
 
 def register() -> None:
-    """Register the label with ``jax.tree_util``; what it holds is its one child."""
+    """Register the label with ``jax.tree_util``; the value it holds is its one child."""
     key = jax.tree_util.GetAttrKey("value")
 
     def with_keys(label: NonDifferentiable[Any]) -> tuple[tuple[tuple[Any, Any]], None]:
@@ -53,5 +53,5 @@ def _constant(leaf: Any) -> Any:
 
 
 def as_array(label: NonDifferentiable[Any]) -> Any:
-    """Return the constant that a label holds as an array of JAX."""
+    """Return the constant that a label holds as a JAX array."""
     return jnp.asarray(label.value)

@@ -1,11 +1,10 @@
 """The primitive that asks JAX whether its operands carry a tangent.
 
 Looking at the class of a tracer cannot work: inside ``grad(jit(f))`` the body is
-traced once, before differentiation, and shows a plain jit tracer. A primitive
-travels along in the traced program, so each transformation answers when it
-comes: evaluation, batching and lowering say False; the JVP rule, which JAX
-calls exactly when an operand has a tangent, says True. XLA then folds the
-branch not taken away.
+traced once, before differentiation, and shows a plain jit tracer. A primitive stays
+in the traced program, so each transformation answers when it is applied:
+evaluation, batching and lowering say False; the JVP rule, which JAX calls exactly
+when an operand has a tangent, says True. XLA then removes the branch not taken.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def ask(*values: Any) -> Any:
     if any(internals.is_high(value.aval) for value in values):
         from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
 
-        answer = hijax.ask_p.bind(*values)
+        answer = hijax.ask_primitive(ask).bind(*values)
     else:
         answer = within_gradient_p.bind(*values)
     # Evaluated under disable_jit or as a constant of a trace it may come as an array.
@@ -48,7 +47,7 @@ def _abstract(*_values: Any) -> Any:
 
 
 def _batch(values: Any, _dims: Any) -> tuple[Any, None]:
-    # One answer for the whole batch: tangents are batched with their primals.
+    # One answer for the whole batch: tangents are batched together with their primals.
     return within_gradient_p.bind(*values), None
 
 

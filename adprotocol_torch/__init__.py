@@ -2,13 +2,17 @@
 
 A tensor can be tracked in three ways: in reverse mode (`requires_grad`), in forward
 mode (dual numbers, which `no_grad` does not stop), and by torch.func, whose
-wrappers hide both. `tracking` asks them in eager mode; under ``torch.compile``
-`dynamo` asks the same of the fake tensors that Dynamo traces with.
+wrappers hide both. `tracking` checks all three in eager mode; under
+``torch.compile`` `dynamo` checks the fake tensors with which Dynamo traces.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import dynamo, label
 from adprotocol_torch.cond import cond
-from adprotocol_torch.declared import divergences, harness
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
 from adprotocol_torch.modules import view, view_types
@@ -16,6 +20,12 @@ from adprotocol_torch.node import tree_node
 from adprotocol_torch.parameters import freeze, identity
 from adprotocol_torch.tensors import array_types, non_differentiable, trainable
 from adprotocol_torch.tracking import explain, within_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol.conformance import Harness
+    from adprotocol.extend import Divergence
 
 __all__ = [
     "array_types",
@@ -37,3 +47,19 @@ __all__ = [
 
 label.register()
 dynamo.mark()
+
+
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List the declared divergences of PyTorch."""
+    from adprotocol_torch.divergence import DIVERGENCES  # noqa: PLC0415
+
+    return DIVERGENCES
+
+
+@hookimpl
+def harness(device: str | None) -> Harness:
+    """Return the conformance harness for PyTorch."""
+    from adprotocol_torch.conformance import TorchHarness  # noqa: PLC0415
+
+    return TorchHarness(device)

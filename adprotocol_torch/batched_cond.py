@@ -1,10 +1,10 @@
 """Both branches and a select, for a predicate that differs along a batch.
 
-A plain ``torch.where`` lets a NaN of the branch not taken into the gradient, for
+A plain ``torch.where`` lets a NaN of the branch not taken into the gradient, because
 0 times infinity is NaN. So each branch sees its tensors through a guard,
-``where(pred, x, x.detach())``: the derivative of the other branch ends there.
-Operands and tensors that a branch closes over are guarded alike, on first use.
-The known remedy is called the double where
+``where(pred, x, x.detach())``, where the derivative of the other branch ends.
+Operands and tensors that a branch closes over are guarded alike, on first use. This
+is the double-where trick
 (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
 """
 
@@ -38,7 +38,7 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 
 def _unlabelled(result: Any) -> Any:
-    """Return a result with the constant that each label holds in its place."""
+    """Replace each label in a result by the constant that it holds."""
     return tree_map(lambda leaf: leaf.value if isinstance(leaf, NonDifferentiable) else leaf, result)
 
 
@@ -69,7 +69,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
-    """Return a Python number as a scalar tensor of the other branch's dtype, if that holds its kind."""
+    """Return a Python number as a scalar tensor of the other branch's dtype, or None if that cannot hold it."""
     if isinstance(leaf, torch.Tensor):
         return leaf
     if not _is_number(leaf) or torch.result_type(like, leaf) != like.dtype:
@@ -80,7 +80,7 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
     return BranchMismatchError(
         "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make both alike (broadcast, cast, or return zeros of "
+        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make them equal (broadcast, cast, or return zeros of "
         "the same shape)"
     )
 
@@ -100,23 +100,23 @@ class _Described:
 
 
 class _Guard(TorchFunctionMode):
-    """Give operations the guarded form of every tensor that they did not make themselves."""
+    """Replace every tensor that the branch did not create by its guard."""
 
     def __init__(self, pred: torch.Tensor) -> None:
         super().__init__()
         self.pred = pred
-        # By id; the tensor is kept beside its guard so that no id is used twice.
+        # By id; the tensor is kept with its guard so that no id is reused.
         self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # The tensor that an in-place operation changes must stay itself.
+        # The tensor that an in-place operation modifies must not be replaced by its guard.
         if func is torch.Tensor.requires_grad_:
             return func(*args, **(kwargs or {}))  # how torch.func.grad marks its own wrapper
         start = 1 if _is_in_place(func) else 0
         if start and self.known.get(id(args[0]), (None, None))[1] is not args[0]:
             msg = (
-                "a branch of a batched cond changes in place a tensor that it did not make; both branches run, so the "
-                "change would reach the other one: write `y = y + 1`, or change a clone"
+                "a branch of a batched cond modifies in place a tensor that it did not create; both branches run, so "
+                "the other one would see the change: write `y = y + 1`, or modify a clone"
             )
             raise BranchError(msg)
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
@@ -135,7 +135,7 @@ class _Guard(TorchFunctionMode):
         if not isinstance(argument, torch.Tensor):
             return argument
         if id(argument) not in self.known:
-            # A copy: a change of a view of it must not reach the other branch.
+            # A copy: a modified view of it must not reach the other branch.
             guard = torch.where(self.pred, argument, argument.detach()) if is_float(argument) else argument.clone()
             self.known[id(argument)] = (argument, guard)
         return self.known[id(argument)][1]

@@ -43,7 +43,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     like = next((leaf for leaf in leaves if leaf.is_floating_point()), None)
     sharing = dynamo.sharing(leaves)
     if sharing:
-        # Refused by torch.cond: two rows of one tensor, say.
+        # torch.cond refuses operands that share memory, such as two rows of one tensor.
         again = iter([i in sharing for i in range(len(leaves))])
         operands = tree_map(
             lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) and next(again) else leaf, operands
@@ -51,8 +51,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
     # Operands are closed over, so that they may be anything; Dynamo lifts the
     # tensors among them. torch.cond refuses a result that aliases an operand, hence
-    # the copy, and results that are no tensors: numbers become tensors, None and
-    # strings are noted while they are traced, and put back.
+    # the copy, and results that are not tensors: numbers become tensors, None and
+    # strings are recorded during tracing, and put back.
     def tensors(fun: Callable[..., Any], notes: int) -> Callable[[], Any]:
         def run() -> Any:
             places = itertools.count()
@@ -65,8 +65,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     constants = dynamo.taken_notes(notes)
     if constants != dynamo.taken_notes(other):
         msg = (
-            "the branches of a staged cond must return equal structures, with the same None and strings at the same "
-            "places; they differ there"
+            "the branches of a staged cond must return equal structures, but their None and strings differ; return the "
+            "same ones at the same places"
         )
         raise BranchMismatchError(msg)
     if not constants:
@@ -79,11 +79,11 @@ def _as_result(leaf: Any, like: torch.Tensor | None, notes: int, place: int) -> 
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     if isinstance(leaf, (bool, int, float, complex)):
-        # Of the precision that the other branch most probably computes in; where it does not, torch.cond says so.
+        # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
         return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
     if leaf is None or isinstance(leaf, str):
         dynamo.note(notes, place, leaf)
-        # For a gradient torch.cond wants floats, and compilers merge what is equal, which it takes for an alias.
+        # For a gradient torch.cond needs floats; compilers merge equal constants, which it takes for aliases.
         return torch.tensor(float(place))
     return leaf
 

@@ -1,4 +1,4 @@
-"""PyTorch, as the conformance suite sees it: its own functions alone."""
+"""The conformance harness for PyTorch, built from PyTorch's own functions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class TorchHarness(Harness):
     name = "torch"
     tolerance = 1e-9
     absent: ClassVar[Mapping[str, str]] = {
-        "jit": "torch.compile traces anew when what it read has changed; see compile",
+        "jit": "torch.compile traces again when what it read has changed; see compile",
         "scan": "PyTorch has no public scan",
     }
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return the further ways that PyTorch has."""
+        """Return the further functions of PyTorch for each capability."""
         return {
             "grad": {
                 "func": torch.func.grad,
@@ -76,7 +76,7 @@ class TorchHarness(Harness):
         return value, slope
 
     def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``torch.compile`` for one graph, with what every compiling backend builds on."""
+        """Call ``torch.compile`` for one graph, with the backend on which all compiling backends build."""
         return _compiled(fun, "aot_eager")
 
     def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ class TorchHarness(Harness):
         return torch.func.vmap(fun)
 
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Call ``torch.utils.checkpoint`` of the kind that PyTorch recommends."""
+        """Call ``torch.utils.checkpoint`` in the variant that PyTorch recommends."""
         return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=False)
 
     def stop_gradient(self, array: Any) -> Any:
@@ -172,7 +172,7 @@ class TorchHarness(Harness):
 
 
 class _Node:
-    """A container that PyTorch knows, and adprotocol by the plugin alone."""
+    """A container registered with PyTorch, which adprotocol knows through the plugin alone."""
 
     def __init__(self, children: Sequence[Any]) -> None:
         self.children = tuple(children)
@@ -187,8 +187,8 @@ _pytree.register_pytree_node(
 
 
 def _run(fun: Callable[..., Any], x: Any, rest: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the value of `fun`, and the tensor in the place of `x` that its graph begins at."""
-    # A copy keeps what surrounds the call: a history, a tangent. Under no_grad there is no history.
+    """Return the value of `fun`, and the tensor in place of `x` at which its graph begins."""
+    # A copy keeps the history and the tangent of `x`. Under no_grad there is no history.
     leaf = x.clone() if torch.is_grad_enabled() else x.detach()
     with torch.enable_grad():
         return fun(leaf.requires_grad_(), *rest), leaf

@@ -1,9 +1,9 @@
 """Zeros, not None, for an operand that the chosen branch does not use.
 
 PyTorch gives None for the gradient of a tensor that is not in the graph. The graph
-that the branch made shows which operands those are; each is then connected to the
-results by the sum of none of its elements. That sum is 0, its gradient is zeros of
-the operand's shape, and no NaN can come of it.
+of the branch shows which operands those are; each is then connected to the results
+through the sum of an empty slice of it. That sum is 0, its gradient is zeros of the
+operand's shape, and it never produces a NaN.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         dynamo.install()
         unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
     else:
-        # The graph of a wrapper of torch.func cannot be read, and a result may be
-        # tracked by what the branch closes over; so all operands are connected.
+        # The graph of a torch.func wrapper cannot be read, and a result may be tracked
+        # because of what the branch closes over; so all operands are connected.
         unused = tracked
     if not unused:
         return result
@@ -62,14 +62,14 @@ def _is_tracked(leaf: torch.Tensor) -> bool:
         return dynamo.within_gradient(leaf)
     if functorch_is_active():
         return tracking.within_gradient(leaf)
-    # Not tracking.within_gradient: a predicate that is known may stand in a reentrant checkpoint.
+    # Not tracking.within_gradient, which raises in a reentrant checkpoint: a concrete predicate is fine there.
     return (leaf.requires_grad and torch.is_grad_enabled()) or tracking.is_dual(leaf)
 
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
     for operand in unused:
         if operand.is_nested:
-            continue  # it has no elements to take none of
+            continue  # it cannot be sliced
         dense = operand if operand.layout is torch.strided else operand.to_dense()
         zero = dense.reshape(-1)[:0].sum()
         if zero.is_complex() and not result.is_complex():
@@ -82,16 +82,14 @@ def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
 def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: int) -> list[torch.Tensor]:
     """Return the operands that the graph of the results does not reach.
 
-    Only nodes made since `start` are entered, so the walk is as long as the
-    branch, however long the program before it.
+    Only nodes made since `start` are entered, so the walk is as long as the branch,
+    however long the program before it is.
     """
     unused = {id(operand): operand for operand in operands}
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+    for node, output in graph.edges(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(graph.leaf_of(node)), None)
-        if not unused:
-            break
     return list(unused.values())

@@ -1,11 +1,11 @@
-"""`within_gradient` under ``torch.compile``: asked of the fake tensors, while Dynamo traces.
+"""`within_gradient` under ``torch.compile``: answered from the fake tensors while Dynamo traces.
 
-Dynamo answers ``x.requires_grad`` from what it noted when it first saw the
-tensor, which is wrong inside a compiled ``torch.func.grad``. But it traces with
-fake tensors that pass through the real transformations, so `tracking` can ask
-them as it asks any tensor. That needs a handler in Dynamo's own table; it is
-private, and there is no public hook that sees the fake value and adds nothing
-to the graph. Tried with PyTorch 2.13.
+Dynamo answers ``x.requires_grad`` from its record of the tensor at first sight,
+which is wrong inside a compiled ``torch.func.grad``. But it traces with fake tensors
+that pass through the real transformations, so `tracking` can check them like any
+tensor. That needs a handler in Dynamo's own table. The table is private, and no
+public hook sees the fake value and adds nothing to the graph. Tried with PyTorch
+2.13.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mark() -> None:
 
 
 def within_gradient(value: torch.Tensor) -> bool:
-    """Answer in a function that Dynamo traces."""
+    """Answer `within_gradient` in a function that Dynamo traces."""
     install()
     answer = ask_fake(value)
     if answer is None:
@@ -48,7 +48,7 @@ def within_gradient(value: torch.Tensor) -> bool:
 
 @run_while_tracing
 def inside_transform() -> bool:
-    """Tell whether torch.func or a dual level is under way where this is traced, and trace anew where it differs."""
+    """Tell whether torch.func or a dual level is active during tracing; guard on it, so that a change traces again."""
     # Imported here as in `install`.
     from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
@@ -60,20 +60,20 @@ def inside_transform() -> bool:
 
 
 def ask_fake(value: torch.Tensor) -> bool | None:
-    """Stand for the question in a traced function; `install` gives Dynamo the answer."""
+    """Check a tensor in a traced function, where `install` registers Dynamo's handler for it."""
     return tracking.within_gradient(value)
 
 
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
-    """Stand for the search in a traced function; `install` gives Dynamo the answer."""
+    """Placeholder for the search in a traced function; `install` registers Dynamo's handler for it."""
     msg = "unused_operands is answered by Dynamo's handler only"
     raise NotImplementedError(msg)
 
 
 def sharing(tensors: list[torch.Tensor]) -> list[int]:
-    """Return the positions of the tensors whose memory one before them has, too.
+    """Return the positions of the tensors that share memory with an earlier one.
 
-    In a traced function `install` gives Dynamo the answer.
+    In a traced function `install` registers Dynamo's handler for it.
     """
     seen: set[int] = set()
     found = []
@@ -86,35 +86,35 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
-# What the branches of a staged cond return that a graph cannot hold, by branch: pairs of a place and a constant.
+# Per branch of a staged cond, the constants in its result that a graph cannot hold, by place.
 _NOTES: dict[int, dict[int, Any]] = {}
 _KEYS = itertools.count()
 
 
 def new_notes() -> int:
-    """Begin to take notes of a branch; a traced function runs this, and the next two, while it is traced."""
+    """Start to record the constants of a branch; this and the next two functions run during tracing."""
     key = next(_KEYS)
     _NOTES[key] = {}
     return key
 
 
 def note(key: int, place: int, constant: Any) -> None:
-    """Note the constant that a branch returns at a place."""
+    """Record the constant that a branch returns at a place."""
     _NOTES[key][place] = constant
 
 
 def taken_notes(key: int) -> list[tuple[int, Any]]:
-    """Return the notes of a branch, which are then forgotten."""
+    """Return the constants recorded for a branch, and drop the record."""
     return sorted(_NOTES.pop(key).items())
 
 
 @run_while_tracing
 def install() -> None:
-    """Give Dynamo the handlers; run while it traces, before they are needed."""
+    """Register the handlers with Dynamo; runs during tracing, before they are needed."""
     global _INSTALLED  # noqa: PLW0603
     if _INSTALLED:
         return
-    # Imported here: it takes a second, and only Dynamo itself comes this way.
+    # Imported here: it takes a second, and only Dynamo reaches this line.
     from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
@@ -122,8 +122,8 @@ def install() -> None:
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable  # noqa: PLC0415
 
     def answer(_self: Any, tx: Any, value: Any) -> Any:
-        # The dual level around the compiled function can be guarded; the dual
-        # part of an input cannot, nor is it in the fake tensor.
+        # The dual level around the compiled function can be guarded. The dual part of
+        # an input cannot, and the fake tensor does not have it.
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
         if tx.output.dual_level >= 0:
             return ConstantVariable.create(None)

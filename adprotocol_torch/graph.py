@@ -1,4 +1,4 @@
-"""PyTorch's graph of the reverse mode, read from its results backwards: one walk, for three questions.
+"""PyTorch's graph of reverse mode, walked backwards from its results.
 
 0.5 µs a node.
 """
@@ -8,29 +8,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import torch
 
 
-def walk(results: Iterable[torch.Tensor], enter: Callable[[Any], bool] | None = None) -> Iterator[tuple[Any, int]]:
-    """Yield each edge of the graph of the results, as a node and the number of its output; nodes are entered once.
+def edges(results: Iterable[torch.Tensor], enter: Callable[[Any], bool] | None = None) -> list[tuple[Any, int]]:
+    """Return the edges of the graph of the results, each as a node and the number of its output.
 
     Only nodes for which `enter` is true are followed further.
     """
-    stack: list[tuple[Any, int]] = [(result.grad_fn, result.output_nr) for result in results]
+    waiting: list[tuple[Any, int]] = [(result.grad_fn, result.output_nr) for result in results]
+    found: list[tuple[Any, int]] = []
     seen: set[Any] = {None}
-    while stack:
-        node, output = stack.pop()
-        if node is None:
-            continue
-        yield node, output
+    while waiting:
+        edge = waiting.pop()
+        node = edge[0]
+        if node is not None:
+            found.append(edge)
         if node not in seen:
             seen.add(node)
             if enter is None or enter(node):
-                stack += node.next_functions
+                waiting += node.next_functions
+    return found
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:
     """Return the leaf of an AccumulateGrad node, the one kind that has a variable and no next function."""
     return getattr(node, "variable", None)
+
+
+def leaves(results: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the leaves at the ends of the graph."""
+    return [leaf for node, _ in edges(results) if (leaf := getattr(node, "variable", None)) is not None]

@@ -1,6 +1,6 @@
-"""What this plugin needs of PyTorch beyond its documented interface.
+"""The private parts of PyTorch that this plugin uses.
 
-Tried with PyTorch 2.13. Each name says why there is no public way.
+Tried with PyTorch 2.13. A comment at each name says why no public API serves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.autograd import forward_ad
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# torch.func keeps a stack of interpreters, one for each transformation under
-# way; nothing public tells whether there are any, or steps down a level.
+# torch.func keeps a stack of interpreters, one for each active transformation;
+# nothing public tells whether there are any, or steps down a level.
 functorch_is_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
 top_interpreter = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
 level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
@@ -23,15 +23,15 @@ is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
 is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 
-# inference_mode switches forward mode off; only the private switch tells.
+# inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
-# Nodes made after a point of the program, by their sequence number.
+# Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 
 
 def never_compile(function: Callable[..., object]) -> None:
-    """Keep Dynamo from compiling the frames of a function and of what it calls.
+    """Keep Dynamo from compiling the frames of a function and of its callees.
 
     The public torch.compiler.disable wraps the function, which costs each eager
     call 1 µs.
@@ -44,7 +44,7 @@ def never_compile(function: Callable[..., object]) -> None:
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
 
-    The public unpack_dual answers None outside of its own dual_level, which
+    The public unpack_dual returns None outside its own dual_level, which
     torch.func.jvp does not enter in Python.
     """
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""`NonDifferentiable` as a node of PyTorch's trees, for the arguments of torch.func, and for its functions."""
+"""`NonDifferentiable` as a node of PyTorch's pytrees, for torch.func, and as an argument of PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the label; what it holds is its one child."""
+    """Register the label; the value it holds is its one child."""
 
     def flatten(label: NonDifferentiable[Any]) -> tuple[list[Any], None]:
         return [label.held], None
@@ -35,5 +35,5 @@ def _torch_function(_cls: type, func: Any, _types: Any, args: Any = (), kwargs: 
 
 @hookimpl
 def label_protocol() -> dict[str, Any]:
-    """Let the functions of PyTorch take a label for the constant that it holds."""
+    """Let PyTorch's functions read a label as the constant that it holds."""
     return {"__torch_function__": classmethod(_torch_function)}

@@ -1,10 +1,9 @@
 """The view of a ``torch.nn.Module``: a dict from qualified name to tensor, to be filled with other tensors for a call.
 
-A module whose tensors all stay is left alone: the common case, where the
-parameters' own flags say what is trained. A parameter that the call freezes, or
-trains against its flag, is replaced in the module's table of parameters, as
-``torch.func.functional_call`` does, and put back afterwards. Hooks, buffers and
-submodules are the module's own throughout.
+In the common case the parameters' own flags decide, and the module is not touched.
+A parameter that the call freezes, or trains against its flag, is replaced in the
+module's table of parameters, as ``torch.func.functional_call`` does, and put back
+afterwards. Hooks, buffers and submodules stay in place.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ if TYPE_CHECKING:
 
 _LOCK = threading.Lock()
 
-# Which thread has put other tensors into a submodule, by the id of the submodule.
+# By id of a submodule, the thread that replaced its tensors.
 _FILLED: dict[int, int] = {}
 
-# The calls under way: each thread, and the module that it uses.
+# The active calls: each thread, with the module that it uses.
 _USED: list[tuple[int, torch.nn.Module]] = []
 
 
 @hookimpl
 def view_types() -> tuple[type, ...]:
-    """Modules are viewed as a dict."""
+    """Claim modules, which are viewed as a dict."""
     return (torch.nn.Module,)
 
 
 @hookimpl
 def view(value: torch.nn.Module) -> View:
-    """View parameters and buffers by their qualified names; one under several names has the first."""
+    """Show parameters and buffers by qualified name; a tensor with several names has the first."""
     module = value
     container: dict[str, Any] = {}
     flags: dict[str, bool | None] = {}
@@ -49,7 +48,7 @@ def view(value: torch.nn.Module) -> View:
     aliases: dict[str, str] = {}
     names: dict[int, str] = {}
     declares = declaring()
-    # In the order of named_parameters; what a class declares holds for all below.
+    # In the order of named_parameters; a declaration holds for all submodules below.
     waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
     while waiting:
         prefix, owner, frozen, above = waiting.pop()
@@ -57,12 +56,12 @@ def view(value: torch.nn.Module) -> View:
         if _is_above(owner, above):
             raise _contains_itself(module, owner)
         above = (owner, above)
-        # torch.func.functional_call looks at the same tables.
+        # torch.func.functional_call uses the same tables.
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
         if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
             msg = (
-                f"a {type(owner).__qualname__} has __trainable__ as an attribute of its own, where it would be "
-                "overlooked; make it an attribute of the class, or a property, or use requires_grad_"
+                f"a {type(owner).__qualname__} instance has its own attribute __trainable__, which would be ignored; "
+                "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
             )
             raise DeclarationError(msg)
         allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(owner) else None
@@ -74,8 +73,8 @@ def view(value: torch.nn.Module) -> View:
             if first == path:
                 container[path] = parameter
                 places[path] = [(owner, name)]
-                # What stands for a parameter has the parameter's flag; another tensor, as
-                # torch.func.functional_call puts it there, is no parameter and has none.
+                # A substitute for a parameter has the parameter's flag; another tensor, as
+                # torch.func.functional_call puts it there, is not a parameter and has none.
                 owned = original(parameter)
                 flag = owned.requires_grad if isinstance(owned, torch.nn.Parameter) else True
                 flags[path] = flag and not frozen and (allowed is None or name in allowed)
@@ -139,7 +138,7 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
 
 
 def _set_cached(changed: list[Any], cache: Any) -> Any:
-    """Exchange the cache of ``parametrize.cached()``, which holds what was computed of other tensors."""
+    """Exchange the cache of ``parametrize.cached()``, which was computed from other tensors."""
     before = parametrize._cache  # noqa: SLF001
     if changed and parametrize._cache_enabled:  # noqa: SLF001
         parametrize._cache = cache  # noqa: SLF001
@@ -147,7 +146,7 @@ def _set_cached(changed: list[Any], cache: Any) -> Any:
 
 
 def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
-    """Put the last tensor of each entry in the place of the one before it."""
+    """Put the new tensor of each entry, its last item, into the module."""
     for owner, name, _, new in changed:
         owner._parameters[name] = new  # noqa: SLF001
 
@@ -155,7 +154,7 @@ def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
 def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
     return TreeError(
         f"the {type(module).__qualname__} given to adprotocol contains itself: a {type(owner).__qualname__} is a "
-        "submodule of its own submodule; hold the reference back in a list or a weakref, where it is no submodule"
+        "submodule of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
     )
 
 
@@ -181,7 +180,7 @@ def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
     from adprotocol_torch.divergence import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
 
     return ConcurrencyError(
-        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, in one of them "
-        "with a selection other than its flags, for which it holds other tensors meanwhile. "
+        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, one of them "
+        "with a where= that differs from its flags, for which the module temporarily holds other tensors. "
         f"{MODULE_IN_THREADS.remedy}"
     )

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @hookimpl
 def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
-    """Return flatten and unflatten for the type of `value`, or None if PyTorch takes it for a leaf."""
+    """Return flatten and unflatten for the type of `value`, or None if it is a leaf for PyTorch."""
     definition = _pytree.SUPPORTED_NODES.get(type(value))
     # A shape is a constant, which PyTorch would rebuild as a plain tuple.
     if definition is None or isinstance(value, torch.Size):
         return None
-    # A dataclass is taken apart by its fields: PyTorch leaves out those that are None, so that a part of it, which
-    # has None where there is no leaf, would be another structure than the whole.
+    # A dataclass is flattened by its fields: PyTorch leaves out fields that are None, so that a part of a model, with
+    # None where there is no leaf, would have another structure than the whole.
     if getattr(definition.flatten_fn, "__qualname__", "").startswith("register_dataclass."):
         return None
 

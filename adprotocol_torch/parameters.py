@@ -1,10 +1,10 @@
-"""Parameters: what stands for one, and which of them the calls under way differentiate.
+"""Parameters: the tensors that the active calls substitute for them, and those that they differentiate.
 
-A parameter's own flag says that it is trained, not that anybody differentiates
-with respect to it now. Calls of `adprotocol.value_and_grad` around the current one
-may do so: to those a parameter is a variable, also where the current call freezes
-it or differentiates with respect to it again. A tensor that a call puts in the place
-of a parameter, tracked or frozen, stands for it in the calls inside: it has the
+A parameter's own flag says that it is trained, not that a derivative with respect to
+it is wanted now. An enclosing call of `adprotocol.value_and_grad` may want one: to
+that call the parameter is a variable, even where the inner call freezes it or
+differentiates with respect to it again. The tensor that a call substitutes for a
+parameter, tracked or frozen, stands for that parameter in inner calls: it has the
 parameter's flag, and is one leaf at all its places.
 """
 
@@ -25,7 +25,7 @@ _LOCK = threading.Lock()
 
 
 class _Calls(threading.local):
-    """What the calls under way in this thread differentiate with respect to, by id."""
+    """By id, the leaves that the active calls of this thread differentiate with respect to."""
 
     def __init__(self) -> None:
         self.variables: frozenset[int] = frozenset()
@@ -35,7 +35,7 @@ _CALLS = _Calls()
 
 
 class _Anywhere:
-    """Whether any thread is inside such a call: what a compiler can read, and guard on."""
+    """Whether any thread is inside such a call, as a bool that a compiler can guard on."""
 
     depth = 0
     inside = False
@@ -69,7 +69,7 @@ def is_parameter(tensor: Any) -> bool:
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if is_parameter(value) else None
+    return id(value) if isinstance(original(value), torch.nn.Parameter) else None
 
 
 def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
@@ -78,13 +78,13 @@ def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
 
 @trace_instead(_is_variable_traced)
 def is_variable(parameter: Any) -> bool:
-    """Tell whether a call around the current one differentiates with respect to `parameter`; in a graph, if one may."""
+    """Tell whether an enclosing call differentiates with respect to `parameter`; in a graph, whether one may."""
     return id(parameter) in _CALLS.variables
 
 
 @hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
-    """Return the constant that takes the place of a parameter which nobody around differentiates."""
+    """Return a constant to replace a parameter that no enclosing call differentiates."""
     if not original(value).requires_grad or is_variable(value):
         return value
     constant = value.detach()
@@ -93,13 +93,13 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
 
 
 def _enter_traced(leaves: Any, tracked: Any) -> Any:  # noqa: ARG001
-    # What is differentiated in a graph is not the parameter itself.
+    # In a graph the differentiated tensor is not the parameter itself.
     return _nothing
 
 
 @trace_instead(_enter_traced)
 def enter(leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Note the parameters among the leaves, and the tensors in their place, until the returned function is called."""
+    """Record the parameters among the leaves, and their substitutes, until the returned function is called."""
     pairs = [(leaf, new) for leaf, new in zip(leaves, tracked, strict=True) if is_parameter(leaf)]
     if not pairs:
         return _nothing

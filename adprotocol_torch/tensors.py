@@ -1,4 +1,4 @@
-"""Tensors: which types are PyTorch's own, and how one is made constant or trained."""
+"""Tensors: the types that PyTorch owns, and the hooks that make a tensor constant or trainable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from adprotocol_torch.parameters import original
 
 @hookimpl
 def array_types() -> tuple[type, ...]:
-    """Claim tensors; parameters and other subclasses follow."""
+    """Claim tensors, including parameters and other subclasses."""
     return (torch.Tensor,)
 
 
 @hookimpl
 def non_differentiable(value: torch.Tensor) -> torch.Tensor:
-    """Detach a tensor, from every level of torch.func at once.
+    """Detach a tensor from all levels of torch.func at once.
 
     Always, and not only while the tensor is tracked: a leaf may be asked to
     require gradients later, and a constant must not follow it.
@@ -26,7 +26,7 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 
 @hookimpl
 def trainable(value: torch.Tensor) -> bool | None:
-    """Answer by the dtype; a parameter follows its flag, a buffer takes none."""
+    """Answer by the dtype; a parameter follows its flag, a buffer takes no gradient."""
     if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
         return None
     parameter = original(value)

@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from types import FrameType
 
 is_grad_enabled = torch.is_grad_enabled
-# What a tensor has that no transformation of torch.func wraps; a wrapper whose level has ended has another.
+# The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
 NO_LEVEL = -1
 
 
 @hookimpl
 def within_gradient(value: torch.Tensor) -> bool:
     """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
-    # One C call of 30 to 45 ns each; the order is by what is cheap and common.
+    # Each check is one C call of 30 to 45 ns; the cheap and common ones come first.
     if functorch_is_active():
-        # A mode, such as the guard of a batched cond, would answer at a lowered
-        # level with tensors of its own level.
+        # A torch function mode, such as the guard of a batched cond, would answer at a
+        # lowered level with tensors of its own level.
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             return _below(value)
     if is_grad_enabled():
         if value.requires_grad:
-            # 76 ns, for True alone.
+            # 76 ns, only before a True.
             return level_of(value) == NO_LEVEL or _outlived(value)
     elif _in_reentrant_checkpoint():
         raise _reentrant_error()
-    # `is_dual`, without the call. The counter is of the process: at -1 no tensor is dual.
+    # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
     return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
 
 
 def _outlived(value: torch.Tensor) -> bool:
-    """Answer for the wrapper of a level of torch.func that is not under way in this thread.
+    """Answer for a wrapper whose torch.func level is not active in this thread.
 
-    PyTorch takes such a wrapper off, and its derivative with it: in a child
-    thread, and after the end of the transformation.
+    PyTorch unwraps such a tensor and drops its derivative: in a child thread, and
+    after the transformation has ended.
     """
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
@@ -52,7 +52,7 @@ def _outlived(value: torch.Tensor) -> bool:
 
 
 def is_dual(value: torch.Tensor) -> bool:
-    """Tell whether the tensor carries a tangent, outside of torch.func."""
+    """Tell whether the tensor carries a tangent, outside torch.func."""
     return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
 
 
@@ -61,18 +61,18 @@ def _has_tangent(value: torch.Tensor) -> bool:
 
 
 def _below(value: torch.Tensor) -> bool:
-    """Ask level by level, from the innermost transformation of torch.func outwards.
+    """Check level by level, from the innermost transformation of torch.func outwards.
 
     A wrapper has autograd metadata of its own, and each level a grad mode of
     its own: ``lower()`` restores the one in which the transformation began, so
-    that ``no_grad`` outside of a grad does not count inside and vice versa.
+    that ``no_grad`` outside a grad does not count inside it, and vice versa.
     """
     top = internals.top_interpreter()
     if top is None:
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     interpreter = internals.coerce_cinterpreter(top)
     if level_of(value) == interpreter.level():
-        # The wrappers of vmap and functionalize have no metadata; asking them for a tangent raises.
+        # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
         if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
             return True
@@ -93,14 +93,14 @@ def is_batched(value: torch.Tensor) -> bool:
 def _in_reentrant_checkpoint() -> bool:
     """Tell whether this is the first pass of a checkpoint that will run again with gradients.
 
-    Asked with gradients switched off only. Walking the stack costs about 1 µs
+    Called only while gradients are switched off. Walking the stack costs about 1 µs
     for 30 frames; PyTorch leaves no other mark.
     """
     forward = CheckpointFunction.forward.__code__
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         if frame.f_code is forward:
-            # Edges exist only if gradients were on around the checkpoint: else
+            # Edges exist only if gradients were on around the checkpoint; otherwise
             # nothing will run again.
             return any(node is not None for node, _ in frame.f_locals["ctx"].next_functions)
         frame = frame.f_back
@@ -112,14 +112,14 @@ def _reentrant_error() -> UndecidableError:
 
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
-        "first without gradients and later again with them: a branch on the answer would give the value of one run "
+        "first without gradients and then again with them: a branch on the answer would return the value of one run "
         f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
     )
 
 
 @hookimpl
 def explain(value: torch.Tensor) -> str:
-    """Say what decides the answer for a tensor."""
+    """Explain the answer for a tensor."""
     if not (value.is_floating_point() or value.is_complex()):
         return f"dtype {value.dtype} has no derivative"
     reasons = []
@@ -136,7 +136,6 @@ def explain(value: torch.Tensor) -> str:
     return "; ".join(reasons) or "requires_grad is not set, and no forward mode is active"
 
 
-# Where Dynamo breaks a graph it compiles the functions called next one by one.
-# This one must run as it is, with all it calls: a fake tensor has lost the dual
-# part of a real one.
+# After a graph break Dynamo compiles the next functions one by one. This one and its
+# callees must run eagerly: a fake tensor has lost the dual part of the real one.
 internals.never_compile(within_gradient)

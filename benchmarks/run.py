@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import machine
-import report
+import table
 from row import Row
 
 HERE = Path(__file__).parent
@@ -40,9 +40,9 @@ def main() -> int:
         # A benchmark whose answer was wrong leaves no row; the others are shown.
         sections = _sections(results) if results.exists() else []
     described = machine.describe()
-    report.show(sections, described)
+    table.show(sections, described)
     if status == 0 and arguments.write:
-        _write(report.markdown(sections, described))
+        _write(table.markdown(sections, described))
     return status
 
 
@@ -63,14 +63,14 @@ def _sections(results: Path) -> list[list[Row]]:
     return list(files.values())
 
 
-def _write(table: str) -> None:
+def _write(written: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, found, rest = page.partition(BEGIN)
     _, closed, after = rest.partition(END)
     if not found or not closed:
         msg = f"docs/{PAGE.name} has no markers {BEGIN} and {END} to write the table between"
         raise SystemExit(msg)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

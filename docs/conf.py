@@ -1,6 +1,12 @@
 """Sphinx configuration: MyST pages, the reference by autodoc, Furo."""
 
+import sys
+from pathlib import Path
+
 import adprotocol
+
+sys.path.insert(0, str(Path(__file__).parent))
+import generate
 
 project = "adprotocol"
 author = "The adprotocol authors"
@@ -8,7 +14,8 @@ copyright = "2026, The adprotocol authors"
 version = release = adprotocol.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+# The generated parts are no pages; pages include them.
+exclude_patterns = ["_build", "generated"]
 # Names in single backticks in docstrings become links where they are documented.
 default_role = "py:obj"
 
@@ -22,3 +29,7 @@ html_theme = "furo"
 html_title = f"adprotocol {release}"
 html_copy_source = False
 html_show_sourcelink = False
+
+
+def setup(app):
+    app.connect("builder-inited", lambda _: generate.main())

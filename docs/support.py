@@ -2,8 +2,8 @@
 
 ``python docs/support.py`` runs the suite on each plugin and writes
 ``docs/support/NAME.json``; ``--check`` writes nothing, shows what differs, and
-exits with 1 if something does. The page and the picture of the support matrix
-are made from these files (`generate`).
+exits with 1 if something does. `generate` draws the support matrix from these
+files.
 """
 
 from __future__ import annotations

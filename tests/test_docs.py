@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import functools
 import importlib
 import io
 import re
@@ -28,6 +29,8 @@ BLOCK = re.compile(
 )
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# What the build of the documentation puts in the place of a directive.
+INCLUDE = re.compile(r"^```\{include\} generated/(\S+)\n```\n", re.MULTILINE)
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -35,8 +38,21 @@ def relative(path):
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
+def generated(name):
+    for module in ("jax", "torch", "autograd", "jinja2"):
+        pytest.importorskip(module)
+    sys.path.insert(0, str(ROOT / "docs"))
+    return importlib.import_module("generate").PARTS[name]()
+
+
+def text_of(page):
+    """A page with the generated parts that it includes."""
+    return INCLUDE.sub(lambda found: generated(found[1]), page.read_text(encoding="utf-8"))
+
+
 def blocks(page):
-    text = page.read_text(encoding="utf-8")
+    text = text_of(page)
     found = list(BLOCK.finditer(text))
     assert len(found) == text.count("\n```python\n"), "a block that this test does not see"
     for match in found:
@@ -110,17 +126,20 @@ def test_public_name_is_documented_with_an_example_and_in_the_reference(name):
 
 def anchors(page):
     """The anchors of the headings, as GitHub and MyST make them."""
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    text = FENCE.sub("", text_of(page))
     headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", LINKED, ids=relative)
 def test_relative_links_lead_somewhere(page):
-    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+    for target in LINK.findall(FENCE.sub("", text_of(page))):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
+        if path.startswith("generated/"):
+            assert generated(path.removeprefix("generated/"))
+            continue
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), target
         assert file.is_relative_to(ROOT), target

@@ -1,55 +1,91 @@
-"""The generated pages of the documentation are those that the code yields now."""
+"""The generated parts of the documentation: what they hold, which pages include them, and that git does not."""
 
-import importlib.util
+import importlib
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
 def generate():
     for name in ("jax", "torch", "autograd"):
         pytest.importorskip(name)
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    pytest.importorskip("jinja2")
+    sys.path.insert(0, str(DOCS))
+    return importlib.import_module("generate")
 
 
-def test_the_pages_are_as_they_would_be_written(generate, capsys):
-    status = generate.main(["--check"])
-    assert (status, capsys.readouterr().out) == (0, ""), "run `make generated`"
+def named():
+    """The generated files that pages name."""
+    pages = [page.read_text("utf-8") for page in DOCS.glob("*.md")]
+    return {name for page in pages for name in re.findall(r"generated/([\w.-]+)", page)}
+
+
+def test_pages_name_every_generated_part_and_no_other(generate):
+    assert named() == set(generate.PARTS)
+
+
+def test_git_has_no_generated_part(generate):
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    paths = [f"docs/generated/{name}" for name in generate.PARTS]
+    done = subprocess.run(["git", "check-ignore", *paths], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607
+    assert done.stdout.split() == paths
+    done = subprocess.run(["git", "ls-files", "docs/generated"], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
+    assert done.stdout == ""
 
 
 def test_every_divergence_is_on_the_page(generate):
-    from adprotocol import divergence as manifest
+    from adprotocol import divergence
     from adprotocol._dispatch import registry
 
-    text = (DOCS / "divergences.md").read_text("utf-8")
-    declared = list(manifest.CORE)
+    text = generate.divergences()
+    declared = list(divergence.CORE)
     for framework in generate.FRAMEWORKS:
         declared += registry.REGISTRY.known()[framework].divergences()
     headings = [line.removeprefix("### ") for line in text.splitlines() if line.startswith("### ")]
-    assert sorted(headings) == sorted(divergence.title for divergence in declared)
-    assert [divergence.name for divergence in declared if divergence.text.strip() not in text] == []
+    assert sorted(headings) == sorted(entry.title for entry in declared)
+    assert [entry.name for entry in declared if entry.text.strip() not in text] == []
 
 
-def test_a_page_that_differs_is_found_and_written(generate, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(generate, "PAGES", {"page.md": lambda: "# Page\n\nnew\n"})
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n\nold\n", encoding="utf-8")
-    assert generate.main(["--check"], tmp_path) == 1
-    assert {"-old", "+new"} <= set(capsys.readouterr().out.splitlines())
-    assert page.read_text("utf-8") == "# Page\n\nold\n"
-    assert generate.main([], tmp_path) == 0
-    assert page.read_text("utf-8") == "# Page\n\nnew\n"
-    assert generate.main(["--check"], tmp_path) == 0
+def test_every_scenario_is_on_the_page_with_its_source(generate):
+    from adprotocol.conformance import all_scenarios
+
+    text = generate.scenarios()
+    for scenario in all_scenarios().values():
+        assert f"\n| `{scenario.name}` | {scenario.level} | {scenario.rule} | " in text
+        assert re.search(rf"(?m)^- .*`{scenario.name}`.*Source: ", text)
 
 
-def test_a_page_that_is_missing_is_found_and_written(generate, tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "PAGES", {"page.md": lambda: "# Page\n"})
-    assert generate.main(["--check"], tmp_path) == 1
-    assert generate.main([], tmp_path) == 0
-    assert (tmp_path / "page.md").read_text("utf-8") == "# Page\n"
+def test_the_page_of_the_matrix_holds_picture_and_table_and_takes_nothing_from_elsewhere(generate):
+    text = generate.support_table()
+    assert text.count("<svg") == text.count("<table") == 1
+    assert "within_gradient/grad-of-jit" in text
+    assert set(re.findall(r"https?://[^\"' )<]*", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_part_that_differs_or_is_missing_is_written_and_another_left_alone(generate, tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "PARTS", {name: lambda: "# Page\n\nnew\n" for name in ("a.md", "b.md", "c.md")})
+    folder = tmp_path / "generated"
+    folder.mkdir()
+    old, same = folder / "a.md", folder / "b.md"
+    old.write_text("# Page\n\nold\n", encoding="utf-8")
+    same.write_text("# Page\n\nnew\n", encoding="utf-8")
+    before = same.stat().st_mtime_ns
+    generate.main(folder)
+    assert {path.name: path.read_text("utf-8") for path in folder.iterdir()} == dict.fromkeys(
+        ("a.md", "b.md", "c.md"), "# Page\n\nnew\n"
+    )
+    assert same.stat().st_mtime_ns == before
+
+
+def test_parts_are_written_into_a_folder_that_is_not_there(generate, tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "PARTS", {"page.md": lambda: "# Page\n"})
+    generate.main(tmp_path / "generated")
+    assert (tmp_path / "generated" / "page.md").read_text("utf-8") == "# Page\n"

@@ -38,7 +38,7 @@ def test_tutorial_from_an_empty_directory_to_the_report(wheel, tmp_path):
             follow(step["commands"], step["shown"], tmp_path, wheel)
             ran += 1
     assert ran >= 6
-    for report in ("report.json", "report.html", "report.md", "badge.svg"):
+    for report in ("report.json", "report.html", "report.md", "badge.json"):
         assert (tmp_path / report).stat().st_size > 100
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import adprotocol
+
 ROOT = Path(__file__).parent.parent
 
 HOOKS = """
@@ -42,10 +44,18 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
     for package in ("adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd"):
         assert f"{package}/__init__.py" in names
         assert f"{package}/py.typed" in names
-    assert "adprotocol/demo/co2.csv" in names
-    assert {"adprotocol/conformance/_reports/page.css", "adprotocol/conformance/scenarios/nested.py"} <= set(names)
-    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+    templates = {f"adprotocol/conformance/_reports/templates/{name}" for name in ("page.css", "report.html.jinja")}
+    assert {*templates, "adprotocol/conformance/scenarios/nested.py"} <= set(names)
+    assert {"adprotocol/_demo/model.py", "adprotocol/_demo/run.py"} <= set(names)
+    assert not any("co2" in name for name in names)
+    assert not any(name.startswith(("tests/", "benchmarks/", "examples/")) for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_version_is_that_of_the_package(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    assert f"\nVersion: {adprotocol.__version__}\n" in archive.read(metadata).decode()
 
 
 def test_core_depends_on_pluggy_and_optree_alone(wheel):

@@ -1,7 +1,7 @@
 """The diagnosis: checks on a report, each with its remedy if it finds a problem.
 
 A problem has exactly one remedy, written so that it can be followed without
-reading further. A framework that is not installed is no problem.
+reading further. A framework that is not installed is not a problem.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def diagnose(info: Info, registry: Registry) -> Iterator[Check]:
 
 
 def _requirements() -> Iterator[Check]:
-    """Check that the distributions adprotocol needs are there, new enough and working."""
+    """Check that the distributions that adprotocol requires are installed, new enough and working."""
     try:
         required = metadata.requires("adprotocol") or ()
     except metadata.PackageNotFoundError:
@@ -80,18 +80,18 @@ def _requirement(name: str, floor: str) -> Check:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Check(f"{name} is not installed, and adprotocol needs it", upgrade)
+        return Check(f"{name} is not installed, and adprotocol requires it", upgrade)
     if _release(version) < _release(floor):
-        return Check(f"{name} {version} is older than {floor}, which adprotocol needs", upgrade)
+        return Check(f"{name} {version} is older than {floor}, which adprotocol requires", upgrade)
     try:
         importlib.import_module(name)
-    # As with plugins and frameworks: any error of an import is a finding.
+    # As with plugins and frameworks, any exception of an import is a finding.
     except Exception as error:  # noqa: BLE001
         return Check(
             f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
             f"{PIP} install --force-reinstall '{name}>={floor}'",
         )
-    return Check(f"{name} {version} (needed: {floor} or later)")
+    return Check(f"{name} {version} (required: {floor} or later)")
 
 
 def _parsed(requirement: str) -> tuple[str, str]:
@@ -125,22 +125,22 @@ def _state(entry: Entry, *, broken: bool) -> Check:
         value = os.environ.get(registry.BLOCK_VARIABLE, "")
         return Check(
             f"{plugin} is blocked, so values of {entry.framework} raise an error",
-            f"take {entry.framework} out of the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
+            f"remove {entry.framework} from the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
         )
     if entry.state == registry.NOT_INSTALLED:
         return Check(
             f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
-            "(in a plugin of your own, the entry point bears the name of the framework's root module)"
+            "(in a plugin of your own, the entry point has the name of the framework's root module)"
         )
     if entry.state == registry.NOT_IMPORTED:
-        return Check(f"{plugin} is idle: nobody has imported {framework}")
-    if entry.reason:  # active all the same: the manifest is not asked while values are
+        return Check(f"{plugin} is idle: {framework} is not imported")
+    if entry.reason:  # active all the same: no value needs the divergences
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
     return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
 
 
 def _install(entry: Entry) -> str:
-    """Return the command that installs a framework: by the extra of its plugin, if there is one."""
+    """Return the command that installs a framework: by an extra of its plugin's distribution, if there is one."""
     if entry.distribution is not None:
         extras = metadata.metadata(entry.distribution).get_all("Provides-Extra") or ()
         if entry.framework in extras:
@@ -149,7 +149,7 @@ def _install(entry: Entry) -> str:
 
 
 def _remedy(entry: Entry) -> str:
-    """Return what to do about a plugin that failed, by the reason it failed for."""
+    """Return the remedy for a plugin that failed, by its reason."""
     reason = entry.reason
     upgrade = f"{PIP} install --upgrade {entry.distribution}"
     fix = ""
@@ -159,12 +159,12 @@ def _remedy(entry: Entry) -> str:
         fix = f"name its arguments as in {hook[1]}({', '.join(_arguments(hook[1]))})"
     elif missing := re.search(r"lacks the required hook\(s\) ([\w, ]+)", reason):
         fix = f"implement {missing[1]} as adprotocol.hookspecs documents"
-    elif unmarked := re.search(r"defines ([\w, ]+) without the mark", reason):
+    elif unmarked := re.search(r"defines ([\w, ]+) without the decorator", reason):
         fix = f"mark {unmarked[1]} with @hookimpl"
     elif re.search(r"array_types (claims|returned)", reason):
         fix = "return the framework's own classes from array_types, in a tuple"
     elif re.search(r"wrapper=True|is a wrapper", reason):
-        fix = "take wrapper=True off its hooks"
+        fix = "remove wrapper=True from its hooks"
     if fix:
         return f"{upgrade}; in a plugin of your own, {fix}"
     if module := re.match(r"ModuleNotFoundError: No module named '(\w+)", reason):
@@ -174,15 +174,15 @@ def _remedy(entry: Entry) -> str:
         )
     if reason.startswith("ImportError"):
         return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"
-    return f"{upgrade}; if it fails still, tell the authors of {entry.distribution}"
+    return f"{upgrade}; if it still fails, tell the authors of {entry.distribution}"
 
 
 def _rename(unknown: str) -> str:
-    from adprotocol import hookspecs  # noqa: PLC0415  (imports pluggy, which has worked if a hook was unknown)
+    from adprotocol import hookspecs  # noqa: PLC0415  (imports pluggy, which works if it found an unknown hook)
 
     hooks = [name for name, value in vars(hookspecs).items() if hasattr(value, f"{hookspecs.PROJECT}_spec")]
     near = difflib.get_close_matches(unknown, hooks, n=1)
-    return f"rename {unknown} to {near[0]}" if near else f"take {unknown} out; the hooks are {', '.join(hooks)}"
+    return f"rename {unknown} to {near[0]}" if near else f"remove {unknown}; the hooks are {', '.join(hooks)}"
 
 
 def _arguments(hook: str) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ def _arguments(hook: str) -> tuple[str, ...]:
 
 
 def _age(entry: Entry) -> Iterator[Check]:
-    """Check an active framework against the oldest version that its plugin's distribution names."""
+    """Check an active framework against the oldest version that its plugin's distribution requires."""
     if entry.state != registry.ACTIVE or entry.distribution is None or entry.framework_version is None:
         return
     for requirement in metadata.requires(entry.distribution) or ():
@@ -207,7 +207,7 @@ def _age(entry: Entry) -> Iterator[Check]:
 
 
 def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
-    """Check that the types a plugin claims reach it; those that two claim are reported apart."""
+    """Check that the types a plugin claims reach it; types that two plugins claim are reported separately."""
     reached = []
     for cls in plugin.types:
         name = f"{cls.__module__}.{cls.__qualname__}"
@@ -215,7 +215,7 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
             continue
         try:
             server = table.binding_of(cls)
-        # The hook constant_types is asked here for the first time, and may raise anything.
+        # This calls the hook constant_types for the first time, which may raise anything.
         except Exception as error:  # noqa: BLE001
             yield Check(
                 f"plugin {plugin.name} claims {name}, but looking it up raises {one_line(error, None)}",
@@ -227,7 +227,7 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
         else:
             yield Check(
                 f"plugin {plugin.name} claims {name}, but it is served by the core, as {server.kind.value}",
-                f"take {name} out of what array_types of plugin {plugin.name} returns",
+                f"remove {name} from what array_types of plugin {plugin.name} returns",
             )
     if reached:
         yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
@@ -238,10 +238,10 @@ def _conflict(conflict: Conflict, info: Info) -> Check:
     names = [conflict.served_by, *conflict.passed_over]
     others = ", ".join(conflict.passed_over)
     owners = [distributions.get(name) for name in names]
-    # Not this library itself, which would take three plugins along.
+    # Not this library itself: its three plugins would go with it.
     owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners if owner not in (None, "adprotocol"))
     return Check(
-        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, {others} not",
+        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, not {others}",
         f"keep one of {', '.join(names)}"
         + (f": {owned}" if owned else "")
         + "; in a plugin of your own, claim no class "

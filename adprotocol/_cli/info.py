@@ -1,4 +1,4 @@
-"""`info`: what is known of every plugin, as data, as JSON and as a table.
+"""`info`: the facts about every plugin, as data, as JSON and as a table.
 
 It only collects; `doctor` judges. The JSON has a schema number, because other
 programs read it; the table is for people and may change.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 
-# What is written of a declared divergence; the text is for the documentation.
+# The fields of a declared divergence that are written; its text is for the documentation.
 DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
 
 HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
@@ -35,7 +35,7 @@ HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reaso
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """State what is known of one plugin; the public fields are those of the JSON."""
+    """Hold the facts about one plugin; the fields are those of the JSON."""
 
     name: str
     framework: str
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Name a type that several plugins claim: who serves it, and who does not."""
+    """Hold a type that several plugins claim: the plugin that serves it, and the others."""
 
     type: str
     served_by: str
@@ -66,7 +66,7 @@ class Info:
     broken_frameworks: dict[str, BaseException] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """Return what `info --json` writes."""
+        """Return the data that `info --json` writes."""
         return {
             "schema": SCHEMA,
             "adprotocol": adprotocol.__version__,
@@ -79,12 +79,12 @@ class Info:
 def collect(found: Registry, *, import_frameworks: bool) -> Info:
     """Look at every plugin of the registry, importing the installed frameworks first if asked to.
 
-    Without the imports nothing is loaded, so what is installed shows as *not
+    Without the imports nothing is loaded, so an installed framework shows as *not
     imported*.
     """
     broken: dict[str, BaseException] = {}
     if import_frameworks:
-        # What a framework prints while it is imported must not end up in the JSON.
+        # Output that a framework prints during its import must not end up in the JSON.
         with contextlib.redirect_stdout(sys.stderr):
             broken = _import_frameworks(found)
             found.refresh()
@@ -103,7 +103,7 @@ def _import_frameworks(found: Registry) -> dict[str, BaseException]:
         if plugin.state == registry.NOT_IMPORTED and plugin.framework not in broken:
             try:
                 importlib.import_module(plugin.framework)
-            # Whatever the import raises is what the report is to show.
+            # Any exception of the import is part of the report.
             except Exception as error:  # noqa: BLE001
                 broken[plugin.framework] = error
     return broken
@@ -138,10 +138,10 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
 def framework_version(
     framework: str, providers: Mapping[str, list[str]], own: metadata.Distribution | None = None
 ) -> str | None:
-    """Return the version of the distribution that provides a module, or what the module itself says.
+    """Return the version of the distribution that provides a module, or the version in the module itself.
 
-    `providers` maps each top-level module to its distributions. `own` is that of
-    the plugin, whose version it is if the two are one project.
+    `providers` maps each top-level module to its distributions. `own` is the
+    distribution of the plugin, whose version counts if the two are one project.
     """
     for distribution in (*providers.get(framework, ()), framework):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -153,14 +153,14 @@ def framework_version(
 
 
 def _holds(distribution: metadata.Distribution, module: str) -> bool:
-    """Tell whether a project that is installed editable has a module: its metadata does not name its modules."""
+    """Tell whether an editable install has a module: its metadata does not list its modules."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not origin.get("dir_info", {}).get("editable"):
         return False
     root = origin["url"].rstrip("/")
     places = {f"{root}/{source}{module}{rest}" for source in ("", "src/") for rest in (".py", "/__init__.py")}
-    # The folder may have been given by a link.
+    # The folder may have been given as a link.
     return not places.isdisjoint({Path(file).absolute().as_uri(), Path(file).resolve().as_uri()})
 
 
@@ -199,7 +199,7 @@ def _hooks(entry: Entry) -> str:
 
 
 def versioned(name: str | None, version: str | None) -> str:
-    """Return a name with its version, as far as they are known."""
+    """Return a name with its version, as far as these are known."""
     return " ".join(part for part in (name, version) if part) or "-"
 
 
@@ -212,7 +212,7 @@ def _write_plain(rows: list[tuple[str, ...]], stream: TextIO) -> None:
 
 
 def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
-    """Write a table with rich and return True; return False if rich is not there."""
+    """Write a table with rich and return True; return False if rich is not installed."""
     try:
         from rich.console import Console  # noqa: PLC0415  (an optional dependency)
         from rich.table import Table  # noqa: PLC0415
@@ -224,7 +224,7 @@ def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        # As Text, for a reason may hold brackets, which rich would read as markup.
+        # As Text: a reason may contain brackets, which rich would read as markup.
         table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
     Console(file=stream).print(table)
     return True

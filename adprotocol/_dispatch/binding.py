@@ -1,8 +1,8 @@
 """A binding: the functions that serve the values of one kind.
 
-The table maps each type to one of these. A framework's plugin yields a few of
-them from its hooks; the core has one for each kind of value that belongs to no
-framework (`adprotocol._hooks.builtins`).
+The table maps each type to a binding. A plugin yields a few of them; the core has
+one for each kind of value that belongs to no framework
+(`adprotocol._hooks.builtins`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.Enum):
-    """What a value is to the library, as far as its type tells."""
+    """What a value is to the library, as far as its type shows."""
 
     # Of no framework.
     PLAIN = "a number, string or other value that holds nothing"
@@ -26,13 +26,17 @@ class Kind(enum.Enum):
     FUNCTION = "a function"
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
-    OPAQUE = "an object of a class that nobody knows"
-    MISSING = "an argument that was not given"
+    OPAQUE = "an object of an unknown class"
+    MISSING = "an omitted argument"
     # Of a framework.
     ARRAY = "an array, tracer or box"
     CONSTANT = "an array that never carries a derivative"
-    VIEWED = "an array that is a container as well, such as the box of a dict"
-    OBJECT = "an object that is no array and has a view, such as a module"
+    VIEWED = "an array that is also a container, such as the box of a dict"
+    OBJECT = "an object that is not an array and has a view, such as a module"
+
+
+# A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
 def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
@@ -51,7 +55,7 @@ def branch(pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) 
 
 
 def cannot(value: Any) -> None:
-    """Answer None: a value of this kind can take no gradient."""
+    """Answer None: a value of this kind cannot take a gradient."""
 
 
 def inexact(value: Any) -> bool | None:
@@ -60,11 +64,11 @@ def inexact(value: Any) -> bool | None:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Tell whether a dtype, of NumPy or named like one of NumPy's, is floating-point or complex."""
+    """Tell whether a dtype, of NumPy or with the name of a NumPy dtype, is floating-point or complex."""
     kind = getattr(dtype, "kind", "V")
     if kind != "V":
         return kind in "fc"
-    # bfloat16 and the 8-bit floats have the kind of every dtype that NumPy does not know.
+    # bfloat16 and the 8-bit floats have kind 'V', like every dtype that NumPy does not know.
     return getattr(dtype, "names", None) is None and str(dtype).rpartition(".")[2].startswith(
         ("float", "bfloat", "complex")
     )
@@ -73,11 +77,11 @@ def is_inexact(dtype: Any) -> bool:
 class Binding:
     """Hold the hook functions for one kind of value.
 
-    `framework` is the name of the plugin; the kinds of the core have None there, and
-    mix with any framework. `held` returns what some values of no framework hold that
-    may belong to one: the elements of object arrays, the values in labels. The
+    `framework` is the name of the plugin, or None for a kind of the core, which mixes
+    with any framework. `held` returns the values inside others of the kind that may
+    belong to a framework: the elements of object arrays, the values in labels. The
     instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
-    that a compiler that reads Python can follow the lookup.
+    that a compiler that traces Python can follow the lookup.
     """
 
     __slots__ = (
@@ -136,7 +140,7 @@ class Binding:
         return f"<Binding {self.name}>"
 
 
-# The optional hooks that a binding holds as they are.
+# The optional hooks that a binding holds unchanged.
 _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
 
@@ -152,8 +156,8 @@ def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Bi
         return Binding(kind, name, cond=hooks["cond"], **given, **special)
 
     return (
-        bind(Kind.ARRAY, **asked),
-        bind(Kind.CONSTANT),
-        bind(Kind.VIEWED, **asked, view=view),
-        bind(Kind.OBJECT, view=view),
+        bind(ARRAY, **asked),
+        bind(CONSTANT),
+        bind(VIEWED, **asked, view=view),
+        bind(OBJECT, view=view),
     )

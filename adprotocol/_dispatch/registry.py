@@ -1,10 +1,10 @@
 """The registry of plugins: found by entry points, loaded when their framework is imported, checked by pluggy.
 
 A plugin starts as *not imported* (its framework is installed, but not imported),
-*not installed*, or *blocked* by ``ADPROTOCOL_BLOCK``. Once the framework's root
-module is in ``sys.modules``, the next look makes it *active*, or *failed* with
-the reason kept. Each plugin is checked in a pluggy manager of its own before it
-joins the common one, so a broken one cannot disturb the others
+*not installed*, or *blocked* by ``ADPROTOCOL_BLOCK``. At the first value seen after
+the framework's root module appears in ``sys.modules`` it becomes *active*, or
+*failed*, with the reason. Each plugin is checked in a pluggy manager of its own
+before it joins the common one, so a broken one cannot disturb the others
 (``PluginManager.load_setuptools_entrypoints`` stops at the first that raises).
 """
 
@@ -13,108 +13,29 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import validation
-from adprotocol._dispatch.binding import Binding, of_framework
-from adprotocol.divergence import Divergence
-from adprotocol.errors import PluginError, one_line
+from adprotocol._dispatch.binding import of_framework
+from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, LOADING, NOT_IMPORTED, NOT_INSTALLED, WAITING, Plugin
+from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from importlib.metadata import EntryPoint
 
     import pluggy
 
+__all__ = [
+    "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
+    "NUMPY_GROUP", "REGISTRY", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
+]  # fmt: skip
+
 GROUP = "adprotocol"
-# Names the plugins that differentiate functions of NumPy arrays and Python numbers, without loading them.
+# Names the plugins that differentiate functions of NumPy arrays and Python numbers, known before they are loaded.
 NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
-ACTIVE = "active"
-NOT_IMPORTED = "not imported"
-NOT_INSTALLED = "not installed"
-FAILED = "failed"
-BLOCKED = "blocked"
-# Seen only from within the import of the plugin itself.
-LOADING = "loading"
-WAITING = (NOT_IMPORTED, NOT_INSTALLED)
-
 LOCK = threading.RLock()
-
-
-class Plugin:
-    """Record what is known about one plugin; `bindings` are set while it is active."""
-
-    __slots__ = (
-        "bindings",
-        "differentiates_numpy",
-        "entry_point",
-        "error",
-        "framework",
-        "hooks",
-        "name",
-        "priority",
-        "state",
-        "types",
-        "viewed",
-    )
-
-    def __init__(self, name: str, framework: str, entry_point: EntryPoint | None = None) -> None:
-        self.name = name
-        self.framework = framework
-        self.entry_point = entry_point
-        # As the metadata say, before the plugin is loaded; its hook of that name has the last word.
-        self.differentiates_numpy = False
-        self.state = NOT_IMPORTED
-        self.error: BaseException | None = None
-        self.hooks: dict[str, Callable[..., Any]] = {}
-        self.types: tuple[type, ...] = ()
-        self.viewed: tuple[type, ...] = ()
-        self.bindings: tuple[Binding, ...] = ()
-        self.priority = 0
-
-    @property
-    def reason(self) -> str:
-        """Say why the plugin failed, in one line; empty otherwise."""
-        return "" if self.error is None else one_line(self.error, None)
-
-    def divergences(self) -> tuple[Divergence, ...]:
-        """Return the declared divergences: none, if the plugin has no such hook.
-
-        Raises `PluginError` if the hook raises, or returns anything but divergences
-        with different names.
-        """
-        if "divergences" not in self.hooks:
-            return ()
-        where = f"plugin {self.name!r}: the hook divergences"
-        try:
-            found = tuple(self.hooks["divergences"]())
-        # Whatever the hook raises is the plugin's fault, for the callers to report.
-        except Exception as error:
-            msg = f"{where} raises {one_line(error, None)}"
-            raise PluginError(msg) from error
-        names: set[str] = set()
-        for divergence in found:
-            if not isinstance(divergence, Divergence):
-                msg = (
-                    f"{where} returned {divergence!r:.60} among the rest; return instances of "
-                    "adprotocol.extend.Divergence"
-                )
-                raise PluginError(msg)
-            if divergence.name in names:
-                msg = f"{where} returned two divergences named {divergence.name!r}; rename one"
-                raise PluginError(msg)
-            names.add(divergence.name)
-        return found
-
-    @property
-    def installation(self) -> str:
-        """Return what pip is given to install the framework: an extra of the plugin's distribution, if it has one."""
-        distribution = None if self.entry_point is None else self.entry_point.dist
-        if distribution is not None and self.framework in (distribution.metadata.get_all("Provides-Extra") or ()):
-            return f"{distribution.name}[{self.framework}]"
-        return self.framework
 
 
 class Registry:
@@ -141,7 +62,7 @@ class Registry:
         return self._manager
 
     def refresh(self) -> None:
-        """Load each plugin whose framework has been imported since the last look."""
+        """Load each plugin whose framework has been imported since the last call."""
         for plugin in tuple(self.known().values()):
             if plugin.state in WAITING and _imported(plugin.framework):
                 with LOCK:
@@ -149,7 +70,7 @@ class Registry:
                         plugin.state = LOADING
                         try:
                             self._load(plugin)
-                        finally:  # interrupted: look again next time
+                        finally:  # interrupted: try again next time
                             if plugin.state == LOADING:
                                 plugin.state = NOT_IMPORTED
                         self._changed()
@@ -160,8 +81,8 @@ class Registry:
             return
         try:
             implementation = entry_point.load()
-        # Whatever an import raises is this plugin's own trouble: kept, shown by
-        # `info` and `doctor`, raised to whoever uses the framework's values.
+        # Any exception of the import marks this plugin alone as failed: it is kept,
+        # shown by `info` and `doctor`, and raised for the framework's values.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
             return
@@ -176,7 +97,7 @@ class Registry:
             plugin.hooks, plugin.priority = hooks, priority
             plugin.bindings = of_framework(plugin.name, hooks)
             self.manager.register(implementation, plugin.name)
-        # As above: a hook that raises while it is asked for its types counts too.
+        # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
         else:
@@ -200,7 +121,7 @@ class Registry:
         with LOCK:
             plugin = self.known().get(name)
             if plugin is None:
-                msg = f"no plugin {name!r} is registered; there are {', '.join(self.known()) or 'none'}"
+                msg = f"no plugin {name!r} is registered; registered plugins: {', '.join(self.known()) or 'none'}"
                 raise PluginError(msg)
             if plugin.entry_point is not None:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
@@ -214,12 +135,12 @@ class Registry:
             watcher()
 
     def active(self) -> list[Plugin]:
-        """Return the active plugins in the order in which they are asked."""
+        """Return the active plugins in the order of their priority."""
         plugins = [plugin for plugin in self.known().values() if plugin.state == ACTIVE]
         return sorted(plugins, key=lambda plugin: (plugin.priority, plugin.name))
 
     def claimants(self, cls: type) -> list[Plugin]:
-        """Return the active plugins that claim `cls`, the one that gets it first.
+        """Return the active plugins that claim `cls`; the first one serves it.
 
         The nearest claimed base class decides, then `tryfirst` and `trylast`,
         then whether the plugin is named after the root module of the class, then
@@ -243,10 +164,10 @@ class Registry:
         return None
 
     def conflicts(self) -> list[tuple[str, str, list[str]]]:
-        """List each claimed type that several plugins want: its name, who gets it, who does not."""
+        """List each type that several plugins claim: its name, the plugin that serves it, and the others."""
         found = []
         for cls in dict.fromkeys(cls for plugin in self.active() for cls in plugin.types):
-            # A plugin for a subclass of another's type is no conflict: the nearest base decides.
+            # A plugin for a subclass of another's type is not a conflict: the nearest base decides.
             names = [plugin.name for plugin in self.claimants(cls) if cls in plugin.types]
             if len(names) > 1:
                 found.append((f"{cls.__module__}.{cls.__qualname__}", names[0], names[1:]))
@@ -290,7 +211,7 @@ def _installed(framework: str) -> bool:
 
 def _imported(framework: str) -> bool:
     module = sys.modules.get(framework)
-    # While the framework's own import is under way the plugin would see half of it.
+    # While its import runs, the plugin would see a half-imported framework.
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 

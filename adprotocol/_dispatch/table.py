@@ -7,8 +7,8 @@
                               └──> claimed by a plugin? else one of the core's kinds? else an error
 
 A call costs one dictionary lookup (P4). A type is resolved when it is first met,
-and the table is emptied when the set of plugins changes. An object of a class that
-nobody knows is never entered: the class may be registered later.
+and the table is emptied when the set of plugins changes. An unknown class is never
+entered, because it may be registered later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import Binding, Kind
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding, Kind
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Bindings:
     """Hold each binding as an attribute, by its name.
 
-    Dynamo follows an attribute whose name is a constant; a dictionary that is
-    filled while it traces it cannot follow, for its guards would fail at once.
+    Dynamo follows an attribute whose name is a constant. It cannot follow a
+    dictionary that is filled during tracing, because its guards would fail at once.
     """
 
     PLAIN: Binding
@@ -44,12 +44,12 @@ class Bindings:
 
 BINDINGS = Bindings()
 TABLE: dict[type, Binding] = {}
-# What `TABLE` starts with, and goes back to when plugins change.
+# The entries with which `TABLE` starts, also when plugins change.
 KNOWN: dict[type, Binding] = {}
 
 
 def install(binding: Binding, *classes: type) -> None:
-    """Enter a binding of the core, with the types known to be its own from the start."""
+    """Enter a binding of the core, with the types that it serves from the start."""
     setattr(BINDINGS, binding.name, binding)
     for cls in classes:
         KNOWN[cls] = TABLE[cls] = binding
@@ -59,7 +59,7 @@ def _empty() -> None:
     with registry.LOCK:
         for plugin in registry.REGISTRY.active():
             for binding in plugin.bindings:
-                if binding.kind is Kind.OBJECT:
+                if binding.kind is OBJECT:
                     binding.within_gradient = BINDINGS.OPAQUE.within_gradient
                     binding.non_differentiable = BINDINGS.OPAQUE.non_differentiable
                 setattr(BINDINGS, binding.name, binding)
@@ -87,7 +87,7 @@ def resolve(cls: type) -> str:
         return binding.name
 
 
-def of_plugin(name: str, kind: Kind = Kind.ARRAY) -> Binding:
+def of_plugin(name: str, kind: Kind = ARRAY) -> Binding:
     """Return one of the bindings of an active plugin."""
     return getattr(BINDINGS, f"{kind.name} {name}")  # type: ignore[no-any-return]
 
@@ -109,14 +109,14 @@ def _resolve(cls: type) -> Binding:
         plugin = claimants[0]
         constant_types = plugin.hooks.get("constant_types")
         if constant_types is not None and cls in constant_types():
-            return of_plugin(plugin.name, Kind.CONSTANT)
-        return of_plugin(plugin.name, Kind.VIEWED if issubclass(cls, plugin.viewed) else Kind.ARRAY)
+            return of_plugin(plugin.name, CONSTANT)
+        return of_plugin(plugin.name, VIEWED if issubclass(cls, plugin.viewed) else ARRAY)
     unusable = registry.REGISTRY.unusable(cls)
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
         if issubclass(cls, plugin.viewed):
-            return of_plugin(plugin.name, Kind.OBJECT)
+            return of_plugin(plugin.name, OBJECT)
     return getattr(BINDINGS, BINDINGS.recognise(cls).name)  # type: ignore[no-any-return]
 
 
@@ -128,9 +128,9 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array that no plugin claims (active plugins: "
-        f"{', '.join(active) or 'none'}), so whether it carries a derivative is unknown. {remedy}, or convert it to "
-        "NumPy first"
+        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array whose type no plugin claims (active "
+        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or "
+        "convert it to NumPy first"
     )
 
 
@@ -138,8 +138,8 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     name = f"{cls.__module__}.{cls.__qualname__}"
     if plugin.state == registry.BLOCKED:
         return PluginError(
-            f"adprotocol was given a {name}, but the plugin {plugin.name!r} is blocked; "
-            f"take it out of the environment variable {registry.BLOCK_VARIABLE}"
+            f"adprotocol was given a {name}, but its plugin {plugin.name!r} is blocked; "
+            f"remove it from the environment variable {registry.BLOCK_VARIABLE}"
         )
     error = PluginError(
         f"adprotocol was given a {name}, but its plugin {plugin.name!r} failed: {plugin.reason}. "
@@ -150,27 +150,33 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
 
 
 def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
-    """Return the binding of the one framework among some leaves and what was `found`, or that of plain values.
+    """Return the binding of the one framework among some leaves and the binding `found`, or that of plain values.
 
-    Asked of each class once, and of what labels and object arrays hold.
+    The values in labels and object arrays count too.
 
     Raises `MixedFrameworksError` for two frameworks.
     """
     sole = BINDINGS.PLAIN if found is None else found
-    leaves = list(values)
-    for cls in dict.fromkeys(map(type, leaves)):
-        binding = binding_of(cls)
-        if binding.held is not None:
-            held = binding.held([leaf for leaf in leaves if type(leaf) is cls])
-            sole = sole_framework(held, sole) if held else sole
-        elif binding.framework is None or binding.framework == sole.framework:
-            continue
-        elif sole.framework is None:
-            sole = binding
-        else:
-            msg = (
-                f"one call was given values of two frameworks, {sole.framework} and {binding.framework}; "
-                "adprotocol answers for one at a time: convert one of them, or ask in two calls"
-            )
-            raise MixedFrameworksError(msg)
+    for leaf in values:
+        binding = binding_of(type(leaf))
+        if binding is not sole:
+            sole = join(sole, binding)
+            if binding.held is not None:
+                sole = sole_framework(binding.held((leaf,)), sole)
     return sole
+
+
+def join(found: Binding, binding: Binding) -> Binding:
+    """Return the one of two bindings that belongs to a framework, or the first.
+
+    Raises `MixedFrameworksError` for two frameworks.
+    """
+    if binding.framework is None or binding.framework == found.framework:
+        return found
+    if found.framework is None:
+        return binding
+    msg = (
+        f"one call was given values of two frameworks, {found.framework} and {binding.framework}; "
+        "a call answers for one framework: convert one of the values, or make two calls"
+    )
+    raise MixedFrameworksError(msg)

@@ -1,4 +1,4 @@
-"""What a plugin must pass before it joins: pluggy's checks, and a few that pluggy leaves to its hook call."""
+"""The checks on a new plugin: pluggy's, and those that pluggy leaves to its hook call."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
     for caller in trial.get_hookcallers(implementation) or ():
         for impl in caller.get_hookimpls():
             if impl.wrapper or impl.hookwrapper:
-                msg = f"{name}: hook {caller.name!r} is a wrapper, which would never run: hooks are called directly"
+                msg = (
+                    f"{name}: hook {caller.name!r} is a wrapper, which would never run, because hooks are called "
+                    "directly; mark it with a plain @hookimpl"
+                )
                 raise PluginError(msg)
             defaulted = [name for name in impl.kwargnames if caller.spec and name in caller.spec.argnames]
             if defaulted or caller.spec is None:
                 what = (
                     f"gives {', '.join(defaulted)} a default, so pluggy does not pass it" if defaulted else "is unknown"
                 )
-                msg = f"{name}: hook {caller.name!r} {what}; declare it as adprotocol.hookspecs does"
+                msg = f"{name}: hook {caller.name!r} {what}; use the signature given in adprotocol.hookspecs"
                 raise PluginError(msg)
             _check_parameters(impl.function, name)
             hooks[caller.name] = _positional(impl, caller.spec)
@@ -50,7 +53,9 @@ def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable
     missing = [hook for hook in REQUIRED if hook not in hooks]
     unmarked = [hook for hook in missing if callable(getattr(implementation, hook, None))]
     if unmarked:
-        msg = f"plugin {name!r} defines {', '.join(unmarked)} without the mark @hookimpl of adprotocol.hookspecs"
+        msg = (
+            f"plugin {name!r} defines {', '.join(unmarked)} without the decorator adprotocol.hookspecs.hookimpl; add it"
+        )
         raise PluginError(msg)
     if missing:
         msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
@@ -64,12 +69,13 @@ def _check_parameters(function: Callable[..., Any], name: str) -> None:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             msg = (
-                f"{name}: hook {function.__name__!r} takes {parameter}; hooks are called with the documented arguments"
+                f"{name}: hook {function.__name__!r} takes {parameter}, which adprotocol.hookspecs does not document; "
+                "take the documented arguments only"
             )
             raise PluginError(msg)
 
 
-# What numbers, containers and NumPy arrays are is not for a plugin to say.
+# A plugin may not claim numbers, containers or NumPy arrays.
 _NOT_TO_CLAIM = frozenset(
     {
         "object",
@@ -94,7 +100,7 @@ _NOT_TO_CLAIM = frozenset(
 
 
 def checked_types(types: Any, name: str, hook: str = "array_types") -> tuple[type, ...]:
-    """Return the types that a hook of a plugin names, if they are classes that it may claim."""
+    """Return the types that a hook of a plugin lists, checked to be classes that it may claim."""
     claimed: tuple[type, ...] = tuple(types)
     wrong = [cls for cls in claimed if not isinstance(cls, type)]
     if wrong:
@@ -103,7 +109,10 @@ def checked_types(types: Any, name: str, hook: str = "array_types") -> tuple[typ
     names = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.") for cls in claimed]
     foreign = [claim for claim in names if claim in _NOT_TO_CLAIM]
     if foreign:
-        msg = f"plugin {name!r}: {hook} claims {', '.join(foreign)}, which no framework owns; claim its own classes"
+        msg = (
+            f"plugin {name!r}: {hook} claims {', '.join(foreign)}, which no framework owns; claim only classes of the "
+            "framework"
+        )
         raise PluginError(msg)
     return claimed
 

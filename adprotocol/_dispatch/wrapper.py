@@ -1,4 +1,4 @@
-"""Wrappers: functions that stand for a user's function and bear its metadata."""
+"""Wrappers: functions that replace a user's function and carry its metadata."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# How the attributes begin by which a compiler marks functions; `adprotocol._dynamo` knows them.
+# Prefixes of the attributes with which a compiler marks functions; `adprotocol._dynamo` fills it.
 COMPILER_MARKS: list[str] = []
 
 
 def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:
     """Give a wrapper the metadata of the function it wraps, as ``functools.update_wrapper`` does.
 
-    The marks of a compiler are left out: they say what to trace in place of `fun`,
-    which on the wrapper would leave out what the wrapper does.
+    Compiler marks are not copied: they name what to trace in place of `fun`, which
+    would skip the wrapper's own work.
     """
     # A callable object may have anything under these names; a function takes strings alone.
     names = [

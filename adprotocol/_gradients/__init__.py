@@ -1,1 +1,1 @@
-"""Calls that differentiate a structure, or take it apart by what takes gradients."""
+"""Gradients: the functions that differentiate a structure, or split it into its trainable part and the rest."""

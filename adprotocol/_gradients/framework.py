@@ -1,4 +1,4 @@
-"""The one AD framework that differentiates in a call."""
+"""The one AD framework among the arguments of a call, which computes the gradient."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
 from adprotocol._trees.path import nearest
 from adprotocol._trees.traversal import tree_leaves
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates.
 
-    `found` is that of the differentiated arguments, `others` are the rest. If all
-    are NumPy's and Python's, what `fun` is bound to decides, then `backend`.
+    `found` is the binding of the differentiated arguments, `others` are the other
+    arguments. If all leaves are NumPy arrays and Python numbers, the values bound
+    to `fun` decide, then `backend`.
     """
     found = sole_framework(tree_leaves(tuple(others)), found)
     if found.framework is None:
@@ -32,8 +33,8 @@ def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend
         name = named(backend)
         if found.framework not in (None, name):
             msg = (
-                f"backend={backend!r} was asked for a gradient, but the arguments hold values of {found.framework}; "
-                "leave backend out, or convert the arguments"
+                f"backend={backend!r} was given, but the arguments hold values of {found.framework}; omit backend=, or "
+                "convert the arguments"
             )
             raise MixedFrameworksError(msg)
     elif name is None:
@@ -49,20 +50,20 @@ def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend
 
 
 def _bound(fun: Any) -> list[Any]:
-    """Return what a method, a ``functools.partial`` or a callable object carries with it."""
+    """Return the values bound to a method, a ``functools.partial`` or a callable object."""
     values: list[Any] = []
     while isinstance(fun, functools.partial):
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
     values.extend((fun, getattr(fun, "__self__", None)))
-    return [value for value in values if binding_of(type(value)).kind is not Kind.OPAQUE]
+    return [value for value in values if binding_of(type(value)).kind is not OPAQUE]
 
 
 def default() -> str:
     """Return the name of the plugin that differentiates functions of NumPy arrays and Python numbers.
 
-    Those that say so in their metadata are imported first, so that the answer does
-    not depend on what else the program has imported.
+    Plugins that declare this in their metadata are imported first, so that the
+    answer does not depend on what else the program has imported.
     """
     candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
     reasons: list[BackendError] = []
@@ -78,23 +79,23 @@ def default() -> str:
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
     names = ", ".join(repr(plugin.name) for plugin in active) or "none"
     msg = (
-        "the arguments hold no array of an AD framework, only NumPy arrays and Python numbers, and no framework is "
-        f"there that differentiates those (active plugins: {names}); {remedy}, or name a framework with backend="
+        "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
+        f"(active plugins: {names}); {remedy}, or name a framework with backend="
     )
     raise BackendError(msg) from (reasons[0] if reasons else None)
 
 
 def named(name: Any) -> str:
-    """Return the name of an active plugin; its framework is imported if need be, for it was asked for."""
+    """Return the name of an active plugin, importing its framework if necessary."""
     if not isinstance(name, str):
-        msg = f"backend is {name!r:.60}, {kind_of(name)}; it is the name of a framework, such as 'jax'"
+        msg = f"backend is {name!r:.60}, {kind_of(name)}; give the name of a framework, such as 'jax'"
         raise BackendError(msg)
     known = registry.REGISTRY.known()
     plugin = known.get(name)
     if plugin is None:
         msg = (
-            f"backend={name!r} has no plugin; there are {', '.join(map(repr, known)) or 'none'} (nearest: "
-            f"{nearest(name, known)}). Install the distribution that has a plugin for it, or correct the name"
+            f"backend={name!r} names no plugin; known plugins: {', '.join(map(repr, known)) or 'none'} (nearest: "
+            f"{nearest(name, known)}). Correct the name, or install the distribution that has this plugin"
         )
         raise BackendError(msg)
     if plugin.state in registry.WAITING:
@@ -110,7 +111,7 @@ def named(name: Any) -> str:
             raise BackendError(msg) from error
         registry.wake_plugins()
     if plugin.state != registry.ACTIVE:
-        reason = plugin.reason or f"take it out of {registry.BLOCK_VARIABLE}"
-        msg = f"backend={name!r} has a plugin that is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
+        reason = plugin.reason or f"remove it from {registry.BLOCK_VARIABLE}"
+        msg = f"the plugin for backend={name!r} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"
         raise BackendError(msg)
     return plugin.name

@@ -1,4 +1,4 @@
-"""The result of a function that is differentiated: a real floating-point scalar, and anything else beside it."""
+"""The result of a differentiated function: a real floating-point scalar, and optionally auxiliary output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
-    """Split what the function to differentiate returned into value and auxiliary output."""
+    """Split the result of the differentiated function into value and auxiliary output."""
     aux = None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004  (value and aux)
             msg = (
-                f"has_aux=True, but the function returned {kind_of(result)}; it has to return a pair: the "
-                "scalar to differentiate, and anything else"
+                f"has_aux=True, but the function returned {kind_of(result)}; it must return a pair of the scalar to "
+                "differentiate and anything else"
             )
             raise OutputError(msg)
         result, aux = result
@@ -32,15 +32,17 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
     framework = binding_of(type(result)).framework
     if framework not in (None, binding.framework):
         msg = (
-            f"the function to differentiate returned a value of {framework}, but its arguments are those of "
-            f"{binding.framework}; the derivative was lost on the way: compute with one framework"
+            f"the differentiated function returned a value of {framework}, but its arguments belong to "
+            f"{binding.framework}, so the derivative is lost; compute with one framework"
         )
         raise MixedFrameworksError(msg)
     return result, aux
 
 
 def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
-    """Return the auxiliary output with `function` applied to every leaf, those that labels hold included."""
+    """Return the auxiliary output with `function` applied to every leaf, including the leaves in labels."""
+    if aux is None:
+        return None
 
     def one(leaf: Any) -> Any:
         return (
@@ -51,17 +53,17 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
 
 
 class _Hole:
-    """The place of an array that was taken out of the auxiliary output."""
+    """Mark the place of an array taken out of the auxiliary output."""
 
 
 _HOLE = _Hole()
 
 
 def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
-    """Return the auxiliary output without its leaves of the given types, and these leaves.
+    """Split the auxiliary output: return it without its leaves of the given types, and those leaves.
 
-    For a framework that takes nothing but arrays beside the value, or containers
-    of its own kinds.
+    For a framework whose transformation accepts only arrays, or its own
+    containers, beside the value.
     """
     leaves: list[Any] = []
 
@@ -81,7 +83,7 @@ def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
 
 
 def check_output(value: Any, raw: Any) -> None:
-    """Refuse a result that is no real floating-point scalar; `raw` is the array or number in a tracer.
+    """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer.
 
     Raises `OutputError` with shape and dtype.
     """
@@ -90,8 +92,8 @@ def check_output(value: Any, raw: Any) -> None:
     shape, dtype = getattr(raw, "shape", None), getattr(raw, "dtype", None)
     if shape is None or dtype is None:
         msg = (
-            f"the function to differentiate returned {raw!r:.60}, {kind_of(raw)}; it has to return a real "
-            "floating-point scalar (shape ()), and with has_aux=True a pair of that and anything else"
+            f"the differentiated function returned {raw!r:.60}, {kind_of(raw)}; it must return a real floating-point "
+            "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
     if tuple(shape) == () and is_inexact(dtype) and "complex" not in str(dtype):
@@ -100,7 +102,7 @@ def check_output(value: Any, raw: Any) -> None:
     if tuple(shape) == ():
         remedy = "take the real part or abs()" if "complex" in str(dtype) else "compute it in floating point"
     msg = (
-        f"the function to differentiate returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; a "
-        f"gradient is that of a real floating-point scalar, shape (): {remedy}"
+        f"the differentiated function returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; it must "
+        f"return a real floating-point scalar of shape (): {remedy}"
     )
     raise OutputError(msg)

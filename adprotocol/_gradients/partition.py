@@ -21,32 +21,31 @@ def trainable(tree: Any, where: Any = None) -> Any:
     >>> adprotocol.trainable(model, where="*.variance")
     {'kernel': {'variance': 1.0, 'lengthscale': None}, 'order': None}
 
-    By default a floating-point or complex array and a Python float take
-    gradients; what else says no is an integer, bool, string, None, function, a
-    `NonDifferentiable` label, a ``torch.nn.Parameter`` that does not require
-    gradients, a buffer, a field that a `__trainable__`, `register_trainable` or
-    the metadata ``{"trainable": False}`` leaves out.
+    By default floating-point and complex arrays and Python floats take a
+    gradient. Integers, bools, strings, None, functions, labels, module buffers,
+    parameters with ``requires_grad=False``, and fields left out by
+    `__trainable__`, `register_trainable` or the metadata ``{"trainable": False}``
+    do not.
 
     Args:
         tree: arrays of any shapes and dtypes, in dataclasses, named tuples,
             attrs classes, dicts, lists, tuples, torch modules and registered
             nodes. A torch module gives a dict from qualified name to tensor.
-        where: decides instead of declarations and flags, for this call: a
-            function of ``(path, leaf)`` that returns a bool; a mask, bools in
-            the structure of `tree` or of its upper part; one pattern or several
-            over dotted paths (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches
-            dots too).
+        where: overrides declarations and flags for this call: a function of
+            ``(path, leaf)`` that returns a bool; a mask, bools in the structure of
+            `tree` or of its upper part; one pattern or several over dotted paths
+            (``"*.variance"``, ``["layers.0.*", "scale"]``; * matches dots too).
 
     Returns:
         The structure of `tree`. The leaves are the identical objects.
 
     Raises:
-        SelectionError: a pattern matches nothing, a mask has another structure,
-            something else than a bool is given, or a selected leaf cannot take a
-            gradient.
+        SelectionError: a pattern matches nothing, a mask has another structure or
+            holds something other than bools, a predicate returns something other
+            than a bool, or a selected leaf cannot take a gradient.
         DeclarationError: a class declares a field that it does not have.
-        TreeError: a structure that contains itself, is too deep, has two leaves
-            of one path, or a node that cannot be rebuilt with None in it.
+        TreeError: the structure contains itself, is too deep, has two leaves with
+            the same path, or has a node that cannot be rebuilt with None in it.
         MixedFrameworksError: arrays of two frameworks.
         OpaqueValueError: an object that hides framework arrays in attributes.
 
@@ -89,14 +88,14 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
 
 
 def combine(*trees: Any) -> Any:
-    """Return one structure, with each leaf from the first of the given ones that has it.
+    """Merge structures: each leaf comes from the first that has it.
 
     >>> import adprotocol
     >>> adprotocol.combine({"w": 1.5, "order": None}, {"w": 1.0, "order": 3})
     {'w': 1.5, 'order': 3}
 
     Args:
-        *trees: structures alike, with None where a leaf is missing, such as the
+        *trees: matching structures, with None where a leaf is missing, such as the
             parts that `partition` returns, or updated parameters and the old model.
 
     Returns:
@@ -108,7 +107,7 @@ def combine(*trees: Any) -> Any:
     After ``equinox.combine``.
     """
     if not trees:
-        msg = "combine() was given no structure; pass the parts that partition returned"
+        msg = "combine() was called without structures; pass the parts that partition returned"
         raise TreeError(msg)
     structures = [Structure(tree) for tree in trees]
     first = structures[0]
@@ -121,7 +120,7 @@ def combine(*trees: Any) -> Any:
 
 def _select(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
     structure = Structure(tree)
-    structure.framework()  # two are refused
+    structure.framework()  # refuses two frameworks
     (mask,) = select([structure], where)
     return structure, mask
 
@@ -134,6 +133,6 @@ def _differ(i: int, first: Structure, other: Structure) -> TreeError:
     else:
         where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
     return TreeError(
-        f"combine was given structures that differ: {where}. Pass parts of one structure, with None where a leaf is "
-        "missing"
+        f"combine was given structures that do not match: {where}. Pass parts of one structure, with None for each "
+        "missing leaf"
     )

@@ -2,20 +2,20 @@
 
 .. code-block:: text
 
-    argument ──tree_flatten──> leaves, treespec ──views──> leaves, treespec   (what paths and results show)
+    argument ──tree_flatten──> leaves, treespec ──views──> leaves, treespec   (as paths and results show it)
         ^                                                       │
-        └──────── argument for the function <──fill── leaves <──┘
+        └──────── argument of the function  <──fill── leaves <──┘
 
-Where an object has a view (a module, as a dict from name to parameter), the
-result has the container of the view, and the function gets the object.
+Where an object has a view (a module, as a dict from name to parameter), results
+have the container of the view, and the function gets the object.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
-from adprotocol._dispatch.table import binding_of, sole_framework
+from adprotocol._dispatch.binding import OPAQUE
+from adprotocol._dispatch.table import BINDINGS, binding_of, join, sole_framework
 from adprotocol._trees import declaration, path
 from adprotocol._trees.traversal import (
     container_leaves,
@@ -37,35 +37,53 @@ Undo = list["Callable[[], None]"]
 class Structure:
     """Hold one argument flattened.
 
-    `tree` is the argument with the container of its view in place of each object
-    that has one; `leaves` and `treespec` are those of `tree`.
+    `tree` is the argument with each object that has a view replaced by the container
+    of the view. `leaves` and `treespec` belong to `tree`. `bindings` are those of the
+    leaves, by class; `identities` the keys of the leaves that have one, by position.
     """
 
-    __slots__ = ("_argument", "_declares", "_outer", "_outer_spec", "_views", "leaves", "tree", "treespec")
+    __slots__ = (
+        "_argument", "_declares", "_outer", "_outer_spec", "_views",
+        "bindings", "identities", "leaves", "tree", "treespec",
+    )  # fmt: skip
 
     def __init__(self, argument: Any) -> None:
         self._argument = argument
         self._outer, self._outer_spec, self._declares = declaration.flatten_declaring(argument)
-        # By position among the outer leaves, with the container of the view flattened in turn: a box of a list may
-        # hold boxes of lists.
+        # By position among the outer leaves, with the flattened container of the view: a box of a list may hold boxes
+        # of lists.
         self._views: dict[int, tuple[View, Structure]] = {}
-        if any(binding_of(cls).view is not None for cls in set(map(type, self._outer))):
+        self.bindings = {cls: binding_of(cls) for cls in dict.fromkeys(map(type, self._outer))}
+        if [binding for binding in self.bindings.values() if binding.view is not None]:
             self._expand_views()
         else:
             self.tree, self.leaves, self.treespec = argument, self._outer, self._outer_spec
         path.check_paths(self.tree, self.treespec)
+        self.identities = self._identify()
+
+    def _identify(self) -> dict[int, Any]:
+        if not [binding for binding in self.bindings.values() if binding.identity is not None]:
+            return {}
+        found: dict[int, Any] = {}
+        for i, leaf in enumerate(self.leaves):
+            identity = self.bindings[type(leaf)].identity
+            key = None if identity is None else identity(leaf)
+            if key is not None:
+                found[i] = key
+        return found
 
     def _expand_views(self) -> None:
         containers: list[Any] = []
         self.leaves = []
         for i, leaf in enumerate(self._outer):
-            view = binding_of(type(leaf)).view
+            view = self.bindings[type(leaf)].view
             if view is None:
                 containers.append(leaf)
                 self.leaves.append(leaf)
             else:
                 found = view(leaf)
                 inner = Structure(found.container)
+                self.bindings |= inner.bindings
                 self._views[i] = (found, inner)
                 containers.append(inner.tree)
                 self.leaves.extend(inner.leaves)
@@ -74,11 +92,11 @@ class Structure:
 
     @property
     def paths(self) -> path.Paths:
-        """Return the paths of the leaves, with what patterns matched before."""
+        """Return the paths of the leaves, with the results of earlier pattern matches."""
         return path.paths_of(self.tree, self.treespec)
 
     def aliases(self) -> list[tuple[str, str]]:
-        """Return the further paths of leaves that have several, each with the first."""
+        """Return each further path of a leaf that has several, with its first path."""
         if not any(view.aliases for view, _ in self._views.values()):
             return []
         prefixes = path.paths_of(self._argument, self._outer_spec).of_leaves
@@ -89,17 +107,23 @@ class Structure:
         ]
 
     def framework(self, found: Binding | None = None) -> Binding:
-        """Return the binding of the one framework among the leaves and what was `found`.
+        """Return the binding of the one framework among the leaves and the binding already `found`.
 
         Raises `MixedFrameworksError` for two.
         """
-        return sole_framework((*self._outer, *self.leaves) if self._views else self.leaves, found)
+        sole = BINDINGS.PLAIN if found is None else found
+        for cls, binding in self.bindings.items():
+            sole = join(sole, binding)
+            if binding.held is not None:
+                held = binding.held([leaf for leaf in self.leaves if type(leaf) is cls])
+                sole = sole_framework(held, sole) if held else sole
+        return sole
 
     def flags(self) -> list[bool | None]:
         """Return for each leaf whether it takes a gradient: True, False (only if selected), None (never).
 
-        Decided by its type and flag, the declarations of the classes above it, and
-        labels; in the order of `leaves`.
+        Decided by its type, its flag, its label and the declarations of the classes
+        above it; in the order of `leaves`.
         """
         if not self._declares:
             return self.capable([True] * len(self.leaves))
@@ -112,9 +136,13 @@ class Structure:
         return found
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
-        """Return as `flags` does for the leaves in the mask, without a look at what classes declare."""
+        """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         if not self._views:
-            return [_flag(leaf) if want else None for leaf, want in zip(self.leaves, mask, strict=True)]
+            bindings = self.bindings
+            return [
+                bindings[type(leaf)].trainable(leaf) if wanted else None
+                for leaf, wanted in zip(self.leaves, mask, strict=True)
+            ]
         found: list[bool | None] = []
         for i, leaf in enumerate(self._outer):
             if i in self._views:
@@ -124,13 +152,13 @@ class Structure:
         return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
-        """Return `tree` with other leaves, None among them."""
+        """Return `tree` with other leaves, which may be None."""
         result = tree_unflatten(self.treespec, leaves, self.tree)
         path.check_keeps_none(self.tree, self.treespec, result, leaves)
         return result
 
     def fill(self, leaves: Sequence[Any], undo: Undo) -> Any:
-        """Return the argument with other leaves; objects stay the same, and what is added to `undo` restores them."""
+        """Return the argument with other leaves; viewed objects are filled in place, and `undo` gets their undo."""
         if not self._views:
             return tree_unflatten(self.treespec, leaves, self.tree)
         outer: list[Any] = []
@@ -160,7 +188,7 @@ def _collect(
     for leaf in tree_flatten(node, declares)[0]:
         declared = declares(leaf)
         level = flatten_one_level(leaf) if declared else None
-        if declared and level is None and binding_of(type(leaf)).kind is Kind.OPAQUE:
+        if declared and level is None and binding_of(type(leaf)).kind is OPAQUE:
             declaration.refuse_opaque(leaf)
         if level is not None:
             children, names = level
@@ -171,7 +199,7 @@ def _collect(
         if binding_of(type(leaf)).view is not None:
             found.extend(False if frozen else flag for flag in _view_flags(*next(views)))
         else:
-            # A leaf that a class freezes is not examined: it may hide arrays.
+            # Frozen fields are not searched for hidden arrays.
             found.append(False if frozen else _flag(leaf))
 
 

@@ -1,4 +1,4 @@
-"""`value_and_grad` and `grad`: gradients for the leaves that take them, and no work for the rest.
+"""`value_and_grad` and `grad`: gradients for the leaves that take one, and no work for the rest.
 
 .. code-block:: text
 
@@ -9,8 +9,8 @@
         call(tracked leaves)                  fun(model with those leaves, x)
       with_leaves(gradients, None elsewhere)
 
-The framework sees the selected leaves and nothing else, as if the rest had been
-closed over by hand: what is frozen is a constant to it from the start.
+The framework sees the selected leaves alone, as in hand-written code that closes
+over the rest: a frozen leaf is a constant from the start.
 """
 
 from __future__ import annotations
@@ -47,43 +47,45 @@ def value_and_grad(
     >>> print(value, {name: g if g is None else float(g) for name, g in gradient.items()})
     49.0 {'w': 42.0, 'b': None}
 
-    What takes no gradient costs none: nothing is saved and nothing computed for
+    A leaf that takes no gradient costs nothing: nothing is saved or computed for
     it. Gradients that pass through a frozen part are unchanged. An array at two
-    places has a partial derivative at each. The framework is that of the
-    arguments. It composes with itself and with native transformations, inside
-    and around them.
+    places has a partial derivative at each. The framework is found from the
+    arguments. The result composes with itself and with native transformations,
+    inside and around them.
 
     Args:
         fun: a function of the arguments that returns a real floating-point
             scalar, shape ``()``: an array of the framework or a Python float.
             Called once.
         where: which leaves take gradients, as for `trainable`. With several
-            `argnums` a mask is a tuple, one for each, and paths begin anew in
-            each argument.
+            `argnums` a mask is a tuple of masks, one for each, and paths start
+            again in each argument.
         argnums: the position, or the positions, of the arguments to
             differentiate with respect to.
-        has_aux: whether `fun` returns a pair, the scalar and anything else.
-        backend: the framework's name, for arguments of NumPy arrays and Python
-            numbers only. Without it the plugin that differentiates those
-            takes them (autograd's).
+        has_aux: whether `fun` returns a pair of the scalar and anything else.
+        backend: the name of a framework, for arguments that are NumPy arrays and
+            Python numbers only. By default the plugin that differentiates NumPy
+            (autograd's) takes them.
 
     Returns:
         A function of the arguments of `fun` that returns ``(value, gradient)``,
         with `has_aux` ``((value, aux), gradient)``. The gradient has the
-        structure of ``trainable(argument, where)``, None for what takes none,
-        zeros for what `fun` does not use; a tuple of them for several `argnums`.
+        structure of ``trainable(argument, where)``, with None for a leaf that
+        takes no gradient and zeros for one that `fun` does not use; for several
+        `argnums` it is a tuple of gradients.
 
     Raises:
-        OutputError: the result is no scalar, complex, or of integers; `has_aux`
-            and no pair.
+        OutputError: the result is not a real floating-point scalar, or with
+            `has_aux` not a pair.
         NothingTrainableError: an argument has no leaf that takes a gradient.
-        ArgumentError: `fun` cannot be called, `argnums` are not positions of
+        ArgumentError: `fun` cannot be called, or `argnums` are not positions of
             arguments.
-        BackendError: only NumPy arrays and numbers, and no backend for them.
+        BackendError: the arguments are NumPy arrays and Python numbers only, and
+            no plugin differentiates these; or `backend` names no active plugin.
         MixedFrameworksError: values of two frameworks.
         ADProtocolError: as `trainable` does.
 
-    The convention for complex leaves is that of the framework. After
+    Complex leaves follow the framework's convention. After
     ``jax.value_and_grad`` and ``equinox.filter_value_and_grad``.
     """
     _check_callable("value_and_grad", fun)
@@ -114,7 +116,7 @@ def grad(
     12.0
 
     Args:
-        fun: as for `value_and_grad`, and so are the others.
+        fun: as for `value_and_grad`, like all other arguments.
         where: which leaves take gradients.
         argnums: the arguments to differentiate with respect to.
         has_aux: whether `fun` returns a pair.
@@ -139,7 +141,7 @@ def grad(
     return wrap(differentiated, fun)
 
 
-def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
+def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     fun: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -164,13 +166,14 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     _check_trainable(structures, masks, positions, where)
     arguments = [_Argument(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
     leaves = [leaf for argument in arguments for leaf in argument.leaves]
-    frozen = _frozen(arguments, leaves)
+    keys = [key for argument in arguments for key in argument.keys]
+    frozen = _frozen(arguments, keys)
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        replaced = frozen | {identity_of(old): new for old, new in zip(leaves, tracked, strict=True)}
+        replaced = frozen | dict(zip(keys, tracked, strict=True))
         filled = list(args)
         rest = iter(tracked)
         for i, argument in zip(positions, arguments, strict=True):
@@ -186,41 +189,31 @@ def _differentiate(  # noqa: PLR0913  (what value_and_grad was given)
     return value, aux, [argument.gradient(rest) for argument in arguments]
 
 
-def identity_of(leaf: Any) -> Any:
-    """Return what two places of one leaf have in common, or None if each place is a leaf of its own."""
-    identity = binding_of(type(leaf)).identity
-    return None if identity is None else identity(leaf)
-
-
-def _frozen(arguments: list[_Argument], leaves: list[Any]) -> dict[Any, Any]:
-    """Return what stands for the leaves with an identity that are selected nowhere, by identity."""
-    shared = [(key, leaf) for argument in arguments for key, leaf in argument.shared.values()]
-    if not shared:
-        return {}
-    selected = set(map(identity_of, leaves))
+def _frozen(arguments: list[_Argument], keys: list[Any]) -> dict[Any, Any]:
+    """Return, by identity, the constants that replace leaves with an identity that are selected nowhere."""
+    selected = set(keys)
     frozen: dict[Any, Any] = {}
-    for key, leaf in shared:
-        if key not in selected and key not in frozen:
-            frozen[key] = binding_of(type(leaf)).freeze(leaf)
+    for argument in arguments:
+        for key, leaf in argument.shared.values():
+            if key not in selected and key not in frozen:
+                frozen[key] = binding_of(type(leaf)).freeze(leaf)
     return frozen
 
 
 class _Argument:
     """Hold one argument, with the mask of the leaves that are differentiated."""
 
-    __slots__ = ("_mask", "_structure", "leaves", "shared")
+    __slots__ = ("_mask", "_structure", "keys", "leaves", "shared")
 
     def __init__(self, structure: Structure, mask: list[bool]) -> None:
         self._structure = structure
         self._mask = mask
         self.leaves = [leaf for leaf, selected in zip(structure.leaves, mask, strict=True) if selected]
+        identities = structure.identities
+        # The identity of each of these leaves, or None.
+        self.keys = [identities.get(i) for i, selected in enumerate(mask) if selected]
         # Leaves with an identity that are not selected here, by position: selected at another place, or frozen.
-        self.shared: dict[int, tuple[Any, Any]] = {}
-        if any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
-            for i, leaf in enumerate(structure.leaves):
-                key = None if mask[i] else identity_of(leaf)
-                if key is not None:
-                    self.shared[i] = (key, leaf)
+        self.shared = {i: (key, structure.leaves[i]) for i, key in identities.items() if not mask[i]}
 
     def fill(self, tracked: Iterator[Any], replaced: dict[Any, Any], undo: Undo) -> Any:
         """Return the argument with the next of the tracked leaves in place of the selected ones."""
@@ -254,7 +247,7 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
 
 def _check_callable(name: str, fun: Any) -> None:
     if not callable(fun):
-        msg = f"{name} was given {kind_of(fun)}; it takes the function to differentiate"
+        msg = f"{name} was given {kind_of(fun)}; give it the function to differentiate"
         raise ArgumentError(msg)
 
 
@@ -266,7 +259,7 @@ def _positions(argnums: Any) -> tuple[int, ...]:
         or not positions
         or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions)
     ):
-        msg = f"argnums={argnums!r:.60} is no position of an argument; give an int, or a tuple of ints"
+        msg = f"argnums={argnums!r:.60} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)
 
@@ -276,6 +269,6 @@ def _position(argnum: int, args: tuple[Any, ...]) -> int:
         return argnum % len(args)
     msg = (
         f"argnums names argument {argnum}, but the function was called with {len(args)} positional argument(s); pass "
-        "what is differentiated by position"
+        "differentiated arguments by position"
     )
     raise ArgumentError(msg)

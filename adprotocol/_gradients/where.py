@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
@@ -29,8 +29,8 @@ def select(structures: list[Structure], where: Any, *, several: bool = False) ->
     """Return for each structure a mask: for each leaf, whether it takes a gradient.
 
     Without `where` the defaults and the declarations of the classes decide. With
-    `several` a mask is a tuple, one for each structure; a pattern has to match in
-    one of them, and paths begin anew in each.
+    `several` a mask is a tuple of masks, one for each structure; a pattern must
+    match in at least one of them, and paths start again in each.
 
     Raises `SelectionError` as `adprotocol.trainable` describes.
     """
@@ -59,7 +59,7 @@ def _patterns(where: Any) -> tuple[str, ...] | None:
 
 
 def _is_predicate(where: Any) -> bool:
-    # A mask may be a callable object as well: one of the class of the structure.
+    # A mask may be callable too: it may be of the class of the structure.
     return callable(where) and not is_container(where)
 
 
@@ -76,7 +76,8 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
             every = [name for paths in known for name in paths.of_leaves]
             msg = (
                 f"where={pattern!r} matches no leaf; the nearest paths are {path.nearest(pattern, every)}. A pattern "
-                "covers the whole path of a leaf, and * matches dots too ('layers.*' selects all below layers)"
+                "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
+                "layers)"
             )
             raise SelectionError(msg)
     masks = []
@@ -88,7 +89,7 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
 
 
 def match(paths: path.Paths, pattern: str) -> list[bool]:
-    """Return which paths a pattern matches, and keep it."""
+    """Return which paths a pattern matches, and cache the result."""
     matched = _compiled(pattern)
     paths.matches[pattern] = [matched(name) is not None for name in paths.of_leaves]
     return paths.matches[pattern]
@@ -117,8 +118,8 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
         answer = predicate(name, leaf)
         if not _is_bool(answer):
             msg = (
-                f"the predicate given as where returned {answer!r:.60}, {kind_of(answer)}, for "
-                f"{path.quoted(name)}; it takes (path, leaf) and returns a bool"
+                f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {path.quoted(name)}; it must "
+                "take (path, leaf) and return a bool"
             )
             raise SelectionError(msg)
         found.append(bool(answer))
@@ -131,22 +132,22 @@ def _masks(where: Any, count: int) -> list[Any]:
     if not isinstance(where, (tuple, list)) or len(where) != count:
         msg = (
             f"where is {kind_of(where)}, but argnums names {count} arguments; give a tuple of {count} masks, one for "
-            "each (a bool stands for a whole argument), a predicate, or patterns"
+            "each (a bool covers a whole argument), a predicate, or patterns"
         )
         raise SelectionError(msg)
     return list(where)
 
 
 def by_mask(structure: Structure, mask: Any) -> list[bool]:
-    """Return what a mask says of each leaf of a structure."""
+    """Return the mask's bool for each leaf of a structure."""
     return by_mask_of_any_class(structure, mask)
 
 
 def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
-    """Return what a mask says, a dataclass of bools and the like included."""
+    """Return the bool for each leaf from a mask of any class, such as a dataclass of bools."""
     flags, treespec = tree_flatten(mask)
     if treespecs_equal(treespec, structure.treespec):
-        # The common case, without a look at each subtree.
+        # The common case, without a visit of each subtree.
         if all(flag is True or flag is False for flag in flags):
             return flags
         paths = structure.paths.of_leaves
@@ -161,9 +162,9 @@ def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
 
 
 def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
-    """Return what a mask says of each leaf of a part, in the order of the part, or None if their structures differ.
+    """Return the mask's bool for each leaf of a subtree, in the subtree's order, or None if the structures differ.
 
-    By names: two ordered dicts may have their keys in different orders.
+    Children are matched by name: two ordered dicts may have their keys in different orders.
     """
     level = flatten_one_level(mask)
     if level is None:
@@ -184,7 +185,7 @@ def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
 
 
 def _flag(flag: Any, name: str, part: Any) -> bool:
-    """Return the bool of a mask at one place; None is allowed where the argument has None too."""
+    """Return the bool that a mask holds at one place; None is allowed where the argument has None too."""
     if isinstance(flag, NonDifferentiable):
         # A mask made by a framework's tree map has labels where the model has them.
         flag = flag.held
@@ -192,41 +193,41 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
         return False
     if not _is_bool(flag):
         msg = (
-            f"the mask given as where has {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask "
-            "holds bools, in the structure of the argument or of its upper part. For patterns give strings, for a rule "
-            "a function of (path, leaf)"
+            f"the where mask holds {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask holds bools, in the "
+            "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
+            "(path, leaf)"
         )
         raise SelectionError(msg)
     return bool(flag)
 
 
 def _is_bool(answer: Any) -> bool:
-    # A boolean scalar of NumPy or a framework, told by its marks: none of them may be there.
+    # A boolean scalar of NumPy or a framework, recognised by its marks: none of them may be imported.
     return isinstance(answer, bool) or (
         getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).rpartition(".")[2] == "bool"
     )
 
 
 def other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
-    """Return the error for a mask whose leaves have the paths `names`, and the argument others."""
+    """Return the error for a mask whose leaves, at the paths `names`, do not match those of the argument."""
     paths = structure.paths.of_leaves
     inside = {name: any(p == name or p.startswith(f"{name}.") for p in paths) for name in names}
     unknown = [name for name, found in inside.items() if not found]
     uncovered = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
     if unknown:
-        what = f"it has {unknown[0]!r}, which the argument has not (the nearest are {path.nearest(unknown[0], paths)})"
+        what = f"it has {unknown[0]!r}, which the argument lacks (the nearest are {path.nearest(unknown[0], paths)})"
     elif uncovered:
-        what = f"it says nothing of {uncovered[0]!r}"
+        what = f"it has no entry for {uncovered[0]!r}"
     else:
         what = f"it is {kind_of(mask)}, the argument {kind_of(structure.tree)}, or their nodes differ further down"
     return SelectionError(
-        f"the mask given as where has another structure than the argument: {what}. Give bools in the structure of the "
-        "argument, or of its upper part (one bool for all below)"
+        f"the where mask does not match the structure of the argument: {what}. Give bools in the structure of the "
+        "argument, or of its upper part (one bool covers all leaves below it)"
     )
 
 
 def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
-    """Refuse a selected leaf that cannot take a gradient; at a None nothing is selected."""
+    """Refuse selected leaves that cannot take a gradient; selecting a None has no effect."""
     if True not in mask:
         return mask
     checked = []
@@ -242,7 +243,7 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
-    if binding_of(type(leaf)).kind is Kind.LABEL:
+    if binding_of(type(leaf)).kind is LABEL:
         why = "is labelled NonDifferentiable"
     elif hasattr(leaf, "dtype"):
         kind = (
@@ -252,21 +253,16 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
     else:
         why = f"is {kind_of(leaf)} ({leaf!r:.40})"
     return SelectionError(
-        f"where selects {path.quoted(name)}, which {why} and can take no gradient; leave it out of the selection (a "
-        "predicate sees the leaf: lambda path, leaf: ...)"
+        f"where selects {path.quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
+        "predicate can look at the leaf: lambda path, leaf: ...)"
     )
 
 
 def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
-    """Select a leaf that has an identity at the first of its places only."""
+    """Keep a leaf with an identity selected at its first place only."""
     seen: set[Any] = set()
     for structure, mask in zip(structures, masks, strict=True):
-        if not any(binding_of(cls).identity for cls in set(map(type, structure.leaves))):
-            continue
-        for i, leaf in enumerate(structure.leaves):
+        for i, key in structure.identities.items():
             if mask[i]:
-                identity = binding_of(type(leaf)).identity
-                key = None if identity is None else identity(leaf)
-                if key is not None:
-                    mask[i] = key not in seen
-                    seen.add(key)
+                mask[i] = key not in seen
+                seen.add(key)

@@ -1,1 +1,1 @@
-"""The four hooks, a module each, and what they do with values of no framework."""
+"""The hooks that users call, one module each, and the bindings for values of no framework."""

@@ -1,7 +1,7 @@
-"""What the core itself answers for: numbers, NumPy arrays, containers, functions, labels.
+"""The bindings of the core: numbers, NumPy arrays, containers, functions and labels.
 
-With no framework installed the four hooks work on these alone. NumPy is never
-imported here; its arrays are recognised once somebody else has imported it.
+With no framework installed the hooks work on these alone. NumPy is never imported
+here; its arrays are recognised once NumPy has been imported elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,20 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Binding, Kind, inexact, is_inexact
+from adprotocol._dispatch.binding import (
+    CLASS,
+    CONTAINER,
+    FUNCTION,
+    LABEL,
+    MISSING,
+    NUMPY,
+    OPAQUE,
+    PLAIN,
+    Binding,
+    Kind,
+    inexact,
+    is_inexact,
+)
 from adprotocol._dispatch.registry import root
 from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
@@ -44,24 +57,24 @@ def recognise(cls: type) -> Kind:  # one return for each kind
     Raises `UnclaimedTypeError` for an array of a framework without a plugin.
     """
     if issubclass(cls, type):
-        return Kind.CLASS
+        return CLASS
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return Kind.PLAIN
+        return PLAIN
     if _is_of_numpy(cls, "ndarray"):
-        return Kind.NUMPY
+        return NUMPY
     if _is_container(cls):
-        return Kind.CONTAINER
-    # A kind of partial that is registered with a framework (jax.tree_util.Partial) is a node, known by its values.
+        return CONTAINER
+    # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
-        return Kind.FUNCTION
+        return FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return Kind.PLAIN
-        # A class that looks like an array, and that a plugin takes apart all the same (flax.nnx.Param).
+            return PLAIN
+        # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         if node.admit_registered(cls):
-            return Kind.CONTAINER
+            return CONTAINER
         raise unclaimed(cls)
-    return Kind.OPAQUE
+    return OPAQUE
 
 
 def _is_number(cls: type) -> bool:
@@ -79,8 +92,8 @@ def _is_container(cls: type) -> bool:
         return True
     import optree  # noqa: PLC0415  (P1: not at import)
 
-    # optree's own kinds (OrderedDict, deque, ...), those registered with it for
-    # every namespace, named tuples and struct sequences.
+    # optree's built-in nodes (OrderedDict, deque, ...), classes registered with it
+    # for every namespace, named tuples and struct sequences.
     return (
         optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is not None
         or optree.is_namedtuple_class(cls)
@@ -108,23 +121,23 @@ def _refuse_missing(_value: Any) -> Any:
 
 
 def _trainable_number(value: Any) -> bool | None:
-    """Answer for Python's and NumPy's numbers: a Python float takes a gradient, a complex number if it is selected."""
+    """Answer for Python and NumPy numbers: a Python float takes a gradient, a Python complex only if selected."""
     if isinstance(value, float):
         # A member of an Enum of floats is a constant.
         return None if type(value) is not float and node.is_enum(type(value)) else True
     if isinstance(value, (int, str)):
         return None  # at once: a compiler may hold a symbol here, which has no attributes
     if isinstance(value, complex):
-        return hasattr(value, "dtype")  # NumPy's complex scalar is one of its arrays
+        return hasattr(value, "dtype")  # a complex NumPy scalar counts as an array
     dtype = getattr(value, "dtype", None)
-    # A scalar of NumPy takes one; an array of a library without AD, which is a plain value here, does not.
+    # A NumPy scalar takes a gradient; an array of a library without AD, a plain value here, does not.
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
 
 
 def _trainable_array(value: Any) -> bool | None:
     if value.dtype.hasobject:
-        # Elements that take gradients would be frozen without a word. Elements of the framework that differentiates
-        # NumPy are at home there, and belong to another call.
+        # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
+        # be elements: they belong to an enclosing call.
         for element in expand_object_arrays([value]):
             if not binding_of(type(element)).differentiates_numpy:
                 check_held(value, element)
@@ -136,7 +149,7 @@ def _elements(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _trainable_opaque(value: Any) -> None:
-    # Arrays that it hides would be frozen without a word.
+    # Arrays that it hides would be frozen silently.
     check_opaque(value)
 
 
@@ -151,21 +164,19 @@ def _labelled(labels: Sequence[NonDifferentiable[Any]]) -> list[Any]:
 
 
 def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
-    """Make what a label holds constant already now, and keep the label."""
+    """Make the value in a label constant now, and keep the label."""
     return NonDifferentiable(label.value)
 
 
 BINDINGS.recognise = recognise
 
 install(
-    Binding(
-        Kind.PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"
-    ),
+    Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
     *PLAIN_TYPES,
 )
 install(
     Binding(
-        Kind.NUMPY,
+        NUMPY,
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
         held=_elements,
@@ -174,20 +185,20 @@ install(
     )
 )
 install(
-    Binding(Kind.CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
+    Binding(CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
     *CONTAINER_TYPES,
 )
 install(
-    Binding(Kind.FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
+    Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
 )
 install(
-    Binding(Kind.CLASS, non_differentiable=constant.refuse_class, explain="a class"),
+    Binding(CLASS, non_differentiable=constant.refuse_class, explain="a class"),
     type,
 )
 install(
     Binding(
-        Kind.LABEL,
+        LABEL,
         non_differentiable=_constant_label,
         held=_labelled,
         explain="labelled NonDifferentiable, so a constant at every level",
@@ -196,11 +207,11 @@ install(
 )
 install(
     Binding(
-        Kind.OPAQUE,
+        OPAQUE,
         within_gradient=_ask_one,
         non_differentiable=constant.opaque,
         explain="not an array",
         trainable=_trainable_opaque,
     )
 )
-install(Binding(Kind.MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)
+install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)

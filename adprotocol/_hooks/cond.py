@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import BranchError, PredicateError, PredicateShapeError
+from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
-    """Return ``true_fun(*operands)`` if the predicate holds, else ``false_fun(*operands)``.
+    """Return ``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
     >>> import adprotocol
     >>> adprotocol.cond(2.0 > 1.0, lambda x: x + 1.0, lambda x: x - 1.0, 5.0)
     6.0
 
-    A concrete predicate runs the chosen branch only, once; a Python bool
-    synchronises no device. A staged or batched one (under ``jax.jit``,
-    ``torch.compile``, vmap) becomes the framework's own control flow, which
-    wants branches of equal structure, shapes and dtypes. Derivatives are those
-    of the chosen branch: an operand that it does not use has zeros, and a NaN
-    in the other branch reaches no gradient.
+    A concrete predicate runs only the chosen branch, once; a Python bool costs no
+    device synchronisation. A staged or batched predicate (under ``jax.jit``,
+    ``torch.compile``, vmap) becomes the framework's own control flow, which needs
+    branches of equal structure, shapes and dtypes. Derivatives are those of the
+    chosen branch: an operand that it does not use has a zero gradient, and a NaN
+    in the other branch never reaches a gradient.
 
     Args:
         pred: a Python or NumPy bool, or a boolean scalar (shape ``()``) of the
-            framework, concrete or staged; the answer of `within_gradient` is
-            one.
-        true_fun: called with the operands where `pred` holds.
-        false_fun: called with the operands where it does not.
+            framework, concrete or staged, such as the answer of
+            `within_gradient`.
+        true_fun: called with the operands where `pred` is true.
+        false_fun: called with the operands where it is false.
         *operands: arrays, containers of them, or anything else.
 
     Returns:
-        What the chosen branch returns (arrays, Python scalars, containers, None).
+        The result of the chosen branch (arrays, Python scalars, containers, None).
 
     Raises:
         PredicateError: the predicate is not boolean (`PredicateShapeError`: not
             a scalar).
         BranchError: a branch cannot be called.
-        BranchMismatchError: staged branches that differ.
+        BranchMismatchError: the results of staged branches differ.
         MixedFrameworksError: values of two frameworks.
 
     After ``jax.lax.cond`` and ``torch.cond``.
@@ -53,8 +53,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     for name, fun in (("true_fun", true_fun), ("false_fun", false_fun)):
         if not callable(fun):
             msg = (
-                f"cond was given a {type(fun).__qualname__} as {name}; both branches are functions of the operands: "
-                "write `lambda: value` for a value that is computed already"
+                f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
+                "wrap a value as `lambda: value`"
             )
             raise BranchError(msg)
     pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
@@ -63,7 +63,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 def _predicate(pred: Any) -> tuple[Any, Binding]:
-    """Return the predicate, as a Python bool where it is one of Python's or NumPy's."""
+    """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool."""
     if isinstance(pred, NonDifferentiable):
         pred = pred.value
     binding = binding_of(type(pred))
@@ -71,9 +71,9 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
         return pred, binding
     if isinstance(pred, bool):
         return bool(pred), binding
-    # NumPy's bool_ and arrays, told by their attributes: NumPy is not imported here.
+    # NumPy's bool_ and arrays, recognised by their attributes: NumPy is not imported here.
     dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
-    if getattr(dtype, "kind", None) == "b" and binding.kind in (Kind.PLAIN, Kind.NUMPY):
+    if getattr(dtype, "kind", None) == "b" and binding.kind in (PLAIN, NUMPY):
         if shape != ():
             raise predicate_shape_error(pred, shape)
         return bool(pred), binding
@@ -82,12 +82,13 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
 
 def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
-    given = f"{type(pred).__qualname__}" + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    given = kind_of(pred) + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    origin = ""
     if type(pred) is int and pred in (-1, -2):
-        given += ", which `~` makes of a Python bool (swap the branches instead)"
+        origin = ", which is what `~` makes of a Python bool (swap the branches instead)"
     return PredicateError(
-        f"cond was given a predicate that is a {given}; it takes a Python or NumPy bool or a boolean scalar of the "
-        "framework: compare (`x > 0`), or reduce with any() or all(), and say which you mean"
+        f"cond was given {given} as predicate{origin}; it takes a Python or NumPy bool, or a boolean scalar of the "
+        "framework: compare (`x > 0`), or reduce with any() or all()"
     )
 
 

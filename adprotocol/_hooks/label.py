@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def unlabelled(tree: Any) -> Any:
-    """Return `tree`, arguments of a function, with the constant value in place of each label."""
+    """Replace each label in `tree`, the arguments of a function, by its constant value."""
     if isinstance(tree, NonDifferentiable):
         return tree.value
     if type(tree) in (list, tuple):
@@ -72,7 +72,7 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class NonDifferentiable(Generic[T]):
-    """Label one field of a structure as constant, without the owner's class knowing.
+    """Label one field of a structure as constant; the class that owns the field need not know.
 
     >>> from adprotocol import NonDifferentiable
     >>> period = NonDifferentiable(1.5)
@@ -81,11 +81,10 @@ class NonDifferentiable(Generic[T]):
     >>> period
     NonDifferentiable(1.5)
 
-    The label is a node of the frameworks' trees, not a static field: it may
+    The label is a node of the frameworks' pytrees, not a static field: it may
     hold a tracer, a change of its value recompiles nothing, and it need not be
-    hashable. What comes out of it, by `value`, arithmetic, comparison,
-    indexing, or a function of NumPy or a framework, is a plain array that
-    carries no derivative.
+    hashable. `value`, arithmetic, comparison, indexing and functions of NumPy or
+    a framework give plain arrays that carry no derivative.
 
     Args:
         value: a number or an array of any shape and dtype.
@@ -98,7 +97,7 @@ class NonDifferentiable(Generic[T]):
     __array_priority__ = 1000  # NumPy leaves binary operators to the label
 
     def __init__(self, value: T) -> None:
-        # The frameworks in use learn of the label before it reaches one of their trees.
+        # The frameworks in use must know the label before it reaches one of their pytrees.
         wake_plugins()
         self.held: Any = value.held if isinstance(value, NonDifferentiable) else value
 
@@ -114,8 +113,8 @@ class NonDifferentiable(Generic[T]):
         return (NonDifferentiable, (self.held,))
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of the array (shape, dtype, sum, ...). Protocols, which all have dunder names, are those
-        # defined below, and those that plugins add.
+        # Attributes of the array (shape, dtype, sum, ...). Dunder names are protocols: only those defined below, and
+        # those that plugins add.
         if name.startswith("__") or name == "held":
             wake_plugins()  # the framework that asks may have been imported after the label was made
             if name != "held" and name in vars(NonDifferentiable):

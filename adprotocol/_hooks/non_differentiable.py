@@ -1,11 +1,11 @@
-"""`non_differentiable`: a constant, whoever differentiates."""
+"""`non_differentiable`: the same value, constant for every AD mode, order and level."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
@@ -31,8 +31,8 @@ def non_differentiable(value: T, /) -> T:
     3.0
 
     On a plain function or method it is a decorator. The function runs on
-    constant arguments, positional and keyword, and what it returns is constant,
-    also with respect to values it closes over:
+    constant arguments, positional and keyword, and its result is constant, even
+    with respect to values it closes over:
 
     >>> @adprotocol.non_differentiable
     ... def scale(x):
@@ -62,11 +62,11 @@ def non_differentiable(value: T, /) -> T:
 
 
 def leaf(value: Any) -> Any:
-    """Make one leaf constant; a function or class inside a structure stays as it is."""
+    """Make one leaf constant; a function or class inside a structure stays unchanged."""
     binding = binding_of(type(value))
-    if binding.kind in (Kind.FUNCTION, Kind.CLASS):
+    if binding.kind in (FUNCTION, CLASS):
         return value
-    if binding.kind in (Kind.OPAQUE, Kind.OBJECT):
+    if binding.kind in (OPAQUE, OBJECT):
         check_opaque(value)
         return value
     return binding.non_differentiable(value)
@@ -74,23 +74,23 @@ def leaf(value: Any) -> Any:
 
 def _argument(value: Any) -> Any:
     binding = binding_of(type(value))
-    return value if binding.kind in (Kind.OPAQUE, Kind.OBJECT) else leaf(value)
+    return value if binding.kind in (OPAQUE, OBJECT) else leaf(value)
 
 
 def constant_tree(value: Any) -> Any:
-    """Make a container or a single value constant; a function stays as it is and is not decorated."""
+    """Make a container or a single value constant; a function stays unchanged and is not decorated."""
     return tree_map(leaf, value)
 
 
 def container(value: Any) -> Any:
-    """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated as that."""
+    """Make a container constant; one that wraps a function (equinox.filter_jit) is decorated like a function."""
     if hasattr(value, "__wrapped__") or isinstance(value, functools.partial):
         return function(value)
     return constant_tree(value)
 
 
 def opaque(value: Any) -> Any:
-    """Serve an object of unknown class: a plugin's container, a callable, or just an object."""
+    """Handle an object of unknown class: a plugin's container, a callable, or any other object."""
     if is_container(value):
         return container(value)
     if callable(value):
@@ -105,7 +105,7 @@ def opaque(value: Any) -> Any:
 
 
 def object_array(value: Any) -> Any:
-    """Make the elements of an object-dtype NumPy array constant; any other NumPy array is."""
+    """Make the elements of an object-dtype NumPy array constant; other NumPy arrays already are."""
     if not value.dtype.hasobject:
         return value
     result = value.copy()
@@ -143,7 +143,7 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         raise _runs_later(getattr(body, "__qualname__", type(body).__qualname__))
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
-        # An opaque argument (`self`) passes as it is: what it holds counts as closed over.
+        # An opaque argument (`self`) passes unchanged: the values in it count as closed over.
         constants = [tree_map(_argument, argument) for argument in args]
         keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
         result = fun(*constants, **keywords)
@@ -165,7 +165,7 @@ def _runs_later(name: str) -> NotConstantError:
 
 def _result(value: Any) -> Any:
     """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
-    if binding_of(type(value)).kind is Kind.FUNCTION and ask(tuple(_closed_over(value))) is not False:
+    if binding_of(type(value)).kind is FUNCTION and ask(tuple(_closed_over(value))) is not False:
         name = getattr(value, "__qualname__", value)
         msg = (
             f"a function decorated with non_differentiable returned the function {name}, "
@@ -189,9 +189,9 @@ def _closed_over(fun: Any) -> list[Any]:
         bound = (*held.args, *held.keywords.values(), held.func) if isinstance(held, functools.partial) else ()
         for item in tree_leaves((*cells, *bound, getattr(held, "__self__", None))):
             binding = binding_of(type(item))
-            if binding.kind is Kind.FUNCTION:
+            if binding.kind is FUNCTION:
                 waiting.append(item)
-            elif binding.kind is Kind.ARRAY:
+            elif binding.kind is ARRAY:
                 found.append(item)
     return found
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.binding import Kind, never
+from adprotocol._dispatch.binding import CONSTANT, NUMPY, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
-from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, sole_framework
+from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.opaque import check_opaque, expand_object_arrays, expand_views
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
 
 
 class Missing:
-    """The type of the argument that was not given."""
+    """The type of `MISSING`, the default that marks an omitted argument."""
 
 
-MISSING = Missing()
+NOT_GIVEN = Missing()
 
 
-def within_gradient(value: Any = MISSING, /, *others: Any) -> Any:
+def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
     """Tell whether a derivative is being propagated through any of the values, here and now.
 
     True exactly when the framework would propagate a derivative, forward or
     reverse, at any nesting level, through an operation applied at this point of
-    the program to a leaf of one of the values. Decided by the values, never by
-    a flag of the library; a framework's own switch (``torch.no_grad``) counts.
+    the program to a leaf of one of the values. The values decide, never a flag
+    that the library keeps; a framework's own switch (``torch.no_grad``) counts.
 
     >>> import adprotocol, autograd
     >>> adprotocol.within_gradient(1.0)
@@ -38,7 +38,7 @@ def within_gradient(value: Any = MISSING, /, *others: Any) -> Any:
             (dict, list, tuple, named tuple, dataclass, registered node), of any
             shapes and dtypes. Integer and boolean arrays, numbers, strings,
             None, functions and NumPy arrays are False.
-        *others: more of them; True if any leaf of any value is tracked.
+        *others: more values; True if any leaf of any value is tracked.
 
     Returns:
         A ``bool`` when the framework knows now. Under JAX's jit, scan or
@@ -53,49 +53,48 @@ def within_gradient(value: Any = MISSING, /, *others: Any) -> Any:
         OpaqueValueError: an object that hides framework arrays in attributes.
         PluginError: the plugin of the value's framework failed or is blocked.
 
-    The definition is that of ``NNlib.within_gradient`` in Julia, extended to
-    forward mode and to staging compilers.
+    The definition follows ``NNlib.within_gradient`` in Julia, extended to forward
+    mode and to staging compilers.
     """
     if others:
         return ask((value, *others))
     try:
         # Two steps: CPython 3.11 specialises an attribute and a call, but not a
-        # call of a slot's content (25 ns).
+        # call of a value held in a slot (25 ns).
         query = TABLE[type(value)].within_gradient
     except KeyError:
-        pass  # asked below, so that an error there does not show this one
+        pass  # answered below, so that an error there is not chained to this one
     else:
         return query(value)
     return ask((value,))
 
 
 def ask(values: tuple[Any, ...]) -> Any:
-    """Answer for any number of values of any kind, those of a framework together."""
+    """Answer for several values of any kind; the values of a framework are asked about in one call."""
     leaves = tree_leaves(values)
     tracked: list[Any] = []
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
     constants: list[Any] = []
     asked = found = BINDINGS.PLAIN
-    # Every leaf is looked at, also after a True: two frameworks are an error.
+    # Look at every leaf: two frameworks are an error.
     for leaf in leaves:
         binding = binding_of(type(leaf))
-        kind = binding.kind
-        if kind is Kind.OBJECT:
-            return ask(tuple(expand_views(leaves)))
         if binding.framework is not None:
+            if binding.kind is OBJECT:
+                return ask(tuple(expand_views(leaves)))
             if binding is not found:
-                found = sole_framework((leaf,), found)
+                found = join(found, binding)
             if binding.within_gradient is not never:
                 asked = binding
                 tracked.append(leaf)
-            elif kind is Kind.CONSTANT:
+            elif binding.kind is CONSTANT:
                 constants.append(leaf)
-        elif kind is Kind.NUMPY:
+        elif binding.kind is NUMPY:
             if leaf.dtype.hasobject:
                 return ask(tuple(expand_object_arrays(leaves)))
-        elif kind is Kind.OPAQUE:
+        elif binding.kind is OPAQUE:
             check_opaque(leaf)
-        elif kind is Kind.MISSING:
+        elif leaf is NOT_GIVEN:
             raise no_values()
     if not tracked:
         return False
@@ -107,7 +106,10 @@ def ask(values: tuple[Any, ...]) -> Any:
         if one is True:
             return True
         if one is None:
-            msg = f"the plugin {asked.framework!r} returned None from within_gradient; it must answer, now or staged"
+            msg = (
+                f"the hook within_gradient of the plugin {asked.framework!r} returned None; it must return a bool or a "
+                "staged boolean scalar"
+            )
             raise PluginError(msg)
         if one is not False:
             answer = one if answer is False else answer | one
@@ -122,10 +124,10 @@ def explain(*values: Any) -> str:
     float: False (a number or other value that no framework differentiates)
 
     Args:
-        *values: what one would give to `within_gradient`.
+        *values: as for `within_gradient`.
 
     Returns:
-        One line for each leaf, with its type, its plugin, the answer and its reason.
+        One line for each leaf: its type, its plugin, the answer and the reason.
 
     Raises:
         NoValuesError: without arguments.
@@ -150,8 +152,8 @@ def _explain_leaf(leaf: Any) -> str:
 
 
 def no_values() -> NoValuesError:
-    """Return the error for a question without values."""
+    """Return the error for a call without values."""
     return NoValuesError(
-        "within_gradient() was given no values; the answer depends on the values it is asked about "
-        "(there is no ambient flag): pass the array, or the parameters, whose derivative matters"
+        "within_gradient() was called without values; the answer depends on the values alone "
+        "(there is no ambient flag): pass the array or the parameters whose derivative matters"
     )

@@ -1,1 +1,1 @@
-"""What a structure is: nodes, leaves, paths, and what classes declare of their fields."""
+"""Structures: nodes, leaves, paths, and the fields that classes declare trainable."""

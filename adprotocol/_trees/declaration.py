@@ -1,4 +1,4 @@
-"""What a class declares of its fields: `__trainable__`, `register_trainable`, and field metadata."""
+"""The trainable fields that a class declares: `__trainable__`, `register_trainable` and field metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._trees.node import DECLARATION, field_names, has_fields
 from adprotocol._trees.path import nearest
 from adprotocol._trees.traversal import tree_flatten
-from adprotocol.errors import DeclarationError
+from adprotocol.errors import DeclarationError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,13 +19,13 @@ _REGISTERED: dict[type, tuple[str, ...]] = {}
 
 
 class Registrations:
-    """Count the calls of `register_trainable`: what a compiler can read, and guard on."""
+    """Count the calls of `register_trainable`, as an integer that a compiler can guard on."""
 
     number = 0
 
 
 def register_trainable(cls: type, names: Iterable[str]) -> None:
-    """Declare the fields of a class that take gradients, for a class one does not own.
+    """Declare the fields that take gradients, for a class that you do not own.
 
     >>> import adprotocol, collections
     >>> Kernel = collections.namedtuple("Kernel", ["variance", "lengthscale"])
@@ -33,22 +33,22 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     >>> adprotocol.trainable(Kernel(1.0, 2.0))
     Kernel(variance=1.0, lengthscale=None)
 
-    It holds for subclasses too, and comes before a `__trainable__` of the same
-    class; one of a subclass comes first. Registering again replaces it.
+    Subclasses inherit it. It overrides a `__trainable__` of the same class; a
+    declaration of a subclass overrides both. Registering again replaces it.
 
     Args:
         cls: a class whose instances are nodes of structures: a dataclass, a
             named tuple, an attrs class, a registered node, a torch module.
-        names: the fields that take gradients; the empty list freezes all. For a
-            torch module they are names of parameters and submodules.
+        names: the fields that take gradients; an empty list freezes all of them.
+            For a torch module, names of parameters and submodules.
 
     Raises:
-        DeclarationError: `cls` is no class, `names` are no strings, or a field
-            is not known (for a class whose fields only instances show, raised
-            when the first one is met).
+        DeclarationError: `cls` is not a class, `names` are not strings, or a field
+            is unknown (if only instances show the fields of the class, raised at
+            the first instance).
     """
     if not isinstance(cls, type):
-        msg = f"register_trainable was given a {type(cls).__qualname__}; it takes a class and the names of its fields"
+        msg = f"register_trainable was given a {type(cls).__qualname__}; give it a class and the names of its fields"
         raise DeclarationError(msg)
     given = _checked(cls, names)
     fields = _class_fields(cls)
@@ -67,7 +67,7 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
 
 
 class Declaring(dict[type, bool]):
-    """Tell of the classes met in one call whether they declare anything of their fields; they may do so later."""
+    """Whether instances of each class declare trainable fields; kept for one call only: a class may declare later."""
 
     def __missing__(self, cls: type) -> bool:
         self[cls] = class_declares(cls)
@@ -78,15 +78,15 @@ class Declaring(dict[type, bool]):
         return self[type(value)]
 
     def visit(self, value: Any) -> bool:
-        """Note the class of a value that a traversal meets; False: the traversal goes on below it."""
+        """Note the class of a value that a traversal meets; return False, so that the traversal goes on below it."""
         self[type(value)]
         return False
 
 
 def flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
-    """Return the leaves and the treespec, and whether a class that was met declares anything of its fields.
+    """Return the leaves, the treespec, and whether a class in the structure declares trainable fields.
 
-    In one traversal: few structures have such a class, and need another one.
+    In one traversal: the few structures that have such a class need another one.
     """
     declares = Declaring()
     leaves, treespec = tree_flatten(tree, visit=declares.visit)
@@ -94,27 +94,29 @@ def flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
 
 
 def declaring() -> Callable[[Any], bool]:
-    """Return a function that tells whether the class of a value declares which of its fields take gradients."""
+    """Return a function that tells whether the class of a value declares trainable fields."""
     return Declaring()
 
 
-def class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (the next version is another question)
-    """Tell whether a class declares anything of its fields; `version` is the number of registrations."""
-    return any(base in _REGISTERED or ATTRIBUTE in vars(base) for base in cls.__mro__) or bool(_frozen_fields(cls))
+def class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (a compiler guards on it)
+    """Tell whether a class declares trainable fields; `version` is the number of registrations."""
+    if hasattr(cls, ATTRIBUTE) or (_REGISTERED and not _REGISTERED.keys().isdisjoint(cls.__mro__)):
+        return True
+    return bool(_frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:
-    """Refuse an object that declares its fields, but is no structure: all of it would be frozen, whatever it says."""
+    """Refuse an object that declares trainable fields but is not a structure: all of it would be frozen."""
     cls = type(value)
     msg = (
-        f"{cls.__qualname__} declares which of its fields are trainable, but is no structure that can be taken apart; "
-        "make it a dataclass, or register it with optree or with the framework's own tree library"
+        f"{cls.__qualname__} declares trainable fields but is not a structure, so all of it would be frozen; make it a "
+        "dataclass, or register it with optree or with the framework's own tree library"
     )
     raise DeclarationError(msg)
 
 
 def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
-    """Return those of the fields `names` of one object that take gradients by what its class declares.
+    """Return those of the fields `names` that the class of `value` declares trainable.
 
     Raises `DeclarationError` for an unknown name.
     """
@@ -123,7 +125,7 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     declared = _declared(value)
     trained = set(known)
     if declared is not None:
-        # A field that is static for the framework is a field all the same, which takes no gradient.
+        # A static field of the framework may be declared too; it takes no gradient.
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
         trained &= set(declared)
     frozen = _frozen_fields(cls)
@@ -132,15 +134,15 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
 
 
 def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:
-    """Refuse fields of a node whose children have positions: which child a field is cannot be told."""
+    """Refuse declared fields of a node whose children have positions only: no child can be matched to a field."""
     if known != tuple(map(str, range(len(known)))):
         return
     for name in given:
         if known and name not in known:
             msg = (
-                f"{cls.__qualname__} declares of its field {name!r} whether it is trainable, but was registered as a "
-                "node without the names of its children, so which one that is cannot be told; register it with keys, "
-                "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
+                f"{cls.__qualname__} declares whether its field {name!r} is trainable, but is registered as a node "
+                f"without names for its children, so no child can be matched to {name!r}; register it with keys, as "
+                "jax.tree_util.register_dataclass and register_pytree_with_keys do"
             )
             raise DeclarationError(msg)
 
@@ -156,7 +158,7 @@ def _declared(value: Any) -> tuple[str, ...] | None:
 
 
 def _frozen_fields(cls: type) -> frozenset[str]:
-    """Return the fields whose metadata say that they take no gradient, of a dataclass or an attrs class."""
+    """Return the fields of a dataclass or an attrs class whose metadata freezes them."""
     attrs_fields = getattr(cls, "__attrs_attrs__", None)
     fields = attrs_fields if attrs_fields is not None else getattr(cls, "__dataclass_fields__", {}).values()
     frozen = set()
@@ -164,8 +166,8 @@ def _frozen_fields(cls: type) -> frozenset[str]:
         flag = field.metadata.get(METADATA, True)
         if type(flag) is not bool:
             msg = (
-                f"the field {field.name!r} of {cls.__qualname__} has the metadata {METADATA!r}: {flag!r:.60}; "
-                "give a bool"
+                f"the metadata {METADATA!r} of the field {field.name!r} of {cls.__qualname__} is {flag!r:.60}; it must "
+                "be a bool"
             )
             raise DeclarationError(msg)
         if not flag:
@@ -176,7 +178,7 @@ def _frozen_fields(cls: type) -> frozenset[str]:
 def _checked(cls: type, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
-    # A mapping would be read by its keys, whatever it says of them; an iterator is used up by the first instance.
+    # A mapping would be read by its keys alone; an iterator is exhausted by the first instance.
     refused = isinstance(names, dict) or hasattr(type(names), "__next__")
     try:
         given = (names,) if refused else tuple(names)
@@ -185,8 +187,8 @@ def _checked(cls: type, names: Any) -> tuple[str, ...]:
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
         msg = (
-            f"the trainable fields of {cls.__qualname__} were given as {wrong[0]!r:.60}, a "
-            f"{type(wrong[0]).__qualname__}; name them by strings, such as {ATTRIBUTE} = ('variance',)"
+            f"{cls.__qualname__} declares {wrong[0]!r:.60}, {kind_of(wrong[0])}, as trainable; name its fields by "
+            f"strings, as in {ATTRIBUTE} = ('variance',)"
         )
         raise DeclarationError(msg)
     return given

@@ -1,8 +1,8 @@
 """Nodes: the classes that the traversal flattens, and how.
 
 Dicts, lists, tuples and named tuples are optree's own. Dataclasses and attrs
-classes become nodes when they are first met, and so do the types that a plugin's
-hook `tree_node` knows (those registered with the framework's own tree library).
+classes become nodes when they are first met, as do the types that a plugin's hook
+`tree_node` knows (those registered with the framework's own tree library).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
 
-# Our own: what others register with optree stays as they registered it.
+# A namespace of our own, apart from what others register with optree.
 NAMESPACE = "adprotocol"
 
-# The types that are registered with optree in our namespace.
+# The types registered with optree in our namespace.
 _NODES: set[type] = set()
 
 
@@ -31,7 +31,7 @@ def admit(cls: type) -> bool:
     """Make `cls` a node if it is a dataclass or an attrs class."""
     if cls in _NODES:
         return True
-    # A class registered with optree for every namespace stays so; a member of an Enum is a constant.
+    # A class that is registered with optree for every namespace keeps that; a member of an Enum is a constant.
     return (
         has_fields(cls)
         and not _is_in_optree(cls)
@@ -56,7 +56,7 @@ def is_enum(cls: type) -> bool:
 
 
 def admit_registered(cls: type) -> bool:
-    """Make `cls` a node if a plugin knows it as a container, by a blank instance of it."""
+    """Make `cls` a node if a plugin, given a blank instance, knows it as a container."""
     try:
         blank: Any = object.__new__(cls)
     except TypeError:  # abstract, or of an extension module
@@ -100,31 +100,32 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Flatten by attribute: declared fields first, then what `__post_init__` added.
+    """Flatten by attribute: declared fields first, then the attributes that `__post_init__` added.
 
-    A ``cached_property`` is left out, so that it is computed anew from the
-    rebuilt fields instead of keeping a value that may be tracked.
+    A ``cached_property`` is left out, so that it is computed again from the rebuilt
+    fields instead of keeping a value that may be tracked.
     """
     declared = field_names(cls)
     left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
     slots = _slots(cls, declared)
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
-        added = [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
-        added += [name for name in slots if hasattr(value, name)]
-        names = (*(name for name in declared if hasattr(value, name)), *added)
+        found = [name for name in declared if hasattr(value, name)]
+        found += [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
+        found += [name for name in slots if hasattr(value, name)]
+        names = tuple(found)
         if DECLARATION in names:
             return declaring(value, names)
-        return tuple(getattr(value, name) for name in names), names, names
+        return tuple([getattr(value, name) for name in names]), names, names
 
     def declaring(value: Any, names: tuple[str, ...]) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         if not hasattr(cls, DECLARATION):
             msg = (
-                f"a {cls.__qualname__} has {DECLARATION} as an attribute of its own, where it is overlooked; make "
-                "it an attribute of the class, or a property, which may depend on the instance"
+                f"a {cls.__qualname__} instance has its own attribute {DECLARATION}, which would be ignored; make it a "
+                "class attribute, or a property that depends on the instance"
             )
             raise DeclarationError(msg)
-        # What it names is no part of the structure, and is to be there when the result is taken apart again.
+        # The declaration is metadata, not a child: the rebuilt object keeps it, so that it can be flattened again.
         rest = tuple(name for name in names if name != DECLARATION)
         return tuple(getattr(value, name) for name in rest), (rest, getattr(value, DECLARATION)), rest
 
@@ -132,7 +133,7 @@ def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[s
 
 
 def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
-    """Return the slots of base classes that are no fields; those of an attrs class hold its cached properties."""
+    """Return the slots of base classes that are not fields; in an attrs class they hold cached properties."""
     bases = [base for base in cls.__mro__ if not {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(base))]
     return [
         name
@@ -148,7 +149,7 @@ def _is_cached(value: Any) -> bool:
 
 def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], Any]:
     def unflatten(names: Any, children: Iterable[Any]) -> Any:
-        # Past __init__ and a frozen __setattr__, as copy.copy does: the values
+        # Without __init__ or a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.
         value: Any = object.__new__(cls)
         if names and type(names[0]) is tuple:

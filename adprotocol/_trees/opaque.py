@@ -1,7 +1,7 @@
-"""What the traversal does not see into: object arrays, objects with a view, and objects of unknown class.
+"""Values that the traversal does not flatten: object arrays, objects with a view, and objects of unknown class.
 
-The first two are looked into. The last are refused if they hold a framework's
-arrays: an answer about them would not be known to be right.
+Object arrays and views are expanded here. An object of unknown class is refused if
+it holds a framework's arrays, because an answer for it might be wrong.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import sys
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
 from adprotocol._trees.traversal import too_deep, tree_leaves
 from adprotocol.divergence import OBJECTS
 from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
 
-# The number of objects that one of unknown class may hold before the search for arrays is given up.
+# How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
 
 
 def expand_object_arrays(leaves: list[Any]) -> list[Any]:
-    """Return the leaves with the elements, at any depth, in place of each object-dtype array."""
+    """Replace each object-dtype array among the leaves by its elements, at any depth."""
     found: list[Any] = []
     for leaf in leaves:
-        if binding_of(type(leaf)).kind is Kind.NUMPY and leaf.dtype.hasobject:
+        if binding_of(type(leaf)).kind is NUMPY and leaf.dtype.hasobject:
             try:
                 found.extend(expand_object_arrays(tree_leaves(tuple(plain_array(leaf).reshape(-1).tolist()))))
             except RecursionError as error:
@@ -35,31 +35,31 @@ def expand_object_arrays(leaves: list[Any]) -> list[Any]:
 
 
 def plain_array(array: Any) -> Any:
-    """Return a view of a NumPy array of any subclass (masked, record) as a plain one."""
+    """Return a NumPy array of any subclass (masked, record) viewed as a plain array."""
     return array.view(sys.modules["numpy"].ndarray)
 
 
 def expand_views(leaves: list[Any]) -> list[Any]:
-    """Return the leaves with the container of its view in place of each object that has one."""
+    """Replace each object that has a view, such as a torch module, by the container of the view."""
     return [
-        binding.view(leaf).container if binding.kind is Kind.OBJECT and binding.view is not None else leaf
+        binding.view(leaf).container if binding.kind is OBJECT and binding.view is not None else leaf
         for leaf in leaves
         for binding in [binding_of(type(leaf))]
     ]
 
 
 def check_opaque(value: Any) -> None:
-    """Refuse an object in whose attributes or items a framework's arrays hide.
+    """Refuse an object that holds a framework's arrays in its attributes or items: False might be wrong for it.
 
-    Searched are its attributes and items, the containers among them, and the objects in those.
+    The search covers attributes and items, the containers among them, and the objects in those.
     """
-    # `unclaimed` judges the class; the attributes may be the instance's own.
+    # The class was judged by `recognise`; these attributes may belong to the instance alone.
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (
-            f"adprotocol was given an iterator, a {type(value).__qualname__}, and would use it up by looking; pass a "
-            "list of its items (for a torch module, list(module.parameters()))"
+            f"adprotocol was given an iterator ({type(value).__qualname__}), which looking inside would exhaust; pass "
+            "a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
     seen, waiting = {id(value)}, [value]
@@ -67,7 +67,7 @@ def check_opaque(value: Any) -> None:
         if len(seen) > LOOK_THROUGH:
             msg = (
                 f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds too many "
-                "objects to look through for arrays; pass the arrays themselves"
+                "objects to search for arrays; pass the arrays themselves"
             )
             raise OpaqueValueError(msg)
         for item in _held(waiting.pop()):
@@ -78,18 +78,18 @@ def check_opaque(value: Any) -> None:
 
 
 def check_held(value: Any, item: Any) -> bool:
-    """Refuse an object that holds a framework's array; tell whether the item has to be searched in turn."""
+    """Refuse an object if `item`, which it holds, is a framework's array; return whether to search the item too."""
     try:
         binding = binding_of(type(item))
         framework = binding.framework
-        opaque = binding.kind is Kind.OPAQUE
+        opaque = binding.kind is OPAQUE
     except UnclaimedTypeError:
         opaque = False
         framework = type(item).__module__
     if framework is not None:
         msg = (
             f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
-            f"{framework} {type(item).__qualname__} but is no structure that can be taken apart. {OBJECTS.remedy}"
+            f"{framework} {type(item).__qualname__} but is not a structure that can be flattened. {OBJECTS.remedy}"
         )
         raise OpaqueValueError(msg)
     return opaque

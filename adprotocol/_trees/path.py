@@ -1,8 +1,8 @@
-"""Paths: where a leaf is in a structure, as a dotted string, in one form for every kind of node.
+"""Paths: the place of a leaf in a structure, as a dotted string, in one form for every kind of node.
 
-Fields and keys go by their names, items of lists and tuples by their positions:
-``layers.0.weight``. They are computed once for a structure, 0.4 µs a leaf, and
-kept for the few structures seen last.
+Fields and keys appear by name, items of lists and tuples by position:
+``layers.0.weight``. Paths are computed once for a structure, 0.4 µs a leaf, and
+kept for the last few structures.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _KNOWN: dict[Any, Paths] = {}
 
 
 class Paths:
-    """Hold the path of each leaf of one structure, and which of them patterns have matched."""
+    """Hold the path of each leaf of one structure, and the results of pattern matches."""
 
     __slots__ = ("keeps_none", "matches", "of_leaves")
 
     def __init__(self, of_leaves: list[str]) -> None:
         self.of_leaves = of_leaves
         self.matches: dict[str, list[bool]] = {}
-        # Whether the structure, rebuilt with None at every leaf, has None there; not known before it was tried.
+        # Whether the structure, rebuilt with None at every leaf, keeps each None; unknown until it has been tried.
         self.keeps_none: bool | None = None
 
 
 def paths_of(tree: Any, treespec: Any) -> Paths:
-    """Return the paths of the leaves of `tree`, a container or a leaf, which has the treespec.
+    """Return the paths of the leaves of `tree`, a container or a leaf whose treespec is `treespec`.
 
-    Raises `TreeError` if two leaves have one path.
+    Raises `TreeError` if two leaves have the same path.
     """
     try:
         known = _KNOWN.get(treespec)
-    # A node whose static fields have no hash, or cannot be compared (arrays).
+    # Static fields that cannot be hashed or compared (arrays).
     except Exception:  # noqa: BLE001
         return compute(tree, treespec, named_tuples=_has_named_tuples(tree))
     if known is None:
@@ -51,14 +51,14 @@ def paths_of(tree: Any, treespec: Any) -> Paths:
 
 
 def check_paths(tree: Any, treespec: Any) -> None:
-    """Raise `TreeError` if two leaves have one path: errors and `where` could not tell them apart."""
+    """Raise `TreeError` if two leaves have the same path: errors and `where` could not tell them apart."""
     paths_of(tree, treespec)
 
 
 def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    """Raise `TreeError` if a node of `result` replaced a None by something else, which would pass for a leaf.
+    """Raise `TreeError` if a node of `result` replaced a None, which would then look like a leaf.
 
-    `result` is `tree` with `leaves` in place of its own.
+    `result` is `tree` with its leaves replaced by `leaves`.
     """
     if not is_native(treespec):
         return
@@ -82,10 +82,9 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
         wrong = next(replaced, -1)
     if wrong >= 0:
         msg = (
-            f"the {type(tree).__qualname__} given to adprotocol has a node that does not keep None at "
-            f"{quoted(known.of_leaves[wrong])}, where there is no gradient; let the function that rebuilds it from its "
-            "leaves take any leaf as it is, None included (set the attributes, do not call a constructor that "
-            "replaces it by a default)"
+            f"the {type(tree).__qualname__} given to adprotocol has a node that replaces None at "
+            f"{quoted(known.of_leaves[wrong])}, where there is no gradient; let its unflatten function keep any leaf "
+            "unchanged, None included (set the attributes instead of calling a constructor that fills in a default)"
         )
         raise TreeError(msg)
 
@@ -102,9 +101,9 @@ def _has_named_tuples(tree: Any) -> bool:
 
 
 def compute(tree: Any, treespec: Any, *, named_tuples: bool) -> Paths:
-    """Return the paths, past those that are kept."""
-    # optree's paths have positions for the fields of named tuples; its accessors have the names, and take ten times
-    # as long.
+    """Compute the paths without the cache."""
+    # optree's paths give the fields of named tuples by position; its accessors give the names, and take ten times as
+    # long.
     if named_tuples:
         entries = [[_name(entry) for entry in accessor] for accessor in treespec.accessors()]
     else:
@@ -114,26 +113,26 @@ def compute(tree: Any, treespec: Any, *, named_tuples: bool) -> Paths:
         seen: set[str] = set()
         twice = next(path for path in found if path in seen or seen.add(path))  # type: ignore[func-returns-value]
         msg = (
-            f"the {type(tree).__qualname__} given to adprotocol has two leaves at the path {twice!r}, so that neither "
-            "can be named; rename the key or field of one (a key that holds a dot looks like two)"
+            f"the {type(tree).__qualname__} given to adprotocol has two leaves with the same path {twice!r}; rename "
+            "the key or field of one (a key that contains a dot looks like two)"
         )
         raise TreeError(msg)
     return Paths(found)
 
 
 def _name(entry: Any) -> str:
-    # The accessors know the fields of a dataclass that is registered without names too; the paths do not.
+    # Accessors also know the fields of a dataclass that is registered without names, which paths do not.
     is_named_tuple = issubclass(entry.type, tuple) and hasattr(entry, "field")
     return str(entry.field if is_named_tuple else entry.entry)
 
 
 def quoted(path: str) -> str:
-    """Return a path as errors write it."""
+    """Return a path as error messages show it."""
     return repr(path) if path else "the value itself"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the few names that are most like `name`, as errors write them."""
+    """Return the names most similar to `name`, for an error message."""
     some: Sequence[str] = list(names)[:1000]
     if not some:
         return "none"

@@ -1,7 +1,7 @@
 """The one traversal: optree, in a namespace of our own.
 
-`adprotocol._trees.node` says which classes are nodes; everything else is a leaf,
-``None`` and `NonDifferentiable` too. optree is imported when a container is
+`adprotocol._trees.node` decides which classes are nodes; everything else is a leaf,
+including ``None`` and `NonDifferentiable`. optree is imported when a container is
 first met.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import Kind
+from adprotocol._dispatch.binding import CONTAINER, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._trees.node import NAMESPACE, admit_value
 from adprotocol.errors import TreeError
@@ -32,7 +32,7 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`; a type that a plugin knows becomes a node when it is first met."""
     kind = binding_of(type(value)).kind
-    return kind is Kind.CONTAINER or (kind is Kind.OPAQUE and admit_value(value))
+    return kind is CONTAINER or (kind is OPAQUE and admit_value(value))
 
 
 def container_leaves(tree: Any) -> list[Any]:
@@ -81,10 +81,10 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], tuple[str, ...]] | None:
 
 
 def tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:
-    """Return a container like `tree`, which has the treespec, with other leaves."""
+    """Return a container like `tree`, whose treespec is `treespec`, with other leaves."""
     try:
         return treespec.unflatten(leaves)
-    # Whatever the constructor of somebody's class raises when it is given other leaves.
+    # A user's constructor may raise anything when given other leaves.
     except Exception as error:
         if not is_native(treespec):
             return tree_unflatten(tree_structure(tree), leaves, tree)
@@ -92,7 +92,7 @@ def tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:
 
 
 def is_native(treespec: Any) -> bool:
-    """Tell whether a treespec is optree's own; a compiler may make another kind, which does not outlive its graph."""
+    """Tell whether a treespec is optree's own; a compiler may make another kind, valid only in its graph."""
     return type(treespec).__module__.startswith("optree")
 
 
@@ -100,7 +100,7 @@ def treespecs_equal(treespec: Any, other: Any) -> bool:
     """Tell whether two treespecs are equal; those whose static fields cannot be compared (arrays) are not."""
     try:
         return bool(treespec == other)
-    # Whatever the comparison of somebody's static field raises.
+    # The comparison of a user's static fields may raise anything.
     except Exception:  # noqa: BLE001
         return False
 
@@ -131,9 +131,8 @@ def _not_rebuildable(tree: Any, leaves: list[Any], error: Exception) -> TreeErro
     where = f"at {path!r} " if path else ""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol holds {where}a {cls.__qualname__} that cannot be rebuilt "
-        f"from its parts ({type(error).__name__}: {error}); let the function that rebuilds it from its leaves take any "
-        "leaf, None included (set the attributes, do not call a constructor that checks them), or pass the "
-        "arrays themselves"
+        f"from its leaves ({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included "
+        "(set the attributes instead of calling a constructor that checks them), or pass the arrays themselves"
     )
 
 
@@ -150,7 +149,7 @@ def _refusing(tree: Any, leaves: list[Any]) -> tuple[str, type]:
             continue
         try:
             optree.tree_structure(node, none_is_leaf=True, namespace=NAMESPACE).unflatten(new)
-        # The same error as in `tree_unflatten`, looked for deeper and deeper.
+        # The error of `tree_unflatten` again: go on below this node to find the innermost one.
         except Exception:  # noqa: BLE001
             refusing = (path, type(node))
             waiting.clear()
@@ -163,13 +162,13 @@ def _refusing(tree: Any, leaves: list[Any]) -> tuple[str, type]:
 
 
 def _admit_all(leaves: list[Any]) -> bool:
-    """Make nodes of the container types among the leaves; tell whether there were any."""
+    """Register the container types among the leaves as nodes; return whether there were any."""
     admitted = False
     for cls in {type(leaf) for leaf in leaves}:
         kind = binding_of(cls).kind
-        if kind is Kind.CONTAINER:
+        if kind is CONTAINER:
             admitted = True
-        elif kind is Kind.OPAQUE:
+        elif kind is OPAQUE:
             admitted |= admit_value(next(leaf for leaf in leaves if type(leaf) is cls))
     if admitted:
         nodes_changed()

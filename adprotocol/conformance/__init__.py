@@ -1,4 +1,4 @@
-"""The conformance suite: does a plugin keep the rules of the protocol, for this AD system, in this version?
+"""The conformance suite: does a plugin keep the rules of the protocol for this AD system, in this version?
 
 The maintainer of an AD system describes it by a `Harness`, runs
 
@@ -8,19 +8,20 @@ The maintainer of an AD system describes it by a `Harness`, runs
 
 or subclasses `ConformanceTests` in their own tests, and publishes the report.
 
-From a call to a result: `command` or `suite` -> `backend` (the harness and the
-manifest of a plugin) -> `survey` (is the harness what it says?) -> `runner` (each
-case in a thread with a time limit) -> a function of `scenarios`, which calls the
-harness through `checking` -> `result` -> `text`, `markdown`, `page`, `badge`,
-`matrix`.
+From a call to a report: `_command` or `suite` -> `backend` (the harness and the
+divergences of a plugin) -> `survey` (does the harness do what it documents?) ->
+`runner` (each case in a thread with a time limit) -> a function of `scenarios`, which
+calls the harness through `checks` -> `result` -> `_reports`.
 """
 
+from adprotocol.conformance._reports.written import to_html, to_markdown
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError
-from adprotocol.conformance._run.result import Report, Result
+from adprotocol.conformance._run.result import Report, Result, from_json, to_json
 from adprotocol.conformance._run.suite import ConformanceTests, checked, harness_of, run
 from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
-from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario, all_scenarios
+from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario
+from adprotocol.conformance.scenarios import all_scenarios
 
 __all__ = [
     "MAY",
@@ -38,6 +39,10 @@ __all__ = [
     "WrongAnswer",
     "all_scenarios",
     "checked",
+    "from_json",
     "harness_of",
     "run",
+    "to_html",
+    "to_json",
+    "to_markdown",
 ]

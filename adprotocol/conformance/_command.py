@@ -1,8 +1,8 @@
 """The command ``python -m adprotocol conformance``.
 
 Exit status 0 means that nothing is wrong, 1 that something is (a scenario, the
-harness, the manifest, the plugin), 2 wrong usage, 130 that the user interrupted
-it: the report has what ran until then.
+harness, the plugin or its divergences), 2 wrong usage, 130 an interrupt by the
+user: the report has what ran until then.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adprotocol.conformance._reports import badge, markdown, page, text
+from adprotocol.conformance._reports import badge, text, written
+from adprotocol.conformance._reports.progress import Progress
 from adprotocol.conformance._run import result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.runner import Interrupted
 from adprotocol.conformance.harness import CAPABILITIES
-from adprotocol.conformance.scenario import LEVELS, MAY, all_scenarios
+from adprotocol.conformance.scenario import LEVELS, MAY
+from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from adprotocol.conformance._run.result import Problem, Report, Result
 
-# Seconds that a scenario may take beyond its limit: what is measured is the whole step, reports included.
+# Seconds beyond the limit of a scenario: a whole step is measured, reports included.
 _GRACE = 30.0
-# A day: faulthandler's clock ends somewhere.
+# A day: faulthandler has an upper limit.
 _LONGEST = 86400.0
 
-# What a shell says of a program that was interrupted.
+# The status that shells give an interrupted program.
 INTERRUPTED = 130
 
 
@@ -79,8 +81,8 @@ def _main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> tuple[Report, str]:
-    """Return the report, and what the user's interrupt left of it if there was one."""
-    with _prints_apart(), text.Progress() as progress, _watch(arguments.time_limit) as watch:
+    """Return the report, and the message of an interrupt by the user if there was one."""
+    with _prints_apart(), Progress() as progress, _watch(arguments.time_limit) as watch:
 
         def start(total: int) -> None:
             watch()
@@ -107,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> tuple[Report, str]:
 
 @contextlib.contextmanager
 def _prints_apart() -> Iterator[None]:
-    """Send what frameworks and harnesses print, compiled code included, to standard error: reports have the other."""
+    """Send what frameworks and harnesses print, compiled code included, to standard error: reports use the other."""
     try:
         output, error = sys.stdout.fileno(), sys.stderr.fileno()
     except (OSError, ValueError):  # captured, or closed
@@ -128,10 +130,10 @@ def _prints_apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watch(seconds: float) -> Iterator[Callable[[], None]]:
-    """Give a function to be called as long as the run goes on; without, the process ends with its stack shown.
+    """Yield a function to call while the run makes progress; if it is not called, the process ends with its stack.
 
-    For code that hangs with the interpreter's lock, which no thread can time. Before the first scenario each
-    capability may take its time.
+    This is for code that hangs holding the interpreter's lock, which no thread can time. Before the first scenario
+    every capability may take its time.
     """
 
     def watch(times: int = 2) -> None:
@@ -148,10 +150,9 @@ def _watch(seconds: float) -> Iterator[Callable[[], None]]:
 
 _WRITERS: dict[str, Callable[[Report], str]] = {
     "json": result.to_json,
-    "html": page.to_html,
-    "markdown": markdown.to_markdown,
+    "html": written.to_html,
+    "markdown": written.to_markdown,
     "badge": badge.to_badge,
-    "badge svg": badge.to_svg,
 }
 
 
@@ -159,17 +160,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="adprotocol conformance",
         description="Run the conformance suite on the plugin of an AD system, or on numpy, and report.",
-        epilog="exit status: 0 all well; 1 a scenario, the harness, the manifest or the plugin failed; 2 wrong usage",
+        epilog="exit status: 0 all well; 1 a scenario, the harness, the plugin or a divergence failed; 2 wrong usage",
     )
     parser.add_argument(
         "backend", nargs="?", metavar="BACKEND", help="the name of a plugin, as `info` shows it; or numpy"
     )
     parser.add_argument("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin")
     for name, what in (
-        ("json", "all there is, for programs"),
-        ("html", "one self-contained page"),
-        ("markdown", "Markdown"),
-        ("badge", "a badge, in SVG if FILE ends with .svg, else as JSON for shields.io"),
+        ("json", "the whole report, for programs"),
+        ("html", "one self-contained page (needs Jinja2)"),
+        ("markdown", "Markdown (needs Jinja2)"),
+        ("badge", "a badge, as the JSON that shields.io reads"),
     ):
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {what}; - is standard output")
     parser.add_argument(
@@ -178,20 +179,22 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="WORD",
-        help="run what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated",
+        help="run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated",
     )
     parser.add_argument(
-        "--level", choices=LEVELS, default=MAY, help="leave out what is less binding than this (default: %(default)s)"
+        "--level", choices=LEVELS, default=MAY, help="leave out scenarios less binding than this (default: %(default)s)"
     )
-    parser.add_argument("--device", help="where the arrays are made; one of the harness's devices")
+    parser.add_argument("--device", help="the device of the arrays, one that the harness names")
     parser.add_argument(
         "--time-limit",
         type=_seconds,
         default=runner.SECONDS,
         metavar="SECONDS",
-        help="for each scenario (default: %(default)g)",
+        help="time limit of each scenario (default: %(default)g)",
     )
-    parser.add_argument("--list", action="store_true", help="list the scenarios, of BACKEND if named, and run none")
+    parser.add_argument(
+        "--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
 
@@ -200,34 +203,38 @@ def _seconds(given: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(given) <= runner.LONGEST:
             return float(given)
-    msg = f"{given!r} is no positive number of seconds"
+    msg = f"{given!r} is not a positive number of seconds"
     raise argparse.ArgumentTypeError(msg)
 
 
 def _files(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
-    """Return the reports that are wanted, by kind; a file that cannot be written is an error before the run."""
-    given = {name: getattr(arguments, name) for name in ("json", "html", "markdown", "badge")}
+    """Return the file of each report that was asked for; one that cannot be written is an error before the run."""
+    given = {name: getattr(arguments, name) for name in _WRITERS}
     files = {name: target for name, target in given.items() if target is not None}
     if files.get("badge", "").endswith(".svg"):
-        files["badge svg"] = files.pop("badge")
+        parser.error(f"--badge {files['badge']}: a badge is JSON, from which shields.io draws the image")
+    if {"html", "markdown"} & set(files):
+        try:
+            written.need_jinja2()
+        except UsageError as error:
+            parser.error(str(error))
     if list(files.values()).count("-") > 1:
         parser.error("only one report can go to standard output")
-    written: dict[Path, str] = {}
+    taken: dict[Path, str] = {}
     for name, target in files.items():
         if target == "-":
             continue
-        option = name.partition(" ")[0]
         wrong = _unwritable(Path(target))
         if wrong:
-            parser.error(f"--{option} {target}: {wrong}")
-        other = written.setdefault(Path(target).resolve(), option)
-        if other != option:
-            parser.error(f"--{other} and --{option} both write {target}")
+            parser.error(f"--{name} {target}: {wrong}")
+        other = taken.setdefault(Path(target).resolve(), name)
+        if other != name:
+            parser.error(f"--{other} and --{name} both write {target}")
     return files
 
 
 def _unwritable(path: Path) -> str:
-    """Return why a file cannot be written, as far as can be seen without writing it."""
+    """Return why a file cannot be written, as far as that is known without writing; else an empty text."""
     try:
         if path.is_dir():
             return "it is a folder"
@@ -236,11 +243,11 @@ def _unwritable(path: Path) -> str:
     except OSError as error:
         return str(error.strerror)
     place = path if path.exists() else path.parent
-    return "" if os.access(place, os.W_OK) else f"{place} must not be written"
+    return "" if os.access(place, os.W_OK) else f"{place} is not writable"
 
 
 def _save(content: str, target: str) -> bool:
-    """Write a report, and tell whether it could be; a lone surrogate is written as its escape."""
+    """Write a report and return whether it could be; a lone surrogate is written as its escape."""
     if target == "-":
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         sys.stdout.write(content.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,13 +1,13 @@
-"""What a scenario gets: the harness, with checks of what comes out.
+"""The argument of a scenario: the harness, with checks of results.
 
 A result that differs from the closed form raises `WrongAnswer`, which the runner
-reports as silently wrong. Any other exception is a failure that speaks up.
+reports as silently wrong. Any other exception is a failure with an error.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from adprotocol.conformance.harness import Harness
 
 
-class WrongAnswer(AssertionError):  # noqa: N818  (an answer, and no error, is what it reports)
-    """A value, gradient, structure or answer differs from the closed form, and nobody said so."""
+class WrongAnswer(AssertionError):  # noqa: N818  (it reports an answer, not an error)
+    """A value, gradient, structure or answer differs from the closed form, and there was no error."""
 
 
 class HarnessFault(Exception):  # noqa: N818
@@ -29,11 +29,11 @@ class HarnessFault(Exception):  # noqa: N818
 
 
 class Absent(Exception):  # noqa: N818
-    """A scenario found that it does not apply here; the text says why."""
+    """A scenario does not apply here; the message says why."""
 
 
 class Checked:
-    """Give a scenario the functions of a harness, and the means to compare.
+    """Give a scenario the functions of a harness and checks of their results.
 
     Every capability is an attribute: ``h.grad(fun)``, ``h.jit(fun)``. `variant`
     replaces some of them.
@@ -42,7 +42,7 @@ class Checked:
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
         self.variant = dict(variant or {})
-        # Entries mean that an answer was left open. A list, for a compiler that reads Python to follow.
+        # Not empty if an answer stayed open. A list, which compilers of Python can follow.
         self.staged: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class Checked:
             raise AttributeError(msg) from None
 
     def has(self, *capabilities: str) -> bool:
-        """Tell whether the harness defines all of them."""
+        """Return whether the harness defines all of these capabilities."""
         return all(self.harness.defines(capability) for capability in capabilities)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ class Checked:
         return made
 
     def asks(self, *values: Any) -> Any:
-        """Return the answer of `within_gradient`, and note whether it was left open."""
+        """Return the answer of `within_gradient`, and note whether it is still open."""
         answer = adprotocol.within_gradient(*values)
         if not isinstance(answer, bool):
             self.staged.append("within_gradient")
@@ -78,13 +78,14 @@ class Checked:
     def scaled(self, x: Any, inside: float, outside: float) -> Any:
         """Return `inside` times x where `x` is differentiated, else `outside` times x.
 
-        Where layers are multiplied each has factors of its own: 3 x * 5 y and 5 x * 3 y are one number.
+        Layers that are multiplied need different factors: 3 x * 5 y equals 5 x * 3 y.
         """
         return adprotocol.cond(self.asks(x), lambda x: inside * x, lambda x: outside * x, x)
 
     def nest(self, transforms: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return `fun`, from scalar to scalar, under nested transformations: "grad of jit"."""
-        return nesting.apply(self, transforms, fun)
+        # Every function of the harness is an attribute here.
+        return nesting.apply(cast("Harness", self), transforms, fun)
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""
@@ -99,17 +100,17 @@ class Checked:
         return made
 
     def equal(self, got: Any, want: Any, what: str = "the result") -> None:
-        """Compare an array with its closed form, a number or nested lists, in value and shape."""
+        """Compare the values and shape of an array with the closed form, a number or nested lists."""
         if got is None:
             msg = f"{what} is None; {_shown(want)} was expected"
             raise WrongAnswer(msg)
-        found, wanted = self.numpy(got), np.asarray(want)
-        if found.shape != wanted.shape:
-            msg = f"{what} has shape {found.shape}; {wanted.shape} was expected, with the value {_shown(wanted)}"
+        found, expected = self.numpy(got), np.asarray(want)
+        if found.shape != expected.shape:
+            msg = f"{what} has shape {found.shape}; {expected.shape} was expected, with the value {_shown(expected)}"
             raise WrongAnswer(msg)
         tolerance = self.harness.tolerance
-        if not np.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=False):
-            msg = f"{what} is {_shown(found)}; {_shown(wanted)} was expected"
+        if not np.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=False):
+            msg = f"{what} is {_shown(found)}; {_shown(expected)} was expected"
             raise WrongAnswer(msg)
 
     def gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
@@ -124,13 +125,13 @@ class Checked:
                 self.equal(got[key], value, f"{what} at {key!r}")
 
     def same(self, got: Any, want: Any, what: str = "the result") -> None:
-        """Check that `got` is the identical object."""
+        """Check that `got` is `want`, the same object."""
         if got is not want:
             msg = f"{what} is {got!r:.120}; {want!r:.120} itself was expected"
             raise WrongAnswer(msg)
 
     def holds(self, condition: object, what: str) -> None:
-        """Check a condition; `what` says what is wrong if it does not hold."""
+        """Check a condition; `what` is the message if it does not hold."""
         if not condition:
             raise WrongAnswer(what)
 
@@ -148,7 +149,7 @@ class Checked:
 
     @contextlib.contextmanager
     def raises(self, *errors: type[BaseException], words: Sequence[str] = ()) -> Iterator[None]:
-        """Check that the block raises one of `errors`, with a message that has all of `words`."""
+        """Check that the block raises one of `errors` with all of `words` in its message."""
         names = " or ".join(error.__name__ for error in errors)
         try:
             yield

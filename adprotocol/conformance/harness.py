@@ -1,9 +1,9 @@
-"""The harness: what the suite is told of an AD system, by its maintainer.
+"""The harness: how a maintainer describes an AD system to the suite.
 
-Three functions are needed. Each further one that a subclass defines is a
-capability, and the scenarios that take it apply; the others are reported as not
-applicable. A harness calls the AD system itself and never adprotocol: it is the
-yardstick by which the plugin is measured.
+Three functions are required. Each further function that a subclass defines is a
+capability; scenarios that need a missing one are reported as not applicable. A
+harness calls the AD system itself and never adprotocol: it is the yardstick for the
+plugin.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ CAPABILITIES = (
     "threads",
     "devices",
 )
-# What no function of the harness brings and the suite tries itself: gradients that are differentiated in reverse again.
+# A capability that no function of the harness declares and the suite tries itself: grad of a grad.
 HIGHER_ORDER = "grad of grad"
-# What a scenario may need, and a harness be without.
+# The capabilities that a scenario may need.
 KNOWN = (*REQUIRED, *CAPABILITIES, HIGHER_ORDER)
 
 
 class Harness:
-    """Tell the conformance suite how to use an AD system.
+    """Describe an AD system to the conformance suite.
 
     Define `array`, `to_numpy` and `grad`, and whatever else the system has. The
-    arrays must have the operators of arithmetic, comparison and indexing, mix with
-    Python numbers, and broadcast; nothing else is called on them.
+    arrays must support arithmetic, comparison and indexing, mix with Python numbers,
+    and broadcast; nothing else is called on them.
 
     >>> from adprotocol.conformance import Harness
     >>> import autograd, numpy
@@ -65,10 +65,10 @@ class Harness:
 
     Attributes:
         name: the name of the plugin that serves the arrays, that of its entry point.
-        device: where `array` puts what it makes, or None for the default.
-        tolerance: the relative error that the precision of the arrays leaves; 1e-5 suits 32 bits.
-        absent: a reason for each capability that the system does not have, for the report. Only the reason for
-            `grad` changes anything: it says that there is none. "grad of grad" may be named too, if gradients cannot be
+        device: the device of the arrays that `array` makes, or None for the default.
+        tolerance: the relative error to allow for the precision of the arrays; 1e-5 suits 32 bits.
+        absent: the reason for each missing capability, for the report. Only a reason for `grad` has an effect: the
+            system does not differentiate at all. "grad of grad" may be named too, if gradients cannot be
             differentiated again.
     """
 
@@ -82,31 +82,31 @@ class Harness:
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return further ways to do what a capability does, by capability and name.
+        """Return alternatives to a capability, by capability and name.
 
-        Each has the signature of the capability: ``{"grad": {"vjp": self.grad_by_vjp}}``. Scenarios that vary are
-        run with each.
+        Each has the signature of the capability: ``{"grad": {"vjp": self.grad_by_vjp}}``. Scenarios that vary run
+        once more with each.
         """
         return {}
 
     def array(self, value: Any) -> Any:
-        """Return an array of the system, on `device`, of a number, a bool or nested lists of them.
+        """Return an array of the system, on `device`, from a number, a bool or nested lists of them.
 
-        The system does not track it (``requires_grad=False``). Floats become the default floating-point dtype, complex
-        numbers a complex one; integers and bools stay so. A number becomes a scalar, an array of shape ().
+        It is untracked (``requires_grad=False``). Floats get the default floating-point dtype, complex numbers a
+        complex one, integers and bools an integer and a boolean one. A number becomes an array of shape ().
         """
         raise NotImplementedError
 
     def to_numpy(self, array: Any) -> Any:
-        """Return the values of an array, which no transformation under way tracks, as a NumPy array."""
+        """Return the values of an array as a NumPy array; no active transformation tracks it."""
         raise NotImplementedError
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a scalar function with respect to its first argument, an array.
 
-        It takes all arguments of `fun`. Where the result may not be transformed again, the system raises. An argument
-        that `fun` does not use, and a result that is a constant (a Python number, if `cond` of the plugin returns
-        one), give zeros, never None.
+        It takes all arguments of `fun`. If it cannot be transformed again, the system raises. An argument that `fun`
+        does not use, and a constant result (a Python number, if `cond` of the plugin returns one), give zeros, never
+        None.
         """
         raise NotImplementedError
 
@@ -139,19 +139,19 @@ class Harness:
         raise NotImplementedError
 
     def stop_gradient(self, array: Any) -> Any:
-        """Return an array with the system's own means to make it a constant."""
+        """Return an array as a constant, by the system's own function."""
         raise NotImplementedError
 
     def no_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `fun` run under the system's own switch that stops the recording of derivatives."""
+        """Return `fun`, run under the system's own switch that stops recording derivatives."""
         raise NotImplementedError
 
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of one array with the values of `fun`, and ``derivative(x)`` as a rule of its own."""
+        """Return a function of one array with the values of `fun` and ``derivative(x)`` as its derivative rule."""
         raise NotImplementedError
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
-        """Return the identity of an array, with a rule of its own that counts its runs, and a function to the count."""
+        """Return an identity whose derivative rule counts its runs, and a function that returns the count."""
         raise NotImplementedError
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
@@ -159,25 +159,25 @@ class Harness:
         raise NotImplementedError
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
-        """Return a parameter of a model that is one leaf wherever it stands, with its flag whether it trains."""
+        """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag."""
         raise NotImplementedError
 
     def node(self, children: Sequence[Any]) -> Any:
-        """Return an instance of a container class that the system's own registry knows, which holds `children`.
+        """Return a container of `children` whose class the system's own registry knows.
 
         Iterating over it yields the children.
         """
         raise NotImplementedError
 
     def threads(self) -> bool:
-        """Tell whether the system may be used from several threads at once."""
+        """Return whether the system can be used from several threads at once."""
         raise NotImplementedError
 
     def devices(self) -> Sequence[str]:
-        """Name the devices that `device` may be here."""
+        """Return the names that `device` may have on this machine."""
         raise NotImplementedError
 
     def defines(self, capability: str) -> bool:
-        """Tell whether a function of the protocol is defined, rather than inherited from here; None takes one away."""
+        """Return whether a subclass defines a function; None removes one."""
         own = vars(self).get(capability, getattr(type(self), capability, None))
         return own is not None and own is not getattr(Harness, capability)

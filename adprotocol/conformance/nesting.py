@@ -1,22 +1,21 @@
-"""Nestings: transformations written as text, applied to a function of one number, and what must come out.
+"""Nestings: transformations as text, such as "grad of jit of vmap", applied to a function, and the closed form.
 
-"grad of jit of vmap" is read from the outside in. Each transformation takes a
-function from a scalar to a scalar and gives another one, so that they nest in
-any order: `vmap` runs over x and 2 x and adds the results, `scan` adds up one
-and two times the function. What must come out follows from the derivatives of
-the innermost function in closed form, by the chain rule alone.
+The outermost transformation comes first. Each maps a function from scalar to scalar
+to another one, so that they nest in any order: `vmap` runs over x and 2 x and adds
+the results, `scan` adds the function once and twice. The expected result follows
+from the derivatives of the innermost function by the chain rule.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance.harness import HIGHER_ORDER
+from adprotocol.conformance.harness import HIGHER_ORDER, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.harness import Harness
 
     # From a point to the derivatives of a function there, of order 0, 1, 2, ...
     Table = Callable[[float], Sequence[float]]
@@ -25,7 +24,7 @@ DERIVATIVES = ("grad", "jvp")
 OTHERS = ("jit", "compile", "vmap", "checkpoint", "scan")
 TRANSFORMS = (*DERIVATIVES, *OTHERS)
 
-# What vmap runs over, as multiples of x, and the weights that scan adds with.
+# vmap runs over these multiples of x, and scan adds with these weights.
 BATCH = (1.0, 2.0)
 WEIGHTS = (1.0, 2.0)
 
@@ -36,13 +35,19 @@ def parse(nesting: str) -> tuple[str, ...]:
 
 
 def needs(nesting: str) -> tuple[str, ...]:
-    """Return the capabilities that a nesting takes, each once."""
-    parts = parse(nesting)
-    return tuple(dict.fromkeys((*parts, *((HIGHER_ORDER,) if parts.count("grad") > 1 else ()))))
+    """Return the capabilities that a nesting needs, each once; parts that are no capability, such as "import", none.
+
+    >>> from adprotocol.conformance import nesting
+    >>> nesting.needs("grad of grad of custom rule")
+    ('grad', 'custom_rule', 'grad of grad')
+    """
+    parts = [part.replace(" ", "_") for part in parse(nesting)]
+    higher = [HIGHER_ORDER] if parts.count("grad") > 1 else []
+    return tuple(dict.fromkeys([*(part for part in parts if part in KNOWN), *higher]))
 
 
 def differentiates(nesting: str) -> bool:
-    """Tell whether a derivative is among the transformations."""
+    """Return whether a derivative is among the transformations."""
     return any(transform in DERIVATIVES for transform in parse(nesting))
 
 
@@ -51,23 +56,23 @@ def pairs() -> list[str]:
     return [f"{outer} of {inner}" for outer in TRANSFORMS for inner in TRANSFORMS]
 
 
-def apply(h: Checked, nesting: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def apply(h: Harness, nesting: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return `fun` under the transformations of `nesting`, a function from a scalar to a scalar."""
     for transform in reversed(parse(nesting)):
         fun = _APPLY[transform](h, fun)
     return fun
 
 
-def _grad(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _grad(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return h.grad(fun)
 
 
-def _jvp(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _jvp(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     one = h.array(1.0)
     return lambda x: h.jvp(fun, x, one)[1]
 
 
-def _vmap(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _vmap(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     batch = h.array(list(BATCH))
 
     def summed(x: Any) -> Any:
@@ -77,7 +82,7 @@ def _vmap(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return summed
 
 
-def _scan(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _scan(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     weights = h.array(list(WEIGHTS))
 
     def summed(x: Any) -> Any:
@@ -87,7 +92,7 @@ def _scan(h: Checked, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return summed
 
 
-_APPLY: dict[str, Callable[[Checked, Callable[[Any], Any]], Callable[[Any], Any]]] = {
+_APPLY: dict[str, Callable[[Harness, Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "grad": _grad,
     "jvp": _jvp,
     "jit": lambda h, fun: h.jit(fun),
@@ -127,6 +132,6 @@ def _expected(transform: str, table: Table) -> Table:
 
 
 def value_before(nesting: str) -> str | None:
-    """Return the nesting without its outermost derivative, whose value comes along; None if it is none."""
+    """Return the nesting whose value an outermost derivative computes too; None if the outermost is no derivative."""
     outer, _, inner = nesting.partition(" of ")
     return inner if outer in DERIVATIVES else None

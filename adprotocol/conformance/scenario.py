@@ -1,29 +1,27 @@
 """A scenario: one question to an AD system, as data, and the function that asks it.
 
-The data are all that reports, documentation and selection need: a stable id, the
-rule that is tried, how binding it is, which capabilities of a harness it takes,
-and where the answer comes from. The function gets a
-`adprotocol.conformance.checks.Checked`, and raises if the answer is another.
+The data are what reports, documentation and selection need: a stable id, the rule
+under test, the level, the capabilities that it needs, and its source. The function
+gets an `adprotocol.conformance.checks.Checked` and raises if the answer is wrong.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# A user who relies on it would be wrong without it: a failure fails the suite.
+# Without it a user's result is wrong: a failure fails the suite.
 MUST = "MUST"
-# Expected by users, and there may be a reason to differ: to be declared, else a failure fails the suite.
+# Expected by users; a plugin with a reason to differ declares a divergence, else a failure fails the suite.
 SHOULD = "SHOULD"
-# Good to have: a failure is reported and fails the suite only if it is silent.
+# Good to have: a failure is reported, and fails the suite only if it is silent.
 MAY = "MAY"
 LEVELS = (MUST, SHOULD, MAY)
 
@@ -45,10 +43,10 @@ _ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
 class Scenario:
     """Hold the data of one scenario and its function.
 
-    `needs` are the capabilities without which it does not apply. `transform` is
-    the row of the support matrix: transformations from the outside in, such as
-    "grad of jit"; empty for what is about none. `varies` says whether it is also
-    run with each variant that a harness has of the capabilities in `needs`.
+    Without the capabilities in `needs` it does not apply. `transform` is the row of
+    the support matrix: transformations, the outermost first, such as "grad of jit", or
+    empty. `varies` says whether it also runs with each variant that a harness has of
+    the capabilities in `needs`.
     """
 
     id: str
@@ -77,32 +75,35 @@ class Scenario:
 _SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(  # noqa: PLR0913  (one for each thing that is to be known of a scenario)
+def scenario(  # noqa: PLR0913  (one for each field of a scenario)
     identifier: str,
     *,
     rule: str,
     expects: str,
     source: str,
     level: str = MUST,
-    needs: Iterable[str] = (),
+    needs: Iterable[str] | None = None,
     transform: str = "",
     since: str = "0.1",
     summary: str = "",
     varies: bool = False,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Enter the decorated function as a scenario; its docstring is the summary unless one is given.
+    """Register the decorated function as a scenario.
 
-    Raises ValueError for data that reports could not show: an id of another form
-    or taken already, an unknown hook, rule, level or capability, an empty text.
+    Unless given, `needs` follows from `transform`, and the summary is the docstring.
+    Raises ValueError for data that reports could not show: a malformed or duplicate
+    id, an unknown hook, rule, level or capability, an empty text.
     """
 
     def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
-        text = (summary or function.__doc__ or "").strip().split("\n")[0]
+        # The docstring of a partial function is that of `functools.partial`.
+        documented = getattr(function, "func", function)
+        text = (summary or documented.__doc__ or "").strip().split("\n")[0]
         made = Scenario(
             id=identifier,
             level=level,
             rule=rule,
-            needs=tuple(needs),
+            needs=nesting.needs(transform) if needs is None else tuple(needs),
             transform=transform,
             since=since,
             source=source,
@@ -137,17 +138,8 @@ def _check(made: Scenario) -> None:
             raise ValueError(msg)
 
 
-def all_scenarios() -> dict[str, Scenario]:
-    """Return every scenario by id, in the order of `HOOKS`, then of modules, whichever was imported first.
-
-    >>> from adprotocol.conformance.scenario import all_scenarios
-    >>> all_scenarios()["within_gradient/grad-of-jit"].level
-    'MUST'
-    """
-    from adprotocol.conformance import scenarios as package  # noqa: PLC0415  (its modules import this one)
-
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+def registered() -> dict[str, Scenario]:
+    """Return the scenarios of the modules imported so far by id, in the order of `HOOKS`, then of modules."""
     return dict(sorted(_SCENARIOS.items(), key=lambda item: (HOOKS.index(item[1].hook), _module(item[1]))))
 
 

@@ -1,4 +1,4 @@
-"""What the conformance suite needs of toyad: its own functions, under the names that the suite calls."""
+"""The harness of toyad: its own functions, under the names that the conformance suite calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ toyad.CONTAINERS[Bag] = (lambda bag: (bag.children, None), lambda _, children: B
 
 
 class ToyHarness(Harness):
-    """Use toyad, which has all that a harness may offer."""
+    """Describe toyad, which has every capability."""
 
     name = "toyad"
     tolerance = 1e-9

@@ -97,7 +97,7 @@ FAULTS = {
     ),
     "unmarked hook": (
         PLUGIN.replace("@hookimpl\n    def cond", "def cond"),
-        "defines cond without the mark @hookimpl",
+        "defines cond without the decorator adprotocol.hookspecs.hookimpl",
         "mark cond with @hookimpl",
     ),
     "hook that takes anything": (
@@ -117,7 +117,7 @@ FAULTS = {
             "return true", "yield true"
         ),
         "hook 'cond' is a wrapper",
-        "take wrapper=True off its hooks",
+        "remove wrapper=True from its hooks",
     ),
     "raises when asked": (
         PLUGIN.replace("fakefw.Array,", "fakefw.Tape,"),
@@ -230,7 +230,10 @@ def test_info_shows_what_a_plugin_declares(site):
 
 def test_a_manifest_that_raises_leaves_its_plugin_active(site):
     plugins, _ = site.plugin(PLUGIN + DECLARING.replace('"tape"', '"The tape"')).info()
-    reason = "plugin 'fakefw': the hook divergences raises PluginError: the declared divergence 'The tape' has no slug"
+    reason = (
+        "plugin 'fakefw': the hook divergences raises PluginError: the declared divergence 'The tape' has a name that "
+        "is not a slug"
+    )
     assert plugins["fakefw"]["state"] == "active"
     assert plugins["fakefw"]["reason"].startswith(reason)
     assert plugins["fakefw"]["divergences"] == []
@@ -317,7 +320,7 @@ def test_a_blocked_plugin(site):
     status, problems, remedies, _ = site.doctor(block="fakefw")
     assert status == 1
     assert "is blocked" in problems[0]
-    assert "take fakefw out of the environment variable ADPROTOCOL_BLOCK (now 'fakefw')" in remedies[0]
+    assert "remove fakefw from the environment variable ADPROTOCOL_BLOCK (now 'fakefw')" in remedies[0]
 
 
 def test_two_distributions_that_claim_one_type(site):
@@ -330,7 +333,7 @@ def test_two_distributions_that_claim_one_type(site):
     status, problems, remedies, _ = site.doctor()
     assert status == 1
     assert len(problems) == 1
-    assert "fakefw.Array is claimed by 2 plugins: fakefw serves it, fakefw#2 not" in problems[0]
+    assert "fakefw.Array is claimed by 2 plugins: fakefw serves it, not fakefw#2" in problems[0]
     assert "pip uninstall fake or python -m pip uninstall other" in remedies[0]
     assert "conflict: fakefw.Array is served by fakefw" in site.python("-m", "adprotocol", "info", block=BUNDLED).stdout
 
@@ -416,7 +419,7 @@ def test_demo_is_given_its_arguments_and_gives_the_status(monkeypatch, status):
         given.append(argv)
         return status
 
-    monkeypatch.setattr("adprotocol.demo.run.main", demo)
+    monkeypatch.setattr("adprotocol._demo.run.main", demo)
     assert main(["demo", "--points", "10", "--help"]) == status
     assert given == [["--points", "10", "--help"]]
 

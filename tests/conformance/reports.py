@@ -68,7 +68,7 @@ def mixed():
         made("non_differentiable/twice", EXPECTED, transform="grad of grad", divergence="levels", rule="N1"),
         made("non_differentiable/raises", FAIL, transform="grad", rule="N2", detail="Traceback: raised"),
         made("non_differentiable/dull", FAIL, level="MAY", transform="vmap", rule="N2"),
-        made("cond/jit", NOT_APPLICABLE, needs=("jit", "grad"), transform="jit", message="it takes jit", seconds=0.0),
+        made("cond/jit", NOT_APPLICABLE, needs=("jit", "grad"), transform="jit", message="it needs jit", seconds=0.0),
         made("cond/hook", NOT_APPLICABLE, transform="", message="no hook value_and_grad", seconds=0.0),
         made("cond/plain", transform="", needs=(), rule="C1"),
         divergences=(divergence(), divergence("levels", "wrong", title="Only one level")),
@@ -148,4 +148,4 @@ def interrupted():
 
 
 def all_absent():
-    return report(*(made(f"cond/n{i}", NOT_APPLICABLE, needs=("jit",), message="it takes jit") for i in range(3)))
+    return report(*(made(f"cond/n{i}", NOT_APPLICABLE, needs=("jit",), message="it needs jit") for i in range(3)))

@@ -57,7 +57,7 @@ def made(base=Autograd, **members):
 @contextlib.contextmanager
 def scenarios(*functions, **known):
     """Let there be only the scenarios of some functions, `cond/their-name`."""
-    scenario.all_scenarios()
+    conformance.all_scenarios()
     backend.find("autograd")
     hooks = registry.REGISTRY.known()["autograd"].hooks
     # What autograd's plugin declares are other scenarios.

@@ -127,7 +127,7 @@ def test_a_harness_without_devices_says_so():
 
 @pytest.mark.parametrize("devices", [lambda self: 1 / 0, lambda self: None, lambda self: sys.exit(1)])
 def test_devices_that_raise_are_a_broken_harness(devices):
-    with pytest.raises(BrokenBackend, match="the harness of numpy cannot tell its devices: "):
+    with pytest.raises(BrokenBackend, match="the harness of numpy cannot list its devices: "):
         run(made(Plain, devices=devices), device="cpu")
 
 

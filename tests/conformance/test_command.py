@@ -36,7 +36,7 @@ def refused(capsys, *arguments):
 
 
 def started(*arguments, **options):
-    path = os.pathsep.join(map(str, [HERE, HERE.parents[1] / "examples" / "toyad"]))
+    path = os.pathsep.join(map(str, [HERE, HERE.parents[1], HERE.parents[1] / "examples" / "toyad"]))
     return subprocess.Popen(
         [sys.executable, "-m", "adprotocol", "conformance", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -88,12 +88,12 @@ def test_neither_or_both_of_backend_and_harness(capsys):
         (["--harness", "json:dumps"], "is a function; a harness derives from"),
         (["numpy", "--device", "cuda:0"], "numpy has no device 'cuda:0' here; there are cpu"),
         (["--harness", "small:Plain", "--device", "cpu"], "numpy has no devices to choose from"),
-        (["numpy", "--time-limit", "0"], "'0' is no positive number of seconds"),
-        (["numpy", "--time-limit", "-1"], "'-1' is no positive number of seconds"),
-        (["numpy", "--time-limit", "nan"], "'nan' is no positive number of seconds"),
-        (["numpy", "--time-limit", "inf"], "'inf' is no positive number of seconds"),
-        (["numpy", "--time-limit", "1e300"], "'1e300' is no positive number of seconds"),
-        (["numpy", "--time-limit", "soon"], "'soon' is no positive number of seconds"),
+        (["numpy", "--time-limit", "0"], "'0' is not a positive number of seconds"),
+        (["numpy", "--time-limit", "-1"], "'-1' is not a positive number of seconds"),
+        (["numpy", "--time-limit", "nan"], "'nan' is not a positive number of seconds"),
+        (["numpy", "--time-limit", "inf"], "'inf' is not a positive number of seconds"),
+        (["numpy", "--time-limit", "1e300"], "'1e300' is not a positive number of seconds"),
+        (["numpy", "--time-limit", "soon"], "'soon' is not a positive number of seconds"),
         (["numpy", "--level", "must"], "invalid choice: 'must'"),
         (["numpy", "-k", "nowhere"], "nothing is selected by -k 'nowhere' --level MAY; --list shows what there is"),
         (["--list", "-k", "nowhere"], "no scenario has 'nowhere'"),
@@ -105,7 +105,7 @@ def test_neither_or_both_of_backend_and_harness(capsys):
         (["numpy", "--json", ""], "--json : it is a folder"),
         (["numpy", "--json", "x" * 300], "File name too long"),
         (["numpy", "--json", "r", "--markdown", "./r"], "--json and --markdown both write ./r"),
-        (["numpy", "--badge", "r.svg", "--html", "r.svg"], "--html and --badge both write r.svg"),
+        (["numpy", "--badge", "r.x", "--html", "r.x"], "--html and --badge both write r.x"),
         (["numpy", "jax"], "unrecognized arguments: jax"),
         (["numpy", "--nowhere"], "unrecognized arguments: --nowhere"),
     ],
@@ -123,7 +123,7 @@ def test_a_file_in_the_place_of_a_folder(capsys, tmp_path):
 
 def test_a_folder_that_must_not_be_written_is_refused_before_the_run(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
-    assert "must not be written" in refused(capsys, "numpy", "--json", tmp_path / "report.json")
+    assert "is not writable" in refused(capsys, "numpy", "--json", tmp_path / "report.json")
 
 
 def test_a_report_that_cannot_be_written_loses_no_other(capsys, tmp_path):
@@ -136,17 +136,17 @@ def test_a_report_that_cannot_be_written_loses_no_other(capsys, tmp_path):
 
 
 def test_reports_are_written_where_they_are_wanted(capsys, tmp_path):
-    names = {"json": "r.json", "html": "r.html", "markdown": "r.md", "badge": "r.svg"}
+    names = {"json": "r.json", "html": "r.html", "markdown": "r.md", "badge": "badge.json"}
     options = [word for name, file in names.items() for word in (f"--{name}", tmp_path / file)]
     assert run("numpy", *QUICK, *options) == 0
     assert {path.name for path in tmp_path.iterdir()} == set(names.values())
     report = result.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert report.ok
-    assert (tmp_path / "r.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert json.loads((tmp_path / "badge.json").read_text(encoding="utf-8"))["label"] == "adprotocol"
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS: ")
 
 
-def test_a_badge_is_json_unless_it_is_called_svg(capsys, tmp_path):
+def test_a_badge_is_json(capsys, tmp_path):
     assert run("numpy", *QUICK, "--badge", tmp_path / "badge") == 0
     assert json.loads((tmp_path / "badge").read_text(encoding="utf-8"))["schemaVersion"] == 1
 
@@ -320,7 +320,7 @@ HOLDS = """
 import re, sys
 from adprotocol.conformance import scenario
 from adprotocol.conformance import _command as command
-from adprotocol.conformance.scenario import all_scenarios
+from adprotocol.conformance import all_scenarios
 
 all_scenarios()
 scenario._SCENARIOS.clear()
@@ -399,3 +399,36 @@ def test_the_list_of_a_harness_that_cannot_tell_its_variants_says_so(capsys):
     assert "ZeroDivisionError" in captured.err
     assert run("--harness", "test_command:Broken", "--list") == 1
     assert capsys.readouterr().err == "adprotocol conformance: Broken() raises RuntimeError: no driver\n"
+
+
+def without_jinja2(monkeypatch):
+    from adprotocol.conformance._reports import written
+
+    written._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+
+def test_without_jinja2_all_but_the_written_pages_work(capsys, monkeypatch, tmp_path):
+    without_jinja2(monkeypatch)
+    assert run("numpy", *QUICK, "--json", tmp_path / "r.json", "--badge", tmp_path / "badge.json") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS: ")
+    assert (tmp_path / "badge.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--html", "--markdown"])
+def test_a_page_without_jinja2_is_refused_with_the_remedy(capsys, monkeypatch, tmp_path, option):
+    without_jinja2(monkeypatch)
+    message = refused(capsys, "numpy", option, tmp_path / "report")
+    assert message.endswith("need Jinja2, which is not installed: pip install 'adprotocol[conformance]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_suite_loads_jinja2_only_for_a_page(tmp_path):
+    code = "import sys; from adprotocol.__main__ import main; main(sys.argv[1:]); assert 'jinja2' not in sys.modules"
+    command = [sys.executable, "-c", code, "conformance", "numpy", *QUICK, "--json", str(tmp_path / "r.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_badge_called_svg_is_refused(capsys, tmp_path):
+    assert "a badge is JSON" in refused(capsys, "numpy", "--badge", tmp_path / "badge.svg")

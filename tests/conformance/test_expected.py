@@ -1,4 +1,4 @@
-"""The manifest of a plugin, as the suite reads it: what is wrong with it is a problem, and the run goes on."""
+"""The divergences of a plugin, as the suite reads them: what is wrong with one is a problem, and the run goes on."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 from small import ToyHarness, made, ran, toy
 
-from adprotocol.conformance._run import expected as manifest
+from adprotocol.conformance._run import expected
 from adprotocol.conformance._run.result import EXPECTED, PASS
 from adprotocol.divergence import CORE
 from adprotocol.extend import Divergence
@@ -33,13 +33,13 @@ def report(hook, harness=ToyHarness, **options):
 def messages(hook, **options):
     found = report(hook, **options)
     assert not found.ok
-    assert {problem.where for problem in found.problems} == {"manifest"}
+    assert {problem.where for problem in found.problems} == {"divergences"}
     assert len(found.results) == 2
     assert found.results[1].outcome == PASS
     return [problem.message for problem in found.problems]
 
 
-def test_a_right_manifest_has_no_problem_and_is_in_the_report():
+def test_right_divergences_have_no_problem_and_are_in_the_report():
     found = report(lambda: (divergence("known", "cond/one"),))
     assert found.ok
     assert found.results[0].outcome == EXPECTED
@@ -56,13 +56,13 @@ def test_a_plugin_without_the_hook_declares_nothing():
 @pytest.mark.parametrize("pattern", ["cond/three", "cond/three@grad=vjp", "cond/t[!w]o", "nowhere/*"])
 def test_an_unknown_id_is_a_problem(pattern):
     assert messages(lambda: (divergence("known", "cond/one", pattern),)) == [
-        f"divergence 'known' names the scenario {pattern!r}, which there is not"
+        f"divergence 'known' names the unknown scenario {pattern!r}"
     ]
 
 
 def test_an_unknown_id_is_a_problem_although_the_scenarios_selected_are_others():
     found = report(lambda: (divergence("known", "cond/three"),), keywords=["two"])
-    assert [problem.where for problem in found.problems] == ["manifest"]
+    assert [problem.where for problem in found.problems] == ["divergences"]
 
 
 def test_an_id_that_is_not_selected_is_known():
@@ -115,23 +115,23 @@ def test_one_entry_may_name_a_scenario_twice():
         (lambda: "text", "'t' among the rest; return instances of adprotocol.extend.Divergence"),
         (lambda: [{"name": "known"}], "among the rest; return instances"),
         (lambda: (divergence("a"), divergence("a")), "two divergences named 'a'"),
-        (lambda: (divergence("Not a slug"),), "no slug"),
+        (lambda: (divergence("Not a slug"),), "not a slug"),
         (lambda: sys.exit(0), "SystemExit"),
         (lambda: (_ for _ in ()).throw(KeyboardInterrupt), "KeyboardInterrupt"),
     ],
 )
-def test_a_manifest_that_is_junk_is_a_problem(hook, words):
+def test_divergences_that_are_junk_is_a_problem(hook, words):
     (message,) = messages(hook)
     assert words in message
 
 
-def test_a_manifest_that_hangs_is_a_problem():
+def test_a_hook_that_hangs_is_a_problem():
     (message,) = messages(lambda: time.sleep(3), seconds=0.2)
     assert message == "divergences: TimeLimit: it did not return within 0.2 s"
 
 
 def test_the_first_entry_that_names_a_result_is_its_own():
     entries = (divergence("a", "cond/x"), divergence("b", "cond/*"))
-    assert manifest.declared(entries, "cond/x").name == "a"
-    assert manifest.declared(entries, "cond/y").name == "b"
-    assert manifest.declared(entries, "COND/y") is None
+    assert expected.declared(entries, "cond/x").name == "a"
+    assert expected.declared(entries, "cond/y").name == "b"
+    assert expected.declared(entries, "COND/y") is None

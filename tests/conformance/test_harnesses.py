@@ -28,7 +28,8 @@ def forbidden(*_args, **_kwargs):
 
 @on_each
 def test_the_suite_finds_nothing_wrong_with_the_harness(name):
-    report = conformance.run(name, keywords=["within_gradient/grad"])
+    # One scenario and its variants; `test_support` runs them all.
+    report = conformance.run(name, keywords=["within_gradient/gra[d]", "within_gradient/gra[d]@*"])
     assert report.problems == ()
     assert report.ok
 
@@ -98,7 +99,10 @@ def test_the_switch_of_torch_does_not_reach_a_gradient_inside_of_it():
 
 
 @on_each
-def test_arrays_are_made_on_the_device(name):
+def test_arrays_are_made_on_the_device(name, monkeypatch):
+    # Whether the harness is right is asked above; here it would be asked on every device.
+    monkeypatch.setattr(preflight, "check", lambda *args: None)
+    monkeypatch.setattr(preflight, "higher_order", lambda harness: "")
     for device in harness_of(name).devices():
         harness = harness_of(name, device)
         for value in (1.0, 1, True, 1j, [[1.0, 2.0]]):
@@ -108,7 +112,8 @@ def test_arrays_are_made_on_the_device(name):
             elif name == "torch":
                 assert str(made.device) == device
             assert np.array_equal(harness.to_numpy(made), value)
-        assert conformance.run(harness, keywords=["within_gradient/grad"]).device == device
+        # The brackets make it a glob, which matches one scenario alone.
+        assert conformance.run(harness, keywords=["within_gradient/gra[d]"]).device == device
 
 
 def test_every_device_of_jax_and_torch_is_named():

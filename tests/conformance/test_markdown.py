@@ -6,12 +6,12 @@ import pytest
 import reports
 from reports import HOSTILE, made, report
 
-from adprotocol.conformance._reports import markdown
+from adprotocol.conformance._reports import written
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE
 
 HEADINGS = [
     "# Conformance of toyad 1.2",
-    "## Problems with the harness or the manifest",
+    "## Problems with the harness or the divergences",
     "## Silently wrong: 1",
     "## Fail: 2",
     "## Expected failures: 2",
@@ -37,12 +37,12 @@ def tables(text):
 
 
 def test_the_parts_come_in_the_order_of_what_matters():
-    rows = markdown.to_markdown(reports.mixed()).splitlines()
+    rows = written.to_markdown(reports.mixed()).splitlines()
     assert [row for row in rows if re.match("##? ", row)] == HEADINGS
 
 
 def test_the_summary_counts_outcomes_by_level():
-    assert [[cell.strip() for cell in row] for row in tables(markdown.to_markdown(reports.mixed()))[0]] == [
+    assert [[cell.strip() for cell in row] for row in tables(written.to_markdown(reports.mixed()))[0]] == [
         ["level", "ran", "silently wrong", "fail", "expected failure", "pass", "n/a"],
         ["MUST", "6 of 8", "**!! 1**", "**✗ 1**", "2", "2", "2"],
         ["SHOULD", "1 of 1", "0", "-", "-", "1", "-"],
@@ -52,12 +52,12 @@ def test_the_summary_counts_outcomes_by_level():
 
 
 def test_that_nothing_is_silently_wrong_is_said():
-    text = markdown.to_markdown(report(made()))
+    text = written.to_markdown(report(made()))
     assert "## Silently wrong: 0\n\nNone of the 1 scenarios that ran gave a wrong answer with no error.\n" in text
 
 
 def test_a_failure_has_its_repro_in_a_block_to_unfold():
-    text = markdown.to_markdown(reports.mixed())
+    text = written.to_markdown(reports.mixed())
     assert (
         "<details><summary>To reproduce, paste into Python</summary>\n\n"
         "```python\nimport adprotocol\nprint(adprotocol)\n```\n\n</details>\n"
@@ -65,17 +65,17 @@ def test_a_failure_has_its_repro_in_a_block_to_unfold():
 
 
 def test_an_expected_failure_has_the_reason_of_its_divergence_without_comments_for_tests():
-    text = markdown.to_markdown(reports.mixed())
+    text = written.to_markdown(reports.mixed())
     assert (
         "### Checkpoint by *two* runs\n\n*An error.* Remedy: Ask outside.\n\nThe first run records `nothing`." in text
     )
-    assert "### Only one level\n\n*Another answer, with no error.*" in text
+    assert "### Only one level\n\n*A wrong answer, with no error.*" in text
     assert "```\nprint(1 < 2)\n```" in text
     assert "raises:" not in text
 
 
 def test_every_scenario_has_a_row():
-    text = markdown.to_markdown(reports.mixed())
+    text = written.to_markdown(reports.mixed())
     every = text.split("## Every scenario")[1]
     assert {row[0].strip().strip("`") for table in tables(every) for row in table[1:]} == {
         result.id for result in reports.mixed().results
@@ -86,7 +86,7 @@ def test_every_scenario_has_a_row():
 
 @pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.all_absent, report])
 def test_the_rows_of_a_table_have_as_many_cells_as_its_head(build):
-    found = tables(markdown.to_markdown(build()))
+    found = tables(written.to_markdown(build()))
     assert found
     for rows in found:
         assert {len(row) for row in rows} == {len(rows[0])}
@@ -96,7 +96,7 @@ def test_hostile_text_stays_text():
     pytest.importorskip("markdown_it")
     from markdown_it import MarkdownIt
 
-    text = markdown.to_markdown(reports.hostile())
+    text = written.to_markdown(reports.hostile())
     html = MarkdownIt("commonmark").enable("table").render(text)
     assert "<script" not in html
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", html)
@@ -115,47 +115,47 @@ def _hostile_headings():
 
 
 def test_a_fence_is_longer_than_any_in_the_text():
-    assert markdown.fenced("a\n````\nb\n\n", "python") == "`````python\na\n````\nb\n`````"
+    assert written.fenced("a\n````\nb\n\n", "python") == "`````python\na\n````\nb\n`````"
 
 
 def test_what_is_escaped():
-    assert markdown.escape("a|b <i>*_`[x]` ~$#\n&") == r"a\|b &lt;i&gt;\*\_\`\[x\]\` \~\$\# &amp;"
-    assert markdown.code("within_gradient/grad") == "`within_gradient/grad`"
-    assert markdown.code("a|b") == r"a\|b"
-    assert markdown.code("a`b") == r"a\`b"
+    assert written.escape_markdown("a|b <i>*_`[x]` ~$#\n&") == r"a\|b &lt;i&gt;\*\_\`\[x\]\` \~\$\# &amp;"
+    assert written.code("within_gradient/grad") == "`within_gradient/grad`"
+    assert written.code("a|b") == r"a\|b"
+    assert written.code("a`b") == r"a\`b"
 
 
 def test_html_of_a_divergence_swallows_nothing_and_code_stays_code():
     known = reports.divergence(text="<!-- open `a < b` <details>", title="`x < y`")
-    text = markdown.to_markdown(report(made(outcome=EXPECTED, divergence="two-runs"), divergences=(known,)))
+    text = written.to_markdown(report(made(outcome=EXPECTED, divergence="two-runs"), divergences=(known,)))
     assert "&lt;!-- open `a < b` &lt;details>" in text
     assert "### `x < y`" in text
 
 
 def test_a_failure_that_does_not_fail_the_suite_says_so():
-    text = markdown.to_markdown(report(made(), made("cond/dull", FAIL, level="MAY")))
+    text = written.to_markdown(report(made(), made("cond/dull", FAIL, level="MAY")))
     assert "**PASS**" in text
     assert "- **level**: MAY, rule W1, since 0.1; it does not fail the suite\n" in text
     assert "| `cond/dull` | MAY | W1 | ✗ fail | 250 ms |" in text
 
 
 def test_nothing_selected_is_said():
-    text = markdown.to_markdown(report(total=9))
+    text = written.to_markdown(report(total=9))
     assert "**FAIL**: 0 of 0 scenarios ran (selected from 9): nothing." in text
     assert text.endswith("## Every scenario\n\nNone ran.\n")
 
 
 def test_a_long_message_is_whole():
-    assert "x" * 5000 in markdown.to_markdown(reports.hostile())
-    assert HOSTILE not in markdown.to_markdown(reports.hostile())
+    assert "x" * 5000 in written.to_markdown(reports.hostile())
+    assert HOSTILE not in written.to_markdown(reports.hostile())
 
 
 def test_a_pass_in_spite_of_wrong_answers_says_so():
-    assert "\n**PASS, with 2 answers declared silently wrong**: 4 of 4 " in markdown.to_markdown(reports.silent(2))
+    assert "\n**PASS, with 2 answers declared silently wrong**: 4 of 4 " in written.to_markdown(reports.silent(2))
 
 
 def test_what_could_not_run_is_not_counted_as_run():
-    text = markdown.to_markdown(reports.blocked())
+    text = written.to_markdown(reports.blocked())
     assert tables(text)[0][-1][1].strip() == "1 of 5"
     assert "<summary>cond: 0 of 4 ran: 3 fail, 1 n/a</summary>" in text
     assert "| `cond/s0` | MUST | W1 | **✗ fail** | - |" in text
@@ -163,7 +163,7 @@ def test_what_could_not_run_is_not_counted_as_run():
 
 
 def test_what_no_scenario_shows_is_declared_to_unfold():
-    text = markdown.to_markdown(reports.also())
+    text = written.to_markdown(reports.also())
     part = text.split("## Also declared: 2\n")[1].split("\n## ")[0]
     assert part.count("<details>") == part.count("</details>") == 2
     assert (
@@ -172,22 +172,22 @@ def test_what_no_scenario_shows_is_declared_to_unfold():
         "\n\nThe first run records `nothing`."
     ) in part
     assert "<summary>Elsewhere</summary>\n\n*An error.*\n" in part
-    assert "## Also declared" not in markdown.to_markdown(reports.mixed())
+    assert "## Also declared" not in written.to_markdown(reports.mixed())
 
 
 def test_the_line_to_unfold_is_html_in_which_nothing_is_escaped_twice():
-    text = markdown.to_markdown(reports.mixed())
+    text = written.to_markdown(reports.mixed())
     assert "<summary>within_gradient: 4 of 4 ran: " in text
 
 
 def test_a_reason_of_its_own_names_its_scenarios():
     many = [made(f"cond/n{i}", NOT_APPLICABLE, message="it refuses") for i in range(5)]
-    text = markdown.to_markdown(report(made(), *many))
+    text = written.to_markdown(report(made(), *many))
     assert "| other |  | it refuses: `cond/n0`, `cond/n1`, `cond/n2` and 2 more | 5 |" in text
     assert "the system itself refuses the nesting" in text
 
 
 def test_an_interrupted_run_is_no_problem_of_the_harness():
-    text = markdown.to_markdown(reports.interrupted())
+    text = written.to_markdown(reports.interrupted())
     assert "\n## Problems\n\n- **run**: interrupted after 1 of 3\n" in text
-    assert "harness or the manifest" not in text
+    assert "harness or the divergences" not in text

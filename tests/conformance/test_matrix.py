@@ -8,9 +8,9 @@ import pytest
 import reports
 from reports import HOSTILE, divergence, made, report
 
-from adprotocol.conformance._reports import matrix, picture, state
+from adprotocol.conformance._reports import layout, looks, matrix, written
+from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED
 from adprotocol.conformance._reports.matrix import Matrix
-from adprotocol.conformance._reports.state import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,7 +47,7 @@ LOUDLY, WRONGLY = divergence("loudly", "error"), divergence("wrongly", "wrong", 
         ([{"staged": True}, {"outcome": FAIL}], LOUD, 2, 3),
         ([{"outcome": EXPECTED, "divergence": "loudly"}], LOUD, 1, 2),
         ([{"outcome": FAIL}, {"outcome": EXPECTED, "divergence": "wrongly"}], DECLARED, 1, 3),
-        ([{"outcome": EXPECTED, "divergence": "of no manifest"}], DECLARED, 1, 2),
+        ([{"outcome": EXPECTED, "divergence": "undeclared"}], DECLARED, 1, 2),
         ([{"outcome": EXPECTED, "divergence": "wrongly"}, {"outcome": WRONG}, {"outcome": FAIL}], SILENT, 1, 4),
     ],
 )
@@ -126,7 +126,7 @@ def test_two_reports_of_one_backend_have_different_names(known, names):
 
 
 def test_markdown_of_one_backend_has_a_column_for_each_hook():
-    text = matrix.to_markdown(Matrix.of([reports.mixed()]))
+    text = written.matrix_to_markdown(Matrix.of([reports.mixed()]))
     assert "| under | within\\_gradient | non\\_differentiable | cond |\n| --- | --- | --- | --- |\n" in text
     assert "| grad of jit | ◐ 1/1 |  |  |\n" in text
     assert "| jvp | **!!** 0/1 |  |  |\n" in text
@@ -134,7 +134,7 @@ def test_markdown_of_one_backend_has_a_column_for_each_hook():
 
 
 def test_markdown_of_several_has_a_table_for_each_hook_without_empty_rows():
-    text = matrix.to_markdown(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
+    text = written.matrix_to_markdown(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
     assert text.split("**cond**\n\n")[1] == (
         "| under | toyad | jax |\n"
         "| --- | --- | --- |\n"
@@ -145,19 +145,19 @@ def test_markdown_of_several_has_a_table_for_each_hook_without_empty_rows():
 
 
 def test_the_key_of_the_markdown_explains_the_signs_that_are_there():
-    text = matrix.to_markdown(Matrix.of([report(made())]))
-    assert text.startswith("✓ right. The numbers tell")
+    text = written.matrix_to_markdown(Matrix.of([report(made())]))
+    assert text.startswith("✓ right. The numbers are")
 
 
 def test_html_says_the_states_in_words_and_has_heads_with_scope():
-    text = matrix.to_html(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
+    text = written.matrix_to_html(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
     table = ET.fromstring(text.partition("</style>")[2])  # noqa: S314  (made here)
     assert {head.get("scope") for head in table.iter("th")} == {"col", "colgroup", "row", "rowgroup"}
     widths = [sum(int(part.get("colspan", 1)) for part in row) for row in table.iter("tr")]
     assert widths[0] == 1 + 3 * 2
     assert set(widths[2:]) == {7}
     labels = {span.get("aria-label") for span in table.iter("span")}
-    assert labels == set(state.STATES)
+    assert labels == set(looks.STATES)
 
 
 def texts(root):
@@ -201,7 +201,7 @@ MATRICES = {
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
-    root = ET.fromstring(matrix.to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     width, height = float(root.get("width")), float(root.get("height"))
     assert root.get("viewBox") == f"0 0 {width:g} {height:g}"
     found = list(texts(root))
@@ -219,12 +219,12 @@ def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
 
 @pytest.mark.parametrize("name", ["one", "three", "four", "mixed"])
 def test_the_picture_fits_a_page(name):
-    root = ET.fromstring(matrix.to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     assert float(root.get("width")) == 900
 
 
 def test_the_picture_has_a_sign_and_a_tooltip_for_each_cell_and_numbers_where_there_is_room():
-    root = ET.fromstring(matrix.to_svg(Matrix.of([reports.mixed()])))  # noqa: S314  (made here)
+    root = ET.fromstring(written.matrix_to_svg(Matrix.of([reports.mixed()])))  # noqa: S314  (made here)
     told = {title.text.split("\n")[0]: title.text for title in root.iter(f"{SVG}title")}
     assert told["toyad, cond under jit"].endswith("not applicable: 1 scenario(s)\ncond/jit")
     assert told["toyad, within_gradient under jvp"].endswith("\nwithin_gradient/lost: it went wrong")
@@ -236,21 +236,21 @@ def test_the_picture_has_a_sign_and_a_tooltip_for_each_cell_and_numbers_where_th
 
 
 def test_one_wrong_answer_of_thousands_is_seen_in_the_bar():
-    totals = dict.fromkeys(state.STATES, 0) | {RIGHT: 5000, SILENT: 1}
-    shares = picture._shares(totals, 400)
+    totals = dict.fromkeys(looks.STATES, 0) | {RIGHT: 5000, SILENT: 1}
+    shares = layout.shares(totals, 400)
     assert list(shares) == [RIGHT, SILENT]
     assert shares[SILENT] >= 5
     assert sum(shares.values()) == pytest.approx(400)
 
 
 def test_the_picture_knows_dark_and_light_and_takes_nothing_from_elsewhere():
-    text = matrix.to_svg(Matrix.of([reports.mixed()]))
+    text = written.matrix_to_svg(Matrix.of([reports.mixed()]))
     assert "@media (prefers-color-scheme:dark)" in text
     assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"]
     assert "url(" not in text
 
 
-@pytest.mark.parametrize("write", [matrix.to_svg, matrix.to_html])
+@pytest.mark.parametrize("write", [written.matrix_to_svg, written.matrix_to_html])
 def test_hostile_text_stays_text(write):
     text = write(Matrix.of([reports.hostile()]))
     root = ET.fromstring(f"<div>{text}</div>")  # noqa: S314  (made here)
@@ -261,7 +261,7 @@ def test_hostile_text_stays_text(write):
 
 
 def test_hostile_text_breaks_no_row_of_the_markdown():
-    text = matrix.to_markdown(Matrix.of([reports.hostile()]))
+    text = written.matrix_to_markdown(Matrix.of([reports.hostile()]))
     rows = [row for row in text.splitlines() if row.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     assert HOSTILE not in text
@@ -275,5 +275,5 @@ def test_what_could_not_run_is_an_error_and_is_not_counted_as_run():
 
 
 def test_the_key_tells_both_reasons_for_what_does_not_apply():
-    text = matrix.to_markdown(matrix.Matrix.of([reports.all_absent()]))
-    assert "- the harness lacks a capability that it takes, or the system itself refuses the nesting." in text
+    text = written.matrix_to_markdown(matrix.Matrix.of([reports.all_absent()]))
+    assert "- the harness lacks a capability, or the system itself refuses the nesting." in text

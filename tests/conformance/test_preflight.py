@@ -9,7 +9,7 @@ import toyad
 from small import Autograd, Plain, ToyHarness, made, ran, toy
 
 from adprotocol.conformance import Harness, run
-from adprotocol.conformance._run import preflight
+from adprotocol.conformance._run import preflight, probe
 from adprotocol.conformance.checks import HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
@@ -32,7 +32,7 @@ def test_a_right_harness_passes_each_check(capability):
 
 
 def test_every_capability_has_a_check():
-    assert set(preflight._CHECKS) == set(EVERY)
+    assert set(probe.CHECKS) == set(EVERY)
 
 
 def change(x):

@@ -158,7 +158,7 @@ def test_what_takes_an_absent_capability_does_not_apply_and_says_all_it_lacks():
     report = ran(made(absent={"jit": "no compiler"}), first, needs=("grad", "jit", "vmap"))
     (result,) = report.results
     assert result.outcome == NOT_APPLICABLE
-    assert result.message == "it takes jit (no compiler), vmap (the harness does not define it)"
+    assert result.message == "it needs jit (no compiler), vmap (the harness does not define it)"
 
 
 def test_a_run_where_nothing_applies_is_not_well():
@@ -450,8 +450,8 @@ def test_an_expected_wrong_answer_is_an_expected_failure():
 @pytest.mark.parametrize("outcome", ["error", "wrong"])
 def test_an_expected_failure_that_passes_fails(outcome):
     result, report = judged(outcome, lambda h: None)
-    assert (result.outcome, result.cause) == (FAIL, "manifest")
-    assert result.message == "it passes, although the divergence 'known' declares that it fails; take it out"
+    assert (result.outcome, result.cause) == (FAIL, "divergences")
+    assert result.message == "it passes, although the divergence 'known' declares that it fails; remove that"
     assert not report.ok
 
 

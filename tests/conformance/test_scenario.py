@@ -66,6 +66,32 @@ def test_an_id_is_taken_once():
             scenario("cond/a", **GOOD)(lambda h: None)
 
 
+@pytest.mark.parametrize(
+    ("known", "needs"),
+    [
+        ({}, ()),
+        ({"transform": "grad of jit"}, ("grad", "jit")),
+        ({"transform": "grad of grad"}, ("grad", "grad of grad")),
+        ({"transform": "grad of custom rule"}, ("grad", "custom_rule")),
+        ({"transform": "import"}, ()),
+        ({"transform": "grad", "needs": ("grad", "node")}, ("grad", "node")),
+        ({"transform": "grad", "needs": ()}, ()),
+    ],
+)
+def test_what_a_scenario_needs_follows_from_its_transform_unless_given(known, needs):
+    assert enter(**known).needs == needs
+
+
+def test_the_summary_of_a_partial_function_is_its_functions_own():
+    def function(h, way):
+        """The docstring."""
+
+    known = {key: value for key, value in GOOD.items() if key != "summary"}
+    with scenarios():
+        scenario("cond/partial", **known)(functools.partial(function, way="jit"))
+        assert all_scenarios()["cond/partial"].summary == "The docstring."
+
+
 def test_a_function_without_a_docstring_needs_a_summary():
     with scenarios(), pytest.raises(ValueError, match="lacks a summary"):
         scenario("cond/a", **(GOOD | {"summary": ""}))(lambda h: None)

@@ -27,7 +27,7 @@ HARNESS = """
 def python(folder, *arguments, source=""):
     """Run Python in a folder with a test module of that source."""
     (folder / "test_mine.py").write_text(textwrap.dedent(HARNESS) + textwrap.dedent(source))
-    path = os.pathsep.join(map(str, [HERE, HERE.parents[1] / "examples" / "toyad"]))
+    path = os.pathsep.join(map(str, [HERE, HERE.parents[1], HERE.parents[1] / "examples" / "toyad"]))
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -58,12 +58,12 @@ def test_three_lines_are_enough(tmp_path):
     """
     done, outcomes = pytests(tmp_path, source=source)
     assert done.returncode == 0, done.stdout
-    assert ("PASSED", "test_harness_and_manifest") in outcomes
+    assert ("PASSED", "test_harness_and_divergences") in outcomes
     assert ("PASSED", "test_within_gradient_grad_of_jvp") in outcomes
     assert ("PASSED", "test_cond_grad") in outcomes
     assert {outcome for outcome, _ in outcomes} == {"PASSED"}
     assert "skipped" in done.stdout
-    assert "it takes jit (the harness does not define it)" in done.stdout
+    assert "it needs jit (the harness does not define it)" in done.stdout
 
 
 def test_a_failure_shows_the_rule_what_was_expected_and_the_repro(tmp_path):
@@ -103,7 +103,7 @@ def test_a_fault_of_the_harness_fails_one_test_and_what_takes_it(tmp_path):
     """
     done, outcomes = pytests(tmp_path, source=source)
     assert done.returncode == 1
-    assert ("FAILED", "test_harness_and_manifest") in outcomes
+    assert ("FAILED", "test_harness_and_divergences") in outcomes
     assert ("FAILED", "test_within_gradient_jvp") in outcomes
     assert ("PASSED", "test_within_gradient_grad_of_grad") in outcomes
     assert "harness: jvp: jvp(fun, primal, tangent) returned None; it returns two things" in done.stdout
@@ -126,8 +126,8 @@ def test_pytests_own_selection_and_a_class_of_a_class(tmp_path):
     done, outcomes = pytests(tmp_path, "-k", "TestNarrow or TestOther", source=source)
     assert done.returncode == 0, done.stdout
     assert sorted(outcomes) == [
-        ("PASSED", "test_harness_and_manifest"),
-        ("PASSED", "test_harness_and_manifest"),
+        ("PASSED", "test_harness_and_divergences"),
+        ("PASSED", "test_harness_and_divergences"),
         *(("PASSED", name) for name in sorted(chosen("within_gradient/jvp-of-jvp"))),
     ]
 
@@ -142,7 +142,7 @@ def test_a_class_without_a_harness_fails_and_says_so(tmp_path):
         pass
     """
     done, outcomes = pytests(tmp_path, source=source)
-    assert outcomes == [("FAILED", "test_harness_and_manifest")]
+    assert outcomes == [("FAILED", "test_harness_and_divergences")]
     assert "TestConformance has no harness; set the attribute harness" in done.stdout
 
 
@@ -153,7 +153,7 @@ def test_the_class_itself_is_collected_nowhere(tmp_path):
         keywords = ["nowhere"]
     """
     done, outcomes = pytests(tmp_path, "-o", "python_classes=*Tests", source=source)
-    assert outcomes == [("PASSED", "test_harness_and_manifest")]
+    assert outcomes == [("PASSED", "test_harness_and_divergences")]
     assert "has no harness" not in done.stdout
 
 
@@ -200,7 +200,7 @@ def test_under_unittest(tmp_path):
     done = python(tmp_path, "-m", "unittest", "-v", "test_mine", source=source)
     assert done.returncode == 0, done.stderr
     assert re.search(r"test_within_gradient_grad_of_grad .*\n?.*\.\.\. ok", done.stderr)
-    assert "skipped 'it takes jit (the harness does not define it)'" in done.stderr
+    assert "skipped 'it needs jit (the harness does not define it)'" in done.stderr
 
 
 def test_under_unittest_an_expected_failure_is_skipped_even_while_pytest_happens_to_be_imported(tmp_path):
@@ -227,7 +227,7 @@ def test_the_harness_is_a_class_an_instance_or_a_name(harness):
     made_of = type("Suite", (Suite,), {"harness": harness})
     names = [name for name in dir(made_of) if name.startswith("test_within")]
     assert set(names) >= chosen("within_gradient/numbers")
-    made_of().test_harness_and_manifest()
+    made_of().test_harness_and_divergences()
 
 
 def test_level_and_words_select_as_those_of_run_do():
@@ -305,7 +305,7 @@ def test_every_scenario_and_variant_has_a_test_of_its_own():
 
 def test_nothing_is_loaded_into_the_pytest_runs_of_others():
     groups = {point.group for point in metadata.distribution("adprotocol").entry_points}
-    assert groups == {"adprotocol", "console_scripts"}
+    assert groups == {"adprotocol", "adprotocol.numpy", "console_scripts"}
 
 
 def test_importing_the_suite_does_not_import_pytest():

@@ -9,6 +9,7 @@ import reports
 from reports import HOSTILE, made, report
 
 from adprotocol.conformance._reports import text
+from adprotocol.conformance._reports.progress import Progress
 from adprotocol.conformance._run.result import FAIL, WRONG
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -28,7 +29,7 @@ def written(found, stream=None, **options):
 def test_the_parts_come_in_the_order_of_what_matters():
     parts = [
         "adprotocol conformance of toyad 1.2",
-        "PROBLEMS with the harness or the manifest (1)",
+        "PROBLEMS with the harness or the divergences (1)",
         "  harness: scan: it returned None",
         "SILENTLY WRONG (1)",
         "FAIL (2)",
@@ -160,7 +161,7 @@ def test_a_terminal_without_rich_gets_plain_text(monkeypatch):
 
 
 def progress(total, stream, outcome=None):
-    with text.Progress(total, stream) as shown:
+    with Progress(total, stream) as shown:
         for place in range(total):
             shown.advance(made(f"cond/n{place}", **({"outcome": outcome} if outcome else {})))
     return stream.getvalue()
@@ -177,7 +178,7 @@ def test_progress_of_a_few_scenarios_is_a_line_each():
 
 
 def test_progress_tells_at_once_what_is_wrong():
-    with text.Progress(stream=(stream := io.StringIO())) as shown:
+    with Progress(stream=(stream := io.StringIO())) as shown:
         shown.start(2)
         shown.advance(made(outcome=WRONG))
         shown.advance(made(outcome=FAIL))
@@ -191,7 +192,7 @@ def test_progress_of_nothing_is_silent():
 
 
 def test_progress_goes_to_standard_error(capsys):
-    with text.Progress(1) as shown:
+    with Progress(1) as shown:
         shown.advance(made())
     out, err = capsys.readouterr()
     assert (out, err[:18]) == ("", "1 of 1 scenarios, ")
@@ -204,7 +205,7 @@ def test_progress_on_a_terminal_is_a_bar_that_no_thread_draws(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     before, stream = threading.active_count(), Terminal()
-    with text.Progress(2, stream) as shown:
+    with Progress(2, stream) as shown:
         shown.advance(made(f"cond/\x1b[2J{HOSTILE}", WRONG))
         assert threading.active_count() == before
         shown.advance(made("cond/b"))
@@ -246,4 +247,4 @@ def test_what_no_scenario_shows_is_declared_with_its_remedy():
 def test_an_interrupted_run_is_no_problem_of_the_harness():
     whole = written(reports.interrupted())
     assert "\nPROBLEMS (1)\n  run: interrupted after 1 of 3\n" in whole
-    assert "harness or the manifest" not in whole
+    assert "harness or the divergences" not in whole

@@ -486,5 +486,5 @@ def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
 
 
 def test_unregistering_an_unknown_name_says_which_there_are():
-    with pytest.raises(PluginError, match=r"no plugin 'nobody' is registered; there are .*jax"):
+    with pytest.raises(PluginError, match=r"no plugin 'nobody' is registered; registered plugins: .*jax"):
         unregister("nobody")

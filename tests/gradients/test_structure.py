@@ -322,7 +322,7 @@ def test_an_object_that_hides_arrays_of_a_framework_is_refused(kind, x):
     for tree in (hider, [1.0, {"h": Data(hider)}]):
         for call in SELECTING.values():
             if call is not SELECTING["predicate"]:
-                with pytest.raises(OpaqueValueError, match=r"which holds a (torch|jax) \w+ but is no structure"):
+                with pytest.raises(OpaqueValueError, match=r"which holds a (torch|jax) \w+ but is not a structure"):
                     call(tree)
 
 
@@ -349,7 +349,7 @@ class Unclaimed:
 
 @every_call
 def test_an_array_that_no_plugin_claims_is_refused(call):
-    with pytest.raises(UnclaimedTypeError, match=r"Unclaimed, an array that no plugin claims.*convert"):
+    with pytest.raises(UnclaimedTypeError, match=r"Unclaimed, an array whose type no plugin claims.*convert"):
         call([1.0, Unclaimed()])
 
 

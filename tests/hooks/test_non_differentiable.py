@@ -82,7 +82,12 @@ MARKER, FUNCTION = object(), lambda: None
 
 
 @pytest.mark.parametrize(
-    "value", [1, 1.5, 1j, "s", b"s", None, ..., MARKER, {"a": 1}.keys(), range(3), np.float32(1), np.ones(2)], ids=repr
+    "value",
+    [
+        *(1, 1.5, 1j, "s", b"s", None, ..., {"a": 1}.keys(), range(3), np.float32(1), np.ones(2)),
+        pytest.param(MARKER, id="object"),
+    ],
+    ids=repr,
 )
 def test_leaves_come_back_identical(value):
     assert non_differentiable(value) is value

@@ -187,7 +187,7 @@ def test_plain_values_are_false(value):
 
 @pytest.mark.parametrize("ask", [within_gradient, explain])
 def test_no_arguments_is_a_type_error_that_says_why(ask):
-    with pytest.raises(NoValuesError, match=r"no values.*ambient") as caught:
+    with pytest.raises(NoValuesError, match=r"without values.*ambient") as caught:
         ask()
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, ADProtocolError)

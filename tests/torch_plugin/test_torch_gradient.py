@@ -667,18 +667,18 @@ def test_a_reentrant_checkpoint_is_refused_by_torch():
 
 @pytest.fixture
 def compiler():
-    """A fresh compiler, and a limit to the time that it may take."""
+    """A fresh compiler, and a limit to the processor time that it may take: others may be busy on the machine."""
 
     def late(*args):
         msg = "the compiler takes too long"
         raise TimeoutError(msg)
 
     torch._dynamo.reset()
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(30)
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 30)
     yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
     torch._dynamo.reset()
 
 

@@ -340,14 +340,14 @@ def test_static_metadata_need_no_hash_and_no_comparison(make):
         ({1: 1.0, "1": 2.0}, "1"),
         ({"x": [{None: 1.0, "None": None}]}, r"x\.0\.None"),
         ({"n": nn.Linear(1, 1), "n.bias": 1.0}, r"n\.bias"),
-        (Keys([GetAttrKey("a"), DictKey("a")]), "a"),
+        pytest.param(Keys([GetAttrKey("a"), DictKey("a")]), "a", id="keys"),
         ({"a": {"": 1.0}, "a.": 2.0}, r"a\."),
     ],
     ids=repr,
 )
 def test_two_leaves_at_one_path_are_refused(tree, twice):
     for call in (trainable, partition, combine, lambda tree: trainable(tree, where="*"), grad(lambda tree: 1.0)):
-        with pytest.raises(TreeError, match=f"two leaves at the path '{twice}'.*rename"):
+        with pytest.raises(TreeError, match=f"two leaves with the same path '{twice}'.*rename"):
             call(tree)
 
 

@@ -1,1 +1,1 @@
-"""The reports on a run."""
+"""Reports on a run: what they say (`digest`, `matrix`), and how (`text` in Python, the rest by Jinja2 templates)."""

@@ -1,22 +1,20 @@
-"""The digest: what every written report says, as data, so that text, Markdown and HTML say the same.
-
-Messages hold whatever a framework wrote. `clean` is what makes them fit to be
-shown: no control character reaches a terminal or a file.
-"""
+"""The digest: what every report says, as data, so that text, Markdown and HTML say the same."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from adprotocol.conformance._reports.matrix import Matrix
+from adprotocol.conformance._reports.words import clean, line, seconds
 from adprotocol.conformance._run.result import (
+    DIVERGENCES,
     EXPECTED,
     FAIL,
     HARNESS,
-    MANIFEST,
     NOT_APPLICABLE,
     OUTCOMES,
     PASS,
@@ -29,37 +27,30 @@ from adprotocol.divergence import CORE
 from adprotocol.divergence import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from adprotocol.conformance._run.result import Divergence, Report, Result
 
-# Beside the colour, which some readers do not see.
-SIGNS: Mapping[str, str] = {WRONG: "!!", FAIL: "✗", EXPECTED: "~", PASS: "✓", NOT_APPLICABLE: "-"}
-
-# What the headings of the reports say of the outcomes that are listed.
+# What the headings of the reports add to an outcome.
 MEANINGS: Mapping[str, str] = {
     WRONG: "an answer that is wrong, with no error",
     FAIL: "an error where an answer was due, or another fault that is named",
     EXPECTED: "declared by the plugin, with the reason",
 }
-
-# What the heading of the divergences says that no expected failure shows.
 ALSO = "what the plugin declares and no scenario of this run shows"
 
-_BLAMED: Mapping[str, str] = {
+_BLAME: Mapping[str, str] = {
     HARNESS: "the harness is at fault",
-    MANIFEST: "the manifest is at fault",
+    DIVERGENCES: "the declared divergences are at fault",
     TIME: "it ran out of time",
 }
-
-THERE = "there"
-
+_THERE = "there"
 # How many ids stand for all in a list of reasons.
-_NAMED = 3
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Missing:
     """Hold a capability that is not there, why, and how many scenarios do not apply because of it."""
 
     capability: str
@@ -68,166 +59,193 @@ class Lack:
     scenarios: int
 
 
-def clean(text: str) -> str:
-    """Return text with what is not printable written as escapes; lines and tabs are kept."""
-    return "".join(
-        character if character in "\n\t" or character.isprintable() else _escaped(character)
-        for character in text.replace("\r\n", "\n")
-    )
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Hold the results of one level or hook, to be counted."""
+
+    name: str
+    results: Sequence[Result]
+
+    @property
+    def ran(self) -> str:
+        """Return how many of how many ran."""
+        return f"{count_ran(self.results)} of {len(self.results)}"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many results there are of each outcome."""
+        counts = Counter(result.outcome for result in self.results)
+        return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+    @property
+    def summary(self) -> str:
+        """Return the counts in words, the worst outcome first."""
+        return ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items() if count)
 
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+class Digest:
+    """Derive from a report what is shown of it."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    @property
+    def title(self) -> str:
+        """Return the backend with the version of its framework."""
+        return line(" ".join(filter(None, (self.report.backend, self.report.framework_version))))
+
+    @property
+    def verdict(self) -> str:
+        """Return PASS or FAIL; a PASS says how many answers are declared silently wrong."""
+        if not self.report.ok:
+            return "FAIL"
+        number = self.report.declared_wrong
+        return f"PASS, with {number} answer{'s' * (number > 1)} declared silently wrong" if number else "PASS"
+
+    @property
+    def verdict_outcome(self) -> str:
+        """Return the outcome whose colour the verdict has."""
+        return (EXPECTED if self.report.declared_wrong else PASS) if self.report.ok else FAIL
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what was run, on what and with what, for the head of a report."""
+        report = self.report
+        words = "".join(f" -k {word}" for word in report.keywords)
+        found = {
+            "plugin": " ".join(filter(None, (report.plugin, report.plugin_version))) or "-",
+            "framework": f"{report.backend} {report.framework_version or 'of unknown version'}",
+            "device": report.device or "the default",
+            "adprotocol": report.adprotocol,
+            "python": f"{report.python} on {report.platform}",
+            "selection": f"--level {report.level}{words}",
+        }
+        return {key: line(value) for key, value in found.items()}
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Return the support matrix of the report."""
+        return Matrix.of([self.report])
+
+    @cached_property
+    def levels(self) -> list[Tally]:
+        """Return the results by level, for the levels that were selected, and then all."""
+        results = self.report.results
+        tallies = [Tally(level, [result for result in results if result.level == level]) for level in LEVELS]
+        return [*(tally for tally in tallies if tally.results), Tally("all", results)]
+
+    @cached_property
+    def hooks(self) -> list[Tally]:
+        """Return the results by hook, in the order in which they ran."""
+        found: dict[str, list[Result]] = {}
+        for result in self.report.results:
+            found.setdefault(result.hook, []).append(result)
+        return [Tally(hook, results) for hook, results in found.items()]
+
+    def of(self, outcome: str) -> list[Result]:
+        """Return the results of one outcome, MUST before MAY."""
+        return [result for result in self.report.sorted() if result.outcome == outcome]
+
+    def number(self, result: Result) -> int:
+        """Return the place of a result, for an anchor: the id of a variant may have any character."""
+        return next(place for place, each in enumerate(self.report.results) if each is result)
+
+    def standing(self, result: Result) -> str:
+        """Return level, rule and version of a scenario, and who is at fault if not the plugin."""
+        notes = [f"{result.level}, rule {result.rule}, since {result.since}"]
+        if result.outcome in (WRONG, FAIL):
+            notes += [_BLAME[result.cause]] if result.cause in _BLAME else []
+            notes += [] if result.bad else ["it does not fail the suite"]
+        return line("; ".join(notes))
+
+    @cached_property
+    def expected(self) -> list[tuple[str, Divergence | None, list[Result]]]:
+        """Return the expected failures by divergence, in the order in which the plugin declares them."""
+        order = {entry.name: place for place, entry in enumerate(self.report.divergences)}
+        found: dict[str, list[Result]] = {}
+        for result in sorted(self.of(EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
+            found.setdefault(result.divergence, []).append(result)
+        return [(name, self.report.divergence_of(results[0]), results) for name, results in found.items()]
+
+    @cached_property
+    def also_declared(self) -> list[Divergence]:
+        """Return the plugin's own divergences that no expected failure shows."""
+        core = {(entry.name, entry.title) for entry in CORE}
+        shown = {name for name, _, _ in self.expected}
+        return [
+            entry
+            for entry in self.report.divergences
+            if entry.name not in shown and (entry.name, entry.title) not in core
+        ]
+
+    @cached_property
+    def missing(self) -> list[Missing]:
+        """Return the capabilities that are not there; a scenario that needs two of them counts at both."""
+        states = self.report.capabilities
+        needed = Counter(
+            need
+            for result in self.report.results
+            if result.outcome == NOT_APPLICABLE
+            for need in dict.fromkeys(result.needs)
+        )
+        found = []
+        for capability, description in states.items():
+            if description != _THERE:
+                state, _, reason = description.partition(":")
+                found.append(Missing(line(capability), line(state), line(reason), needed[capability]))
+        return found
+
+    @cached_property
+    def other_reasons(self) -> dict[str, list[str]]:
+        """Return why scenarios do not apply although every capability is there, with their ids."""
+        states = self.report.capabilities
+        found: dict[str, list[str]] = {}
+        for result in self.report.results:
+            if result.outcome == NOT_APPLICABLE and all(states.get(need, _THERE) == _THERE for need in result.needs):
+                found.setdefault(line(result.message) or "no reason was given", []).append(result.id)
+        return found
+
+    @property
+    def none_wrong(self) -> str:
+        """Return the sentence for a report in which nothing is silently wrong."""
+        declared = self.report.declared_wrong
+        beyond = f", beyond the {declared} declared below" if declared else ""
+        return f"None of the {self.report.ran} scenarios that ran gave a wrong answer with no error{beyond}."
+
+    @property
+    def not_applicable(self) -> str:
+        """Return the sentences on what does not apply."""
+        return (
+            f"{self.available} capabilities are there; {len(self.of(NOT_APPLICABLE))} scenarios do not apply. "
+            "A scenario that needs two missing capabilities is counted at both. Other reasons are that the "
+            "system itself refuses the nesting, or that the plugin lacks an optional hook."
+        )
+
+    @property
+    def filters(self) -> dict[str, dict[str, int]]:
+        """Return what the results can be filtered by, and how many have each value."""
+        levels = Counter(result.level for result in self.report.results)
+        return {
+            "outcome": Tally("all", self.report.results).counts,
+            "level": {level: levels[level] for level in LEVELS},
+            "hook": {tally.name: len(tally.results) for tally in self.hooks},
+        }
+
+    @property
+    def available(self) -> str:
+        """Return how many of how many capabilities are there."""
+        total = len(self.report.capabilities)
+        return f"{total - len(self.missing)} of {total}"
 
 
-def line(text: str) -> str:
-    """Return text, cleaned, on one line."""
-    return " ".join(clean(text).split())
+def first(ids: Sequence[str]) -> Sequence[str]:
+    """Return the first few ids, which stand for all; `more` says how many are left."""
+    return ids[:_SHOWN]
 
 
-def cut(text: str, most: int = 160) -> str:
-    """Return at most so many characters, for a list; the text stands in full elsewhere."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def title(report: Report) -> str:
-    """Return the backend with the version of its framework."""
-    return line(" ".join(part for part in (report.backend, report.framework_version) if part))
-
-
-def verdict(report: Report) -> str:
-    """Return PASS or FAIL; a PASS says how many wrong answers it is in spite of."""
-    if not report.ok:
-        return "FAIL"
-    number = report.declared_wrong
-    return f"PASS, with {number} answer{'s' * (number > 1)} declared silently wrong" if number else "PASS"
-
-
-def verdict_kind(report: Report) -> str:
-    """Return the outcome whose colour the verdict has."""
-    return (EXPECTED if report.declared_wrong else PASS) if report.ok else FAIL
-
-
-def facts(report: Report) -> dict[str, str]:
-    """Return what was run, on what and with what, for the head of a report."""
-    plugin = " ".join(part for part in (report.plugin, report.plugin_version) if part)
-    words = "".join(f" -k {word}" for word in report.keywords)
-    found = {
-        "plugin": plugin or "-",
-        "framework": " ".join((report.backend, report.framework_version or "of unknown version")),
-        "device": report.device or "the default",
-        "adprotocol": report.adprotocol,
-        "python": f"{report.python} on {report.platform}",
-        "selection": f"--level {report.level}{words}",
-    }
-    return {key: line(value) for key, value in found.items()}
-
-
-def listed(report: Report, outcome: str) -> list[Result]:
-    """Return the results of one outcome, MUST before MAY."""
-    return [result for result in report.sorted() if result.outcome == outcome]
-
-
-def standing(result: Result) -> str:
-    """Return level, rule and version of a scenario, and whose fault a failure is if not the plugin's."""
-    said = [f"{result.level}, rule {result.rule}, since {result.since}"]
-    if result.outcome in (WRONG, FAIL):
-        said += [_BLAMED[result.cause]] if result.cause in _BLAMED else []
-        said += [] if result.bad else ["it does not fail the suite"]
-    return line("; ".join(said))
-
-
-def declared(report: Report, result: Result) -> str:
-    """Return the title of the divergence that an expected failure belongs to."""
-    titles = {divergence.name: divergence.title for divergence in report.divergences}
-    return line(titles.get(result.divergence, result.divergence) or result.message)
-
-
-def none_wrong(report: Report) -> str:
-    """Return the sentence for a report in which nothing is silently wrong."""
-    number = report.declared_wrong
-    beyond = f", beyond the {number} declared below" if number else ""
-    return f"None of the {report.ran} scenarios that ran gave a wrong answer with no error{beyond}."
-
-
-def by_divergence(report: Report) -> dict[str, list[Result]]:
-    """Return the expected failures by the name of their divergence, in the order of the manifest."""
-    order = {divergence.name: place for place, divergence in enumerate(report.divergences)}
-    found: dict[str, list[Result]] = {}
-    for result in sorted(listed(report, EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
-        found.setdefault(result.divergence, []).append(result)
-    return found
-
-
-def also_declared(report: Report) -> list[Divergence]:
-    """Return the plugin's divergences that no expected failure shows; those of every framework are not its own."""
-    core = {(entry.name, entry.title) for entry in CORE}
-    shown = by_divergence(report)
-    return [entry for entry in report.divergences if entry.name not in shown and (entry.name, entry.title) not in core]
-
-
-def lacks(report: Report) -> list[Lack]:
-    """Return the capabilities that are not there; a scenario that takes two of them is counted at both."""
-    missing = Counter(
-        need
-        for result in report.results
-        if result.outcome == NOT_APPLICABLE
-        for need in dict.fromkeys(result.needs)
-        if report.capabilities.get(need, THERE) != THERE
-    )
-    found = []
-    for capability, said in report.capabilities.items():
-        if said != THERE:
-            state, _, reason = said.partition(":")
-            found.append(Lack(line(capability), line(state), line(reason), missing[capability]))
-    return found
-
-
-def other_reasons(report: Report) -> dict[str, list[str]]:
-    """Return why scenarios do not apply although every capability is there, and their ids."""
-    found: dict[str, list[str]] = {}
-    for result in report.results:
-        if result.outcome == NOT_APPLICABLE and all(
-            report.capabilities.get(need, THERE) == THERE for need in result.needs
-        ):
-            found.setdefault(line(result.message) or "no reason was given", []).append(result.id)
-    return found
-
-
-def named(ids: Sequence[str], shown: Callable[[str], str] = line) -> str:
-    """Return the first few ids, each as `shown` writes it, and how many more there are."""
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(map(shown, ids[:_NAMED])) + more
-
-
-def not_applicable(report: Report) -> str:
-    """Return the sentences on what does not apply."""
-    there = sum(said == THERE for said in report.capabilities.values())
-    return (
-        f"{there} of {len(report.capabilities)} capabilities are there; {report.counts()[NOT_APPLICABLE]} scenarios do "
-        "not apply. One that takes two capabilities that are not there is counted at both. Other reasons are that the "
-        "system itself refuses the nesting, or that the plugin lacks an optional hook."
-    )
-
-
-def by_hook(report: Report) -> dict[str, list[Result]]:
-    """Return the results by hook, in the order in which they ran."""
-    found: dict[str, list[Result]] = {}
-    for result in report.results:
-        found.setdefault(result.hook, []).append(result)
-    return found
-
-
-def by_level(report: Report) -> dict[str, list[Result]]:
-    """Return the results by level, for the levels that were selected, and then all."""
-    levels = {level: [result for result in report.results if result.level == level] for level in LEVELS}
-    return {level: results for level, results in levels.items() if results} | {"all": list(report.results)}
-
-
-def summary(outcomes: Iterable[str]) -> str:
-    """Return how many there are of each outcome, the worst first, in words."""
-    counts = Counter(outcomes)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+def more(ids: Sequence[str]) -> str:
+    """Return how many ids `first` leaves out, in words; empty if none."""
+    return f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
 
 
 def spent(result: Result) -> str:
@@ -235,23 +253,13 @@ def spent(result: Result) -> str:
     return seconds(result.seconds) if count_ran([result]) else ""
 
 
-def seconds(value: float) -> str:
-    """Return a time with two significant digits, or in whole milliseconds."""
-    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
-
-
-def how(divergence: Divergence) -> str:
-    """Return the sentence on how what a divergence declares fails."""
-    return "Another answer, with no error." if divergence.outcome == DECLARED_WRONG else "An error."
-
-
-def spans(markdown: str) -> str:
-    """Return as HTML the spans of code of an author's Markdown as such, and the rest as it is written."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(markdown))
+def manner(divergence: Divergence) -> str:
+    """Return the sentence on how a declared divergence shows."""
+    return "A wrong answer, with no error." if divergence.outcome == DECLARED_WRONG else "An error."
 
 
 def blocks(markdown: str) -> Iterator[tuple[str, str]]:
-    """Yield ("prose", text) and ("code", text) of the Markdown of a divergence, without the comments for its tests."""
+    """Yield ("prose", text) and ("code", text) of a divergence's Markdown, without the comments for its tests."""
     fence, held = "", list[str]()
     for row in [*clean(markdown).split("\n"), None]:
         found = re.match(r"\s*(`{3,}|~{3,})", row or "")

@@ -1,1 +1,1 @@
-"""Running the suite: a backend, its cases, and what came of them."""
+"""Running the suite: a backend, its cases and their results."""

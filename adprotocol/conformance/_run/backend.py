@@ -12,8 +12,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol._cli import info as report
-from adprotocol._dispatch import registry as plugins
+from adprotocol._cli import info
+from adprotocol._dispatch import registry
 from adprotocol.conformance.harness import Harness
 from adprotocol.errors import one_line
 
@@ -27,7 +27,7 @@ NUMPY = "numpy"
 
 
 class UsageError(adprotocol.ADProtocolError, ValueError):
-    """The suite was asked for a backend, harness, device or selection that there is not."""
+    """The suite was asked for a backend, harness, device or selection that does not exist."""
 
 
 class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
@@ -36,7 +36,7 @@ class BrokenBackend(adprotocol.ADProtocolError, RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Hold a harness, the manifest that goes with it, and the versions of both.
+    """Hold a harness, the divergences declared for it, and the versions of both.
 
     `expression` is Python that makes the harness again, for repros.
     """
@@ -45,7 +45,7 @@ class Backend:
     harness: Harness
     expression: str
     divergences: Callable[[], Sequence[Any]] = tuple
-    # Of the optional hooks those that the plugin has.
+    # The hooks that the plugin has.
     hooks: frozenset[str] = frozenset()
     plugin: str | None = None
     plugin_version: str | None = None
@@ -53,22 +53,22 @@ class Backend:
 
 
 def names() -> list[str]:
-    """Return what a backend may be called here."""
-    return [NUMPY, *sorted(plugins.REGISTRY.known())]
+    """Return the names of the backends that are installed."""
+    return [NUMPY, *sorted(registry.REGISTRY.known())]
 
 
 def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
-    """Return the backend that is named, by a plugin or a path "module:class", or that of a harness."""
+    """Return the backend of a plugin's name, of a path "module:class", or of a harness."""
     if not isinstance(backend, str):
         return around(backend, device)
     return load(backend, device) if ":" in backend else find(backend, device)
 
 
 def find(name: str, device: str | None = None) -> Backend:
-    """Return the backend of that name, its framework imported, on a device.
+    """Return the backend of that name on a device, with its framework imported.
 
-    Raises `UsageError` if there is no plugin of the name, or it has no harness or
-    no such device, and `BrokenBackend` if the plugin or its hook fails.
+    Raises `UsageError` if there is no such plugin, or it has no harness or no such
+    device, and `BrokenBackend` if the plugin or its hook fails.
     """
     if name == NUMPY:
         from adprotocol.conformance._run.numpy_harness import NumpyHarness  # noqa: PLC0415  (imports NumPy)
@@ -94,18 +94,18 @@ def find(name: str, device: str | None = None) -> Backend:
     if harness.name not in ("", name, plugin.framework):
         msg = f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}"
         raise BrokenBackend(msg)
-    # Scenarios name the plugin by it, which is another than the framework's if two serve one framework.
+    # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
     harness.name = name
     return around(harness, expression=_expression(name, device))
 
 
 def load(path: str, device: str | None = None) -> Backend:
-    """Return the backend of a harness given as "module:class", the class made or an instance.
+    """Return the backend of a harness given as "module:attribute", a class or an instance.
 
     Raises `UsageError` if there is none, and `BrokenBackend` if its module or class raises.
     """
     module, _, attribute = path.partition(":")
-    # As `python -m`: a module in the current directory is found.
+    # As with `python -m`, a module in the current directory is found.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -123,8 +123,8 @@ def load(path: str, device: str | None = None) -> Backend:
 def around(harness: Any, device: str | None = None, *, expression: str = "") -> Backend:
     """Return the backend of a harness, an instance or a class; the plugin of its name serves its arrays.
 
-    Raises `UsageError` for what is no harness, or on another device, or if there
-    is no plugin of its name, and `BrokenBackend` if the harness raises.
+    Raises `UsageError` for an object that is not a harness, another device or a name
+    without a plugin, and `BrokenBackend` if the harness raises.
     """
     if isinstance(harness, type) and issubclass(harness, Harness):
         try:
@@ -165,13 +165,13 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,
-        framework_version=report.framework_version(plugin.framework, _distributions(), distribution),
+        framework_version=info.framework_version(plugin.framework, _distributions(), distribution),
     )
 
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    # 40 ms, which every repro and every class of tests would pay.
+    # It takes 40 ms, which every repro and every class of tests would pay.
     return metadata.packages_distributions()
 
 
@@ -179,9 +179,9 @@ def _expression(name: str, device: str | None) -> str:
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 
-def _check_device(harness: Harness, wanted: str | None) -> None:
-    if wanted is not None and harness.device != wanted:
-        msg = f"the device {wanted!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
+def _check_device(harness: Harness, device: str | None) -> None:
+    if device is not None and harness.device != device:
+        msg = f"the device {device!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
         raise UsageError(msg)
     if harness.device is None:
         return
@@ -191,7 +191,7 @@ def _check_device(harness: Harness, wanted: str | None) -> None:
     try:
         there = [str(device) for device in harness.devices()]
     except (Exception, SystemExit) as error:
-        msg = f"the harness of {harness.name} cannot tell its devices: {one_line(error)}"
+        msg = f"the harness of {harness.name} cannot list its devices: {one_line(error)}"
         raise BrokenBackend(msg) from error
     if harness.device not in there:
         msg = f"{harness.name} has no device {harness.device!r} here; there are {', '.join(there)}"
@@ -200,17 +200,17 @@ def _check_device(harness: Harness, wanted: str | None) -> None:
 
 @contextlib.contextmanager
 def _prints_apart() -> Iterator[None]:
-    # What a framework prints while it is imported must not end up in a report.
+    # Output of a framework's import must not end up in a report.
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def _activated(name: str) -> Plugin:
-    plugin = plugins.REGISTRY.known().get(name)
+    plugin = registry.REGISTRY.known().get(name)
     if plugin is None:
         msg = f"no backend {name!r}; there are {', '.join(names())}. Install its plugin, or correct the name"
         raise UsageError(msg)
-    if plugin.state in plugins.WAITING:
+    if plugin.state in registry.WAITING:
         try:
             with _prints_apart():
                 importlib.import_module(plugin.framework)
@@ -220,11 +220,11 @@ def _activated(name: str) -> Plugin:
                 raise UsageError(msg) from error
             msg = f"backend {name!r}: importing {plugin.framework} raises {one_line(error)}"
             raise BrokenBackend(msg) from error
-        plugins.wake_plugins()
-    if plugin.state == plugins.BLOCKED:
-        msg = f"backend {name!r} is blocked; take it out of the environment variable {plugins.BLOCK_VARIABLE}"
+        registry.wake_plugins()
+    if plugin.state == registry.BLOCKED:
+        msg = f"backend {name!r} is blocked; take it out of the environment variable {registry.BLOCK_VARIABLE}"
         raise UsageError(msg)
-    if plugin.state != plugins.ACTIVE:
+    if plugin.state != registry.ACTIVE:
         msg = f"the plugin {name!r} is {plugin.state}: {plugin.reason}. Run `python -m adprotocol doctor`"
         raise BrokenBackend(msg)
     return plugin

@@ -1,4 +1,4 @@
-"""Cases: scenarios as they are run, once each and once more with each variant, and the selection among them."""
+"""Cases: scenarios as they run, once each and once more with each variant, and the selection among them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._run.backend import UsageError
-from adprotocol.conformance.scenario import LEVELS, MAY, Scenario, all_scenarios
+from adprotocol.conformance.scenario import LEVELS, MAY, Scenario
+from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Hold one scenario, and the variant of a capability it is run with: "grad=vjp", or nothing."""
+    """Hold one scenario and the variant of a capability it runs with, such as "grad=vjp", or none."""
 
     scenario: Scenario
     variant: str = ""
@@ -27,7 +28,7 @@ class Case:
 
 
 def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
-    """Return every case that a harness gives rise to: each scenario, and those that vary with each variant."""
+    """Return every case for the variants of a harness: each scenario, and those that vary once more with each."""
     found: list[Case] = []
     for scenario in all_scenarios().values():
         found.append(Case(scenario))
@@ -42,9 +43,9 @@ def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
 
 
 def select(found: Iterable[Case], keywords: Sequence[str] = (), level: str = MAY) -> list[Case]:
-    """Return the cases up to a level, whose id, transform or rule has one of the keywords, which may be globs.
+    """Return the cases of a level or above whose id, transform or rule matches a keyword, a word or a glob.
 
-    Raises `UsageError` for an unknown level, or a text instead of a list of keywords.
+    Raises `UsageError` for an unknown level, or for a string instead of a list of keywords.
     """
     if level not in LEVELS:
         msg = f"level is {level!r:.60}; it is one of {', '.join(LEVELS)}"

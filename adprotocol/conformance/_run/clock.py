@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Seconds after which an interrupt by the user is seen at the latest. On Windows a wait does not see it at all, nor does
-# one elsewhere that it precedes by a moment.
+# Seconds within which an interrupt by the user is seen. A wait does not see it on Windows, nor one that arrives just
+# before the wait.
 STEP = 0.5
 
-# How much of the stack of a call that hangs is shown.
+# How many frames of a hanging call are shown.
 FRAMES = 20
 
 
@@ -33,16 +33,16 @@ class TimeLimit(Exception):  # noqa: N818
 
 
 class Stop(BaseException):
-    """Raised in a thread that is given up, at its next step of Python."""
+    """Raised in an abandoned thread at its next Python instruction."""
 
 
 class Worker:
-    """Run calls in a thread, and give the thread up when a call takes too long.
+    """Run calls in a thread, and abandon the thread when a call takes too long.
 
-    One thread serves all calls while they return: frameworks keep state for each
-    thread. Code that hangs in Python is interrupted; what hangs elsewhere is left
-    behind, in a daemon thread. Code that never releases the interpreter's lock,
-    such as one regular expression, cannot be timed from within the process.
+    One thread serves all calls as long as they return: frameworks keep state per
+    thread. Code that hangs in Python is interrupted; code that hangs elsewhere is left
+    behind in a daemon thread. Code that never releases the interpreter's lock, such as
+    a regular expression, cannot be timed from within the process.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self, call: Callable[[], object], seconds: float) -> BaseException | None:
-        """Return None once `call` has returned, what it raised, or a `TimeLimit` after `seconds`.
+        """Return None once `call` has returned, the exception that it raised, or a `TimeLimit` after `seconds`.
 
-        What is raised here is the user's: an interrupt while waiting. A KeyboardInterrupt
-        that the call raises by itself is returned as any other exception is.
+        Only an interrupt by the user while waiting is raised. A KeyboardInterrupt that
+        the call itself raises is returned like any other exception.
         """
         if self._calls is None:
             self._calls = queue.SimpleQueue()
@@ -67,11 +67,11 @@ class Worker:
                 with contextlib.suppress(queue.Empty):
                     return answer.get(timeout=min(left, STEP))
         except BaseException:  # interrupted by the user
-            self._give_up()
+            self._abandon()
             raise
-        return TimeLimit(f"it did not return within {seconds:g} s", self._give_up())
+        return TimeLimit(f"it did not return within {seconds:g} s", self._abandon())
 
-    def _give_up(self) -> str:
+    def _abandon(self) -> str:
         thread, calls = self._thread, self._calls
         self._thread = self._calls = None
         if thread is None or thread.ident is None or calls is None:
@@ -79,11 +79,11 @@ class Worker:
         frame = sys._current_frames().get(thread.ident)  # noqa: SLF001  (documented, in spite of its name)
         detail = "".join(traceback.format_stack(frame)[-FRAMES:]) if frame is not None else ""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
-        # Python waits at exit for the threads of executors, daemons or not. Those that a call here started are daemons.
+        # At exit Python waits for the threads of executors, even daemons. Those that a call here started are daemons.
         waited_for = cast("dict[Any, Any]", pools._threads_queues)  # noqa: SLF001  (there is no other way)
         for other in [other for other in waited_for if other.daemon]:
             del waited_for[other]
-        # The thread ends here if the call swallows `Stop`, or returns before it arrives.
+        # This ends the thread if the call swallows `Stop` or returns before it arrives.
         calls.put(None)
         return detail
 
@@ -103,7 +103,7 @@ def _serve(calls: queue.SimpleQueue[Any]) -> None:
                 call()
             except Stop:
                 return
-            # Whatever it is, SystemExit and KeyboardInterrupt included, is what came of the call.
+            # Every exception is a result of the call, SystemExit and KeyboardInterrupt included.
             except BaseException as raised:  # noqa: BLE001
                 error = raised
             answer.put(error)

@@ -1,4 +1,4 @@
-"""The manifest of a plugin, as the suite reads it: which scenarios fail, and why."""
+"""The divergences that a plugin declares, as the suite reads them: which scenarios fail, and why."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["ERROR", "WRONG", "declared", "problems", "reported"]
 
 
 def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
-    """Return what is wrong with the divergences that a plugin declares.
+    """Return the problems of the divergences that a plugin declares.
 
-    `ids` are those that this harness gives rise to. An entry that names another
-    one, or a scenario that another entry names too, is a problem.
+    `ids` are the ids of the cases of this harness. A divergence that names another id,
+    or one that another divergence names too, is a problem.
     """
     wrong: list[str] = []
     taken: dict[str, str] = {}
@@ -28,11 +28,11 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
     for entry in found:
         for pattern in entry.scenarios:
             matching = [identifier for identifier in ids if fnmatch.fnmatchcase(identifier, pattern)]
-            # A variant may be one that another harness of the system has.
+            # The variant may be that of another harness of the system.
             if not matching and not any(
                 fnmatch.fnmatchcase(identifier, pattern.partition("@")[0]) for identifier in ids
             ):
-                wrong.append(f"divergence {entry.name!r} names the scenario {pattern!r}, which there is not")
+                wrong.append(f"divergence {entry.name!r} names the unknown scenario {pattern!r}")
             for identifier in matching:
                 other = taken.setdefault(identifier, entry.name)
                 if other != entry.name:
@@ -40,7 +40,7 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
     for (one, other), (first, *more) in twice.items():
         others = f" and {len(more)} more" if more else ""
         wrong.append(f"the divergences {one!r} and {other!r} both name {first!r}{others}")
-    return [Problem(where="manifest", message=message) for message in wrong]
+    return [Problem(where="divergences", message=message) for message in wrong]
 
 
 def declared(divergences: Iterable[Declared], identifier: str) -> Declared | None:
@@ -52,5 +52,5 @@ def declared(divergences: Iterable[Declared], identifier: str) -> Declared | Non
 
 
 def reported(divergences: Iterable[Any]) -> tuple[Divergence, ...]:
-    """Return the divergences as a report holds them, those of every framework last."""
+    """Return the divergences as a report holds them, those of all frameworks last."""
     return tuple(Divergence(**asdict(entry)) for entry in (*divergences, *CORE))

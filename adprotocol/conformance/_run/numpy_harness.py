@@ -1,4 +1,4 @@
-"""The harness for NumPy: no AD at all, so every answer is known without a plugin."""
+"""The harness for NumPy: without AD every answer is known, and no plugin is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_TRACE = "NumPy does not trace"
 
 
 class NumpyHarness(Harness):
-    """Use NumPy alone: what is left of the rules where nothing is differentiated."""
+    """Use NumPy alone, for the rules that hold where nothing is differentiated."""
 
     name = "numpy"
     tolerance = 1e-12

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def repro(scenario: Scenario, harness: str, variant: str = "") -> str:
-    """Return a script that runs the function of a scenario; `harness` is the Python expression that makes one.
+    """Return a script that runs the function of a scenario; `harness` is the Python expression of the harness.
 
-    What the function takes from its module is imported, so that the script stands
-    alone. A function that cannot be shown so is called by the id of its scenario.
+    Names that the function uses from its module are imported, so that the script
+    stands alone. A function that cannot stand alone is called by the id of its scenario.
     """
     function, keywords = _unwrapped(scenario.function)
     made = f"checked({harness}, {variant!r})" if variant else f"checked({harness})"
@@ -51,7 +51,7 @@ def _unwrapped(function: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _definition(function: Any) -> tuple[str, list[str]] | None:
-    """Return the source of a function without its decorators, and the names in it; None if it does not stand alone."""
+    """Return the source of a function without its decorators, and the names it uses; None if it cannot stand alone."""
     if not isinstance(function, types.FunctionType) or function.__code__.co_freevars:
         return None
     try:
@@ -61,7 +61,7 @@ def _definition(function: Any) -> tuple[str, list[str]] | None:
         return None
     if not isinstance(found, ast.FunctionDef):
         return None
-    # The decorators would enter the scenario again.
+    # The decorators would register the scenario again.
     found.decorator_list = []
     names = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
     return "\n".join(source.splitlines()[found.lineno - 1 :]), sorted(names)

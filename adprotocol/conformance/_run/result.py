@@ -1,7 +1,7 @@
-"""Results: what came of each scenario, their summary, and both as JSON.
+"""Results: the outcome of each scenario, the report of a run, and both as JSON.
 
-Everything that people read (text, Markdown, HTML, badge, support matrix) is made
-from the data here, so that a report can be made again from a JSON file alone.
+Whatever people read (text, Markdown, HTML, badge, support matrix) is written from
+the data here, so it can be written again from a JSON file alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.scenario import Scenario
 
-# Changes only when a reader of the JSON would have to.
+# Changes only when readers of the JSON have to.
 SCHEMA = 1
 
 # An answer that is wrong with no error: the first in every report.
@@ -31,10 +31,10 @@ PASS = "pass"  # noqa: S105  (an outcome)
 NOT_APPLICABLE = "n/a"
 OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 
-# Whose fault a failure is.
-PLUGIN, HARNESS, MANIFEST, TIME = "plugin", "harness", "manifest", "time limit"
+# Who is at fault for a failure.
+PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time limit"
 
-# Where a problem of neither the harness nor the manifest is: the user interrupted the run.
+# Where a problem is if neither the harness nor a divergence is at fault: the user interrupted the run.
 RUN = "run"
 
 
@@ -43,18 +43,18 @@ _OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Hold what came of one scenario, or of one variant of it.
+    """Hold the outcome of one case: a scenario, or a variant of it.
 
     Attributes:
         id: the scenario's, followed by ``@capability=variant`` for a variant.
         outcome: one of `OUTCOMES`.
-        ran: False for a failure that only says that a fault of the harness kept the scenario from running.
-        staged: an answer of `within_gradient` was left open until the transformation was applied.
-        cause: whose fault a failure is (`PLUGIN`, `HARNESS`, `MANIFEST`, `TIME`); empty without one.
+        ran: False if a fault of the harness kept the scenario from running.
+        staged: an answer of `within_gradient` stayed open until the transformation was applied.
+        cause: who is at fault for a failure (`PLUGIN`, `HARNESS`, `MANIFEST`, `TIME`); empty without one.
         message: what went wrong, or why it does not apply, in one line.
         detail: the traceback of a failure, without the frames of the suite.
         divergence: the name of the declared divergence that an expected failure belongs to.
-        repro: Python to paste, which fails in the same way; empty unless it failed.
+        repro: Python to paste that fails in the same way; empty unless it failed.
         seconds: how long it took.
     """
 
@@ -80,19 +80,19 @@ class Result:
 
     @classmethod
     def of(cls, scenario: Scenario, **known: Any) -> Self:
-        """Return what came of a scenario, with its data; `known` holds the rest, a variant's own id among it."""
+        """Return the result of a scenario with its data; `known` has the other fields, and the id of a variant."""
         data = {name: getattr(scenario, name) for name in _OF_SCENARIO}
         return cls(**(data | known))
 
     @property
     def bad(self) -> bool:
-        """Tell whether it makes the suite fail: silently wrong at any level, a failure unless it MAY be."""
+        """Return whether it fails the suite: silently wrong at any level, a failure above the level MAY."""
         return self.outcome == WRONG or (self.outcome == FAIL and (self.level != MAY or self.cause != PLUGIN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Hold what is wrong apart from any scenario: with the harness, the manifest or, if interrupted, the run."""
+    """Hold what is wrong apart from any scenario: with the harness, the divergences or, if interrupted, the run."""
 
     where: str
     message: str
@@ -101,7 +101,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Hold what a report says of one declared divergence."""
+    """Hold a declared divergence as reports have it."""
 
     name: str
     title: str
@@ -113,10 +113,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Hold the results of one run, and of what.
+    """Hold the results of one run of the suite, and what was run.
 
-    `selected` counts the scenarios, variants included, that the selection left of
-    `total`. `capabilities` maps each to "there", "absent: why" or "broken: why".
+    `total` counts the cases that there are without a selection. `capabilities` maps
+    each to "there", "absent: why" or "broken: why".
     """
 
     backend: str
@@ -138,17 +138,17 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Tell whether nothing is wrong: no bad result and no problem, and something ran."""
+        """Return whether nothing is wrong: no bad result, no problem, and something ran."""
         return not self.problems and not any(result.bad for result in self.results) and self.ran > 0
 
     @property
     def ran(self) -> int:
-        """Count what applied and ran."""
+        """Count the results that applied and ran."""
         return count_ran(self.results)
 
     @property
     def blocked(self) -> int:
-        """Count what applied and could not run."""
+        """Count the results that applied and could not run."""
         return sum(not result.ran for result in self.results)
 
     @property
@@ -157,10 +157,21 @@ class Report:
         wrong = {divergence.name for divergence in self.divergences if divergence.outcome == DECLARED_WRONG}
         return sum(result.outcome == EXPECTED and result.divergence in wrong for result in self.results)
 
+    def divergence_of(self, result: Result) -> Divergence | None:
+        """Return the declared divergence that an expected failure belongs to, if the report has it."""
+        return next((entry for entry in self.divergences if entry.name == result.divergence), None)
+
+    def reason(self, result: Result) -> str:
+        """Return why a result is not a pass, in a few words: the title of its divergence, or what went wrong."""
+        if result.outcome != EXPECTED:
+            return result.message
+        declared = self.divergence_of(result)
+        return (declared.title if declared is not None else result.divergence) or result.message
+
     @property
     def troubled(self) -> str:
-        """Return what the problems are with, in words to follow "problems"; empty for those of the run itself."""
-        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the manifest"
+        """Return words to follow "problems": where they are; empty for those of the run itself."""
+        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the divergences"
 
     def counts(self, level: str | None = None) -> dict[str, int]:
         """Count the results of each outcome, of one level or of all."""
@@ -172,25 +183,25 @@ class Report:
         return sorted(self.results, key=lambda result: (OUTCOMES.index(result.outcome), LEVELS.index(result.level)))
 
     def slowest(self, count: int = 5) -> list[Result]:
-        """Return the results that took longest, of those that ran."""
+        """Return the slowest results of those that ran."""
         return sorted((result for result in self.results if count_ran([result])), key=lambda result: -result.seconds)[
             :count
         ]
 
     def sentence(self) -> str:
-        """Say how many of how many ran, and what came of them."""
+        """Return how many of how many ran, and the count of each outcome, in words."""
         counts = self.counts()
         silent = {EXPECTED: f" ({self.declared_wrong} of them silently wrong)"} if self.declared_wrong else {}
-        said = ", ".join(
+        words = ", ".join(
             f"{counts[outcome]} {outcome}{silent.get(outcome, '')}" for outcome in OUTCOMES if counts[outcome]
         )
         blocked = f", {self.blocked} could not for a fault of the harness" if self.blocked else ""
         of_all = f" (selected from {self.total})" if len(self.results) != self.total else ""
         problems = f"; {len(self.problems)} problem(s){self.troubled}" if self.problems else ""
-        return f"{self.ran} of {len(self.results)} scenarios ran{blocked}{of_all}: {said or 'nothing'}{problems}"
+        return f"{self.ran} of {len(self.results)} scenarios ran{blocked}{of_all}: {words or 'nothing'}{problems}"
 
     def data(self) -> dict[str, Any]:
-        """Return what the JSON file holds."""
+        """Return the content of the JSON file."""
         return {
             "schema": SCHEMA,
             **asdict(self),
@@ -214,12 +225,12 @@ def to_json(report: Report) -> str:
 def from_json(text: str) -> Report:
     """Return the report that a JSON text holds.
 
-    Raises ValueError for another schema than `SCHEMA`, or no report at all.
+    Raises ValueError unless it is a report of schema `SCHEMA`.
     """
     data = json.loads(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
-        msg = f"this is no conformance report of schema {SCHEMA}: its schema is {found!r}; run the suite again"
+        msg = f"this is not a conformance report of schema {SCHEMA}: its schema is {found!r}; run the suite again"
         raise ValueError(msg)
     kept = {key: value for key, value in data.items() if key not in ("schema", "ok", "summary")}
     kept["results"] = tuple(Result(**_tuples(result, "needs")) for result in kept["results"])
@@ -232,12 +243,6 @@ def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
     return {key: tuple(value) if key in names else value for key, value in data.items()}
 
 
-def worst(outcomes: Iterable[str]) -> str:
-    """Return the worst of some outcomes; what does not apply counts only if nothing else is there."""
-    found = set(outcomes)
-    return next((outcome for outcome in OUTCOMES if outcome in found), NOT_APPLICABLE)
-
-
 def count_ran(results: Iterable[Result]) -> int:
-    """Count what applied and ran."""
+    """Count the results that applied and ran."""
     return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)

@@ -1,7 +1,7 @@
-"""The runner: every selected scenario under a time limit, and what came of it.
+"""The runner: every selected case under a time limit, and its outcome.
 
-Nothing that a harness, a plugin or a scenario does ends the run: each is reported
-as what it is, and the next one runs.
+Nothing that a harness, a plugin or a scenario does ends the run: it is reported, and
+the next case runs.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance._run import expected as manifest
-from adprotocol.conformance._run import preflight
+from adprotocol.conformance._run import expected, preflight
 from adprotocol.conformance._run.backend import UsageError
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.clock import TimeLimit
 from adprotocol.conformance._run.repro import repro
 from adprotocol.conformance._run.result import (
+    DIVERGENCES,
     EXPECTED,
     FAIL,
     HARNESS,
-    MANIFEST,
     NOT_APPLICABLE,
     PASS,
     PLUGIN,
@@ -43,12 +42,12 @@ if TYPE_CHECKING:
     from adprotocol.conformance.harness import Harness
 
 SECONDS = 60.0
-# What a lock can wait for.
+# The longest that a lock can wait.
 LONGEST = threading.TIMEOUT_MAX
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user interrupted a run; `report` holds what ran until then, and a problem that says so."""
+    """The user interrupted a run; `report` has what ran until then, and a problem that says so."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.problems[-1].message)
@@ -58,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
 class Runner:
     """Run cases on one backend.
 
-    `prepare` checks the harness and reads the manifest; `run` runs one case. Both
+    `prepare` checks the harness and the divergences; `run` runs one case. Both
     never raise, except for an interrupt by the user.
     """
 
@@ -76,15 +75,15 @@ class Runner:
 
     @property
     def problems(self) -> list[Problem]:
-        """Return what is wrong with the harness, the manifest, or the run."""
+        """Return the problems of the harness, the divergences and the run."""
         return self.survey.problems
 
     def cases(self) -> list[Case]:
-        """Return every case that the harness gives rise to."""
+        """Return every case of the harness."""
         return self.survey.cases()
 
     def prepare(self) -> None:
-        """Check each capability of the harness and each entry of the manifest, once."""
+        """Check each capability of the harness and each divergence, once."""
         self.survey.make()
 
     def run(self, case: Case) -> Result:
@@ -107,9 +106,9 @@ class Runner:
         return {capability: self.survey.variants[capability][name]} if capability else {}
 
     def _blocked(self, case: Case) -> Result | None:
-        """Return the result of a case that cannot run, because of what the harness lacks or does wrong."""
-        wanted = ("array", "to_numpy", *case.scenario.needs)
-        states = {name: self.survey.capabilities[name] for name in wanted}
+        """Return the result of a case that cannot run, since the harness lacks or breaks a capability; else None."""
+        needed = ("array", "to_numpy", *case.scenario.needs)
+        states = {name: self.survey.capabilities[name] for name in needed}
         for name, state in states.items():
             if state.startswith(preflight.BROKEN):
                 message = f"not run: {name} of the harness is broken: {state.partition(': ')[2]}"
@@ -118,7 +117,7 @@ class Runner:
         if case.scenario.hook == "value_and_grad" and "value_and_grad" not in self.backend.hooks:
             lacking.append("value_and_grad (the plugin does not have this optional hook)")
         if lacking:
-            message = f"it takes {', '.join(lacking)}"
+            message = f"it needs {', '.join(lacking)}"
             return Result.of(case.scenario, id=case.id, outcome=NOT_APPLICABLE, message=message)
         if case.variant in self.survey.broken_variants:
             message = f"not run: the variant of the harness is broken: {self.survey.broken_variants[case.variant]}"
@@ -126,16 +125,16 @@ class Runner:
         return None
 
     def _judged(self, case: Case, error: BaseException | None, **known: Any) -> Result:
-        declared = manifest.declared(self.survey.divergences, case.id)
+        declared = expected.declared(self.survey.divergences, case.id)
         if error is None:
             if declared is None:
                 return Result.of(case.scenario, id=case.id, outcome=PASS, **known)
-            message = f"it passes, although the divergence {declared.name!r} declares that it fails; take it out"
-            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=MANIFEST, message=message, **known)
+            message = f"it passes, although the divergence {declared.name!r} declares that it fails; remove that"
+            return Result.of(case.scenario, id=case.id, outcome=FAIL, cause=DIVERGENCES, message=message, **known)
         silent = isinstance(error, WrongAnswer)
         known.update(message=str(error) if silent else one_line(error), detail=detail_of(error))
-        # What hangs, and a fault of the harness, is not what a manifest declares as an error.
-        found = manifest.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else manifest.ERROR
+        # A time limit or a fault of the harness is not the error that a divergence declares.
+        found = expected.WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else expected.ERROR
         if declared is not None and declared.outcome == found:
             return Result.of(case.scenario, id=case.id, outcome=EXPECTED, divergence=declared.name, **known)
         if declared is not None:
@@ -171,7 +170,7 @@ def run(  # noqa: PLR0913  (the options of the command line)
     """Run the suite on a backend and return the report.
 
     `on_start` is called with the number of cases, `on_result` with each result.
-    Raises `UsageError` for an unknown level or time limit, `Interrupted` if the user interrupts it.
+    Raises `UsageError` for an unknown level or a bad time limit, `Interrupted` after an interrupt by the user.
     """
     begin = time.perf_counter()
     runner = Runner(backend, seconds)
@@ -192,7 +191,7 @@ def run(  # noqa: PLR0913  (the options of the command line)
             total=len(every),
             results=tuple(results),
             capabilities=runner.survey.capabilities,
-            divergences=manifest.reported(runner.survey.divergences),
+            divergences=expected.reported(runner.survey.divergences),
             problems=tuple(runner.problems),
             seconds=round(time.perf_counter() - begin, 2),
         )

@@ -1,4 +1,4 @@
-"""The suite in Python: one call for a report, one class for the maintainer's own tests."""
+"""The suite in Python: a function that returns a report, and a class for maintainers' own tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def harness_of(name: str, device: str | None = None) -> Harness:
 
 
 def checked(harness: Harness, variant: str = "") -> Checked:
-    """Return what a scenario gets: the harness with its checks; `variant` is "capability=name".
+    """Return the argument of a scenario, a harness with checks; `variant` is "capability=name".
 
     >>> from adprotocol.conformance import all_scenarios, checked, harness_of
     >>> all_scenarios()["within_gradient/vmap"].function(checked(harness_of("numpy")))
@@ -47,8 +47,8 @@ def checked(harness: Harness, variant: str = "") -> Checked:
     try:
         return Checked(harness, {capability: harness.variants[capability][name]})
     except KeyError:
-        there = [f"{key}={word}" for key, named in harness.variants.items() for word in named]
-        msg = f"{harness.name} has no variant {variant!r}; there are {', '.join(there) or 'none'}"
+        known = [f"{key}={word}" for key, named in harness.variants.items() for word in named]
+        msg = f"{harness.name} has no variant {variant!r}; there are {', '.join(known) or 'none'}"
         raise backends.UsageError(msg) from None
 
 
@@ -70,17 +70,17 @@ def run(  # noqa: PLR0913  (the options of the command line)
 
     Args:
         backend: the name of a plugin or "numpy", a path "module:class", or a harness.
-        keywords: run only what has one of these in its id, transform or rule; globs are allowed.
-        level: leave out what is less binding than "MUST", "SHOULD" or "MAY".
-        device: where the arrays are made; one of the harness's devices.
+        keywords: run only scenarios with one of these words, or globs, in their id, transform or rule.
+        level: leave out scenarios less binding than "MUST", "SHOULD" or "MAY".
+        device: the device of the arrays, one that the harness names.
         seconds: the time limit for each scenario.
         on_start: called with the number of scenarios selected.
         on_result: called with each `Result`.
 
     Raises:
-        UsageError: if there is no such backend, harness, device or level, or the time limit is no positive number.
+        UsageError: for an unknown backend, harness, device or level, or a time limit that is not a positive number.
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
-        KeyboardInterrupt: if the user interrupts the run; its attribute `report` has what ran until then.
+        KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
     found = backends.of(backend, device)
     return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
@@ -89,7 +89,7 @@ def run(  # noqa: PLR0913  (the options of the command line)
 class ConformanceTests:
     """Run every scenario as a test of your own suite, under pytest or unittest.
 
-    Subclass it, under a name that your test runner collects, and give the harness:
+    Subclass it under a name that your test runner collects, and set the harness:
 
     .. code-block:: python
 
@@ -99,11 +99,11 @@ class ConformanceTests:
         class TestConformance(ConformanceTests):
             harness = MyHarness
 
-    With unittest derive from ``unittest.TestCase`` as well. Each scenario is a
-    test method; what does not apply is skipped, and an expected failure is an
-    expected failure, both with their reason. `test_harness_and_manifest` fails
-    for a capability that does not do what `Harness` documents, and for a manifest
-    that names unknown scenarios.
+    With unittest, derive from ``unittest.TestCase`` as well. Each scenario is a
+    test method. One that does not apply is skipped and an expected failure is an
+    expected failure of the test run, both with their reason. `test_harness_and_divergences` fails
+    for a capability that does not do what `Harness` documents, and for a
+    divergence that names an unknown scenario.
 
     Attributes:
         harness: a `Harness`, its class, or the name of a backend.
@@ -116,7 +116,7 @@ class ConformanceTests:
     keywords: ClassVar[Sequence[str]] = ()
     level: ClassVar[str] = MAY
     seconds: ClassVar[float] = running.SECONDS
-    # For pytest, where it collects more than what is called Test...: this class is no test, and its subclasses are.
+    # For pytest where it collects more than Test*: this class is not a test, its subclasses are.
     __test__: ClassVar[bool] = False
     _runner: ClassVar[Runner | None] = None
 
@@ -130,17 +130,17 @@ class ConformanceTests:
         runner = running.Runner(backends.of(cls.harness), cls.seconds)
         chosen = {_name(case): case for case in select(runner.cases(), cls.keywords, cls.level)}
         for name, case in chosen.items():
-            # A method of that name that the class itself defines stands instead.
+            # A method that the class itself defines takes precedence.
             if name not in vars(cls):
                 setattr(cls, name, _method(name, case))
         for name in dir(cls):
-            # What a base class selected, and this one does not.
+            # Selected by a base class and not by this one.
             if name not in chosen and hasattr(getattr(cls, name), "case"):
                 setattr(cls, name, None)
         cls._runner = runner
 
-    def test_harness_and_manifest(self) -> None:
-        """Check the harness and the manifest themselves."""
+    def test_harness_and_divergences(self) -> None:
+        """Check the harness and the divergences themselves."""
         runner = self._prepared()
         if runner.problems:
             raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in runner.problems))
@@ -178,8 +178,7 @@ def _method(name: str, case: Case) -> Callable[[ConformanceTests], None]:
 
 
 def _expected_failure(reason: str) -> None:
-    # The class is used under unittest too, which knows no expected failure that is decided while a test runs, and
-    # where pytest may have been imported by others.
+    # unittest has no expected failure that is decided while a test runs; pytest may be imported there all the same.
     pytest = sys.modules.get("pytest")
     if pytest is not None and "PYTEST_CURRENT_TEST" in os.environ:
         pytest.xfail(reason)

@@ -1,6 +1,6 @@
-"""The survey: what a harness has, whether it does what it documents, and what the manifest declares.
+"""The survey: what a harness has, whether it does what it documents, and which divergences the plugin declares.
 
-It comes before any scenario, and says once what would else show in many.
+It comes before any scenario, and reports once what would otherwise show in many.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import adprotocol
-from adprotocol.conformance._run import clock, preflight
-from adprotocol.conformance._run import expected as manifest
+from adprotocol.conformance._run import clock, expected, preflight
 from adprotocol.conformance._run.case import Case, cases
 from adprotocol.conformance._run.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance._run.result import Problem
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
     from adprotocol.conformance._run.backend import Backend
     from adprotocol.conformance.harness import Harness
 
-# What a traceback is not about.
+# Files whose frames a traceback leaves out.
 MACHINERY = (__file__, clock.__file__, str(Path(__file__).with_name("runner.py")))
 
 
 class Survey:
-    """Look at the harness and the manifest of a backend; nothing that they do is raised.
+    """Examine the harness and the divergences of a backend; nothing that they do is raised.
 
     Attributes:
         capabilities: for each capability "there", "absent: why" or "broken: why".
-        broken_variants: what is wrong with a variant, by "capability=name".
+        broken_variants: the fault of each broken variant, by "capability=name".
         variants: the variants by capability and name.
-        divergences: what the manifest declares.
-        problems: what is wrong with any of it.
+        divergences: what the plugin declares.
+        problems: the faults found.
     """
 
     def __init__(self, backend: Backend, seconds: float) -> None:
@@ -67,11 +66,11 @@ class Survey:
         return self._variants
 
     def cases(self) -> list[Case]:
-        """Return every case that the harness gives rise to."""
+        """Return every case of the harness."""
         return cases(self.variants)
 
     def make(self) -> None:
-        """Check each capability of the harness and each entry of the manifest, once."""
+        """Check each capability of the harness and each divergence, once."""
         if self._made:
             return
         self._made = True
@@ -86,8 +85,8 @@ class Survey:
         for capability, named in self.variants.items():
             for name, function in named.items():
                 self._variant(capability, name, function)
-        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "manifest", "divergences") or ()
-        self.problems.extend(manifest.problems(self.divergences, [case.id for case in self.cases()]))
+        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "divergences", "divergences") or ()
+        self.problems.extend(expected.problems(self.divergences, [case.id for case in self.cases()]))
 
     def _read(self, get: Callable[[], Any], where: str, what: str) -> Any:
         """Return what `get` returns, or None and a problem if it does not."""
@@ -107,7 +106,7 @@ class Survey:
             return f"{preflight.BROKEN}: {fault}"
         if reason:
             return f"{preflight.ABSENT}: {reason}"
-        # A fault of what every check takes is reported once, and what hangs is waited for once.
+        # A broken basis of many checks is reported once, and one that hangs is waited for once.
         for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
             if self.capabilities.get(basis, "").startswith(preflight.BROKEN):
                 return f"{preflight.BROKEN}: not checked, for {basis} is broken"
@@ -122,9 +121,9 @@ class Survey:
         return f"{preflight.BROKEN}: {message}"
 
     def _higher_order(self, reasons: Mapping[str, str]) -> str:
-        """Return whether the system differentiates its own gradients; no function of the harness says so."""
+        """Return the state of differentiating gradients, which no function of the harness tells."""
         if self.capabilities["grad"] != preflight.THERE:
-            return f"{preflight.ABSENT}: it takes grad"
+            return f"{preflight.ABSENT}: it needs grad"
         if HIGHER_ORDER in reasons:
             return f"{preflight.ABSENT}: {reasons[HIGHER_ORDER]}"
         refused: list[str] = []
@@ -132,7 +131,7 @@ class Survey:
         return f"{preflight.ABSENT}: {refused[0]}" if refused and refused[0] else state
 
     def _untracked(self) -> None:
-        """Say once, rather than in every scenario, that what `array` makes is tracked."""
+        """Report once, rather than in every scenario, that the arrays of the harness are tracked."""
         if self.capabilities["array"] != preflight.THERE:
             return
         answers: list[Any] = []
@@ -140,9 +139,9 @@ class Survey:
         if error is None and answers[0] is True:
             self.note(
                 "harness",
-                "within_gradient(array(3.0)) is True, and nothing is differentiated: either array() returns what the "
-                "system tracks (it returns what the system does not, in PyTorch requires_grad=False), or the plugin is "
-                "wrong; most scenarios fail because of it",
+                "within_gradient(array(3.0)) is True although nothing is differentiated: either array() returns a "
+                "tracked array (it must be untracked, in PyTorch requires_grad=False) or the plugin is wrong; most "
+                "scenarios fail because of it",
             )
 
     def _variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
@@ -155,28 +154,28 @@ class Survey:
             self.note("harness", f"variant {key}: {_fault(error)}", detail_of(error))
 
     def note(self, where: str, message: str, detail: str = "") -> None:
-        """Note a problem of the harness or the manifest, or of the run itself."""
+        """Note a problem of the harness, the divergences or the run itself."""
         self.problems.append(Problem(where=where, message=message, detail=detail))
 
     def error(self, call: Callable[[], object]) -> BaseException | None:
-        """Return what a call raises, or None; the time limit holds, and what it sets for warnings ends with it."""
+        """Return the exception of a call within the time limit, or None; changed warning filters are restored."""
 
         def isolated() -> None:
             with np.errstate():
                 call()
 
         with warnings.catch_warnings():
-            # Frameworks warn of divisions by zero and of what is experimental; neither is a result.
+            # Warnings of frameworks, of divisions by zero and experimental features, are not results.
             warnings.simplefilter("ignore")
             return self._worker.run(isolated, self.seconds)
 
     def close(self) -> None:
-        """End the thread that calls run in."""
+        """End the thread that runs the calls."""
         self._worker.close()
 
 
 def _fault(error: BaseException) -> str:
-    """Return what is wrong with the harness, in words."""
+    """Return the fault of the harness in words."""
     if isinstance(error, TimeLimit):
         return f"its check did not return: {error}"
     return str(error) if isinstance(error, HarnessFault) else one_line(error)

@@ -62,7 +62,7 @@ def known_predicates(h: Checked) -> None:
     source=_FUNCTION,
 )
 def refuses_what_is_no_bool(h: Checked) -> None:
-    """Truth in Python's sense is not enough."""
+    """A predicate that is merely truthy is refused."""
     x = h.array(2.0)
     refused: tuple[Any, ...] = (1, 0, 0.0, None, "True", [], known_predicates, ~True)
     for pred in refused:
@@ -77,7 +77,7 @@ def refuses_what_is_no_bool(h: Checked) -> None:
     source=_INTEGER,
 )
 def refuses_arrays_of_numbers(h: Checked) -> None:
-    """A scalar array of integers or floats is no predicate, on any system."""
+    """A scalar array of integers or floats is not a predicate, on any system."""
     x = h.array(2.0)
     for pred in (h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)):
         with h.raises(PredicateError):
@@ -92,7 +92,7 @@ def refuses_arrays_of_numbers(h: Checked) -> None:
     "https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
 )
 def refuses_boolean_vectors(h: Checked) -> None:
-    """A boolean array that is no scalar is refused, also if it has one element."""
+    """A boolean array that is not a scalar is refused, even with one element."""
     x = h.array(2.0)
     for value in ([True, False], [True], [[False]]):
         for pred in (h.array(value), np.array(value)):
@@ -116,7 +116,7 @@ def _refuses_the_predicate(error: BaseException | None) -> bool:
     source=_INTEGER,
 )
 def refuses_staged_numbers(h: Checked, way: str) -> None:
-    """What is no boolean scalar is refused when its value is staged, too."""
+    """A staged value that is not a boolean scalar is refused too."""
     for array in (h.array(2.0), h.array(1), h.array([True, False])):
         traced = trace(h, way, lambda p: adprotocol.cond(p, lambda: p, lambda: p))
         try:
@@ -135,7 +135,7 @@ def refuses_staged_numbers(h: Checked, way: str) -> None:
     source="PennyLane, values in place of branches: https://github.com/PennyLaneAI/pennylane/issues/4100",
 )
 def refuses_branches_that_cannot_be_called(h: Checked) -> None:
-    """A branch is a function, also the one that is not chosen."""
+    """Both branches must be callable, the one not chosen too."""
     x = h.array(2.0)
     no_function: Any = None
     for pred in (True, False, h.array(True), h.array(False)):
@@ -152,7 +152,7 @@ def refuses_branches_that_cannot_be_called(h: Checked) -> None:
     source=_ONE,
 )
 def one_branch_runs_once(h: Checked) -> None:
-    """With a known predicate the chosen branch alone runs, once."""
+    """With a known predicate only the chosen branch runs, once."""
     x = h.array(2.0)
     for truth in (True, False):
         for name, pred in (("bool", truth), ("NumPy bool", np.bool_(truth)), ("array", h.array(truth))):
@@ -165,13 +165,12 @@ def one_branch_runs_once(h: Checked) -> None:
     "cond/one-branch-runs-once-under-grad",
     rule="C2",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="under a gradient of 3 x and 5 x the branch that a bool chooses has run once, and the other has not",
     source=_ONE,
 )
 def one_branch_runs_once_under_grad(h: Checked) -> None:
-    """A gradient gives no reason to run a branch again, or the other one."""
+    """Under a gradient, too, the chosen branch runs once and the other one never."""
     for truth, want in ((True, 3.0), (False, 5.0)):
         ran: list[bool] = []
 
@@ -189,7 +188,7 @@ def one_branch_runs_once_under_grad(h: Checked) -> None:
     source="pluggy, where None means that the next one is asked: https://github.com/pytest-dev/pluggy/pull/69",
 )
 def none_is_a_result(h: Checked) -> None:
-    """None is what the branch returned, and no sign that nobody was responsible."""
+    """None is a result of a branch, not a sign that no plugin was responsible."""
     x = h.array(2.0)
     for truth in (True, False):
         for pred in (truth, np.bool_(truth), h.array(truth)):
@@ -206,7 +205,7 @@ def none_is_a_result(h: Checked) -> None:
     source=_KNOWN,
 )
 def known_when_traced(h: Checked, way: str) -> None:
-    """Under {way} a bool still is known: the other branch is not traced, and need not match."""
+    """Under {way} a bool is still known: the other branch is not traced and need not match."""
 
     def fails(_: Any) -> Any:
         raise AssertionError
@@ -222,13 +221,12 @@ def known_when_traced(h: Checked, way: str) -> None:
 @scenario(
     "cond/error-in-a-branch",
     rule="C2",
-    needs=("grad",),
     transform="grad",
     expects="the error comes out as it is, and afterwards both branches of cond have their values and gradients",
     source=_EFFECTS,
 )
 def error_in_a_branch(h: Checked) -> None:
-    """What a branch raises is passed on, and nothing is left behind."""
+    """An exception in a branch propagates, and nothing is left behind."""
 
     def fails(x: Any) -> Any:
         raise ZeroDivisionError(type(x).__name__)
@@ -248,7 +246,7 @@ def error_in_a_branch(h: Checked) -> None:
 @scenario(
     "cond/operands-of-any-kind",
     rule="C2",
-    expects="no operand, an integer, None, a string, a list, a label and an array arrive as what they are",
+    expects="no operand, an integer, None, a string, a list, a label and an array arrive unchanged",
     source="PyTorch, operands that are no tensors: https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
 )
 def operands_of_any_kind(h: Checked) -> None:
@@ -277,7 +275,7 @@ def operands_of_any_kind(h: Checked) -> None:
     source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
 )
 def in_two_threads(h: Checked) -> None:
-    """A branch that runs in one thread is no concern of another."""
+    """A branch that runs in one thread does not affect another."""
     barrier, x = threading.Barrier(2, timeout=PATIENCE), h.array(2.0)
 
     def waits(x: Any) -> Any:

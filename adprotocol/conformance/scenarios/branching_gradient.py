@@ -28,14 +28,13 @@ def _root(x: Any) -> Any:
 @scenario(
     "cond/unused-operand",
     rule="C4",
-    needs=("grad",),
     transform="grad",
     expects="cond(p, a a, b b) at a = 5, b = 3: the gradients are 2 a = 10 and 0, or 0 and 2 b = 6",
     source=_ZEROS,
     varies=True,
 )
 def unused_operand(h: Checked) -> None:
-    """An operand that the chosen branch does not use has the gradient zero, and not None."""
+    """An operand that the chosen branch does not use has the gradient zero, not None."""
     five, three = h.array(5.0), h.array(3.0)
 
     def f(a: Any, b: Any, pred: Any) -> Any:
@@ -50,7 +49,6 @@ def unused_operand(h: Checked) -> None:
 @scenario(
     "cond/unused-vector",
     rule="C4",
-    needs=("grad",),
     transform="grad",
     expects="cond(False, v[0] v[1], 7) + v[0] and cond(False, v, (7, 7))[0]: the gradients (1, 0) and (0, 0)",
     source=_ZEROS,
@@ -78,7 +76,6 @@ def unused_vector(h: Checked) -> None:
 @scenario(
     "cond/unused-operand-forward-mode",
     rule="C4",
-    needs=("jvp",),
     transform="jvp",
     expects="cond(p, a a, 7) with a = x at 2: value 4 and tangent 4, or value 7 and tangent 0",
     source=_ZEROS,
@@ -99,7 +96,6 @@ def unused_operand_forward_mode(h: Checked) -> None:
 @staged(
     "cond/unused-operand",
     rule="C4",
-    needs=("grad",),
     transform="grad of {way}",
     expects="cond(a > 0, a a, b b) under {way} at a = 5, b = 3: 25, gradients 10, 0; at a = -2: 9, gradients 0, 6",
     source=_ZEROS,
@@ -117,13 +113,12 @@ def unused_operand_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/unused-operand-under-vmap",
     rule="C4",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows cond(p, a a, k a) with p = (true, false), a = (2, 3), k = 5: 4 + 15, gradient (4, 5) in a, 3 in k",
     source=_BATCHED,
 )
 def unused_operand_under_vmap(h: Checked) -> None:
-    """Each row has the derivative of its own branch, and what the rows share the sum of those that use it."""
+    """Each row has the derivative of its branch; a shared operand has the sum over the rows that use it."""
     signs = h.array([1.0, -1.0])
 
     def f(a: Any, k: Any) -> Any:
@@ -138,7 +133,6 @@ def unused_operand_under_vmap(h: Checked) -> None:
 @scenario(
     "cond/infinite-slope-not-taken",
     rule="C4",
-    needs=("grad",),
     transform="grad",
     expects="the root of x where x > 0, else 2 x: at 0 the value 0 and the gradient 2; at 4 the value 2 and 1 / 4",
     source=_AUTOGRAD,
@@ -153,7 +147,6 @@ def infinite_slope_not_taken(h: Checked) -> None:
 @staged(
     "cond/infinite-slope-not-taken",
     rule="C4",
-    needs=("grad",),
     transform="grad of {way}",
     expects="the root of x where x > 0, else 2 x, under {way}: the gradient 2 at 0, 1 / 4 at 4, and 2 at -1",
     source=_AUTOGRAD,
@@ -168,7 +161,6 @@ def infinite_slope_not_taken_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/infinite-slope-not-taken-batched",
     rule="C4",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows of the root of x where x > 0, else 2 x, at (0, 4, -1), summed: 0, with the gradient (2, 1 / 4, 2)",
     source=_BATCHED,
@@ -200,7 +192,6 @@ def infinite_slope_not_taken_second_order(h: Checked) -> None:
 @scenario(
     "cond/infinite-slope-not-taken-forward-mode",
     rule="C4",
-    needs=("jvp", "vmap"),
     transform="jvp of vmap",
     expects="rows of the root of x where x > 0, else 2 x, at (0, 4, -1) along (1, 1, 1): the tangents (2, 1 / 4, 2)",
     source=_WHERE,
@@ -215,7 +206,6 @@ def infinite_slope_not_taken_forward_mode(h: Checked) -> None:
 @scenario(
     "cond/infinite-value-not-taken",
     rule="C4",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows of k / x where x > 0, else k x, with k = 3 closed over, at (0, 2): 3 / 2, with the gradient 1 / 2 in "
     "k, and (3, -3 / 4) in x",
@@ -236,7 +226,6 @@ def infinite_value_not_taken(h: Checked) -> None:
 @scenario(
     "cond/nan-not-taken-under-jit",
     rule="C4",
-    needs=("grad", "jit", "vmap"),
     transform="grad of jit of vmap",
     expects="rows of (x - x) / (x - x) where x > 9, else x x, at (2, 3), summed under jit: 13, the gradient (4, 6)",
     source=_BATCHED,
@@ -254,13 +243,12 @@ def nan_not_taken_under_jit(h: Checked) -> None:
 @scenario(
     "cond/slope-at-the-edge",
     rule="C4",
-    needs=("grad",),
     transform="grad",
     expects="3 x where x > 0, else 5 x, at 0: the gradient 5; where x >= 0: the gradient 3",
     source=_EDGE,
 )
 def slope_at_the_edge(h: Checked) -> None:
-    """At the edge the derivative is that of the branch taken, and no mean."""
+    """At the edge the derivative is that of the branch taken, not a mean."""
     x = h.array(0.0)
     three, five = (lambda x: 3.0 * x), (lambda x: 5.0 * x)
     h.value_and_gradient(lambda x: adprotocol.cond(x > 0.0, three, five, x), (x,), 0.0, 5.0, "x > 0")
@@ -270,13 +258,12 @@ def slope_at_the_edge(h: Checked) -> None:
 @scenario(
     "cond/several-operands",
     rule="C4",
-    needs=("grad",),
     transform="grad",
     expects="cond(a > b, a b c, a + 5 c) at (3, 2, 4): 24, gradients 8, 12, 6; at (1, 2, 4): 21, gradients 1, 0, 5",
     source=_ZEROS,
 )
 def several_operands(h: Checked) -> None:
-    """Every operand has its own derivative, the operands of the predicate no other one."""
+    """Every operand has its own derivative; being in the predicate adds none."""
 
     def f(a: Any, b: Any, c: Any) -> Any:
         return adprotocol.cond(a > b, lambda a, b, c: a * b * c, lambda a, _, c: a + 5.0 * c, a, b, c)

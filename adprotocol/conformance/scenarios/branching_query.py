@@ -40,15 +40,14 @@ def _stop_at_zero(v: Any) -> Any:
 @scenario(
     "cond/product-with-a-break",
     rule="C7",
-    needs=("grad",),
     transform="grad",
-    expects="the product of (2, 0, 3, 4), which stops at zero where nobody differentiates: the gradient is "
+    expects="the product of (2, 0, 3, 4), which stops at zero where nothing is differentiated: the gradient is "
     "(0, 24, 0, 0), not (0, 2, 0, 0)",
     source=_BREAK,
     varies=True,
 )
 def product_with_a_break(h: Checked) -> None:
-    """The shortcut of a product at zero is taken outside of gradients alone: 24, not 2."""
+    """The shortcut of a product at zero is taken only outside gradients: 24, not 2."""
 
     def product(v: Any) -> Any:
         return adprotocol.cond(h.asks(v), _multiply, _stop_at_zero, v)
@@ -62,13 +61,12 @@ def product_with_a_break(h: Checked) -> None:
 @staged(
     "cond/product-with-a-break",
     rule="C7",
-    needs=("grad",),
     transform="grad of {way}",
     expects="the product under {way}, traced plain at (1, 2, 3, 4): 24; at (2, 0, 3, 4) the gradient (0, 24, 0, 0)",
     source=_PROD,
 )
 def product_with_a_break_under_jit(h: Checked, way: str) -> None:
-    """A product that was traced plain and without a zero has the right derivative at one."""
+    """A product traced plain, without a zero, has the right derivative at a zero."""
     jitted = trace(h, way, lambda v: adprotocol.cond(h.asks(v), _multiply, _stop_at_zero, v))
     h.equal(jitted(h.array([1.0, 2.0, 3.0, 4.0])), 24.0, "the plain product")
     h.equal(jitted(h.array([2.0, 0.0, 3.0, 4.0])), 0.0, "the plain product with a zero")
@@ -78,14 +76,13 @@ def product_with_a_break_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/layers-in-a-row",
     rule="C7",
-    needs=("grad",),
     transform="grad",
     expects="7 or 11 times w layer(x), with layer(x) 3 x or 5 x, at x = 2, w = 7: 770 plain; in x 7 7 3 = 147; in w "
     "the first layer evaluates: 7 10 = 70",
     source=_FLUX,
 )
 def layers_in_a_row(h: Checked) -> None:
-    """Each layer trains if what it is given is differentiated: in front of a parameter it evaluates."""
+    """Each layer trains if its input is differentiated: in front of a parameter it evaluates."""
     x, w = h.array(2.0), h.array(7.0)
 
     def f(x: Any, w: Any) -> Any:
@@ -99,7 +96,6 @@ def layers_in_a_row(h: Checked) -> None:
 @scenario(
     "cond/layer-asks-parameters",
     rule="C7",
-    needs=("grad",),
     transform="grad",
     expects='cond(within_gradient({"w": w, "b": 1}, x), w x, 5 w x): 70 plain; 14 and a gradient, in w 2 and in x 7',
     source=_PENNYLANE,
@@ -121,13 +117,12 @@ def layer_asks_parameters(h: Checked) -> None:
 @staged(
     "cond/layer-traced-once",
     rule="C7",
-    needs=("grad",),
     transform="grad of {way}",
     expects="a layer of 3 x in a gradient, else 5 x, under {way}: 10 plain, 6 and the gradient 3, 10, 6 and 3 again",
     source=_STALE,
 )
 def layer_traced_once(h: Checked, way: str) -> None:
-    """A layer that was traced evaluates plain and trains in a gradient, in any order."""
+    """A traced layer evaluates plain and trains in a gradient, in any order."""
     jitted, x = trace(h, way, h.layer), h.array(2.0)
     for _ in range(2):
         h.equal(jitted(x), 10.0, "the plain value")
@@ -137,13 +132,12 @@ def layer_traced_once(h: Checked, way: str) -> None:
 @staged(
     "cond/layer-differentiated-first",
     rule="C7",
-    needs=("grad",),
     transform="{way} of grad",
     expects="a layer of 3 x in a gradient, else 5 x, traced in a gradient first: 3, then plain 10, and traced again",
     source=_STALE,
 )
 def layer_differentiated_first(h: Checked, way: str) -> None:
-    """A layer that was traced in a gradient evaluates in the plain call that follows."""
+    """A layer traced in a gradient evaluates in the plain call that follows."""
     jitted, x = trace(h, way, h.layer), h.array(2.0)
     h.equal(h.grad(jitted)(x), 3.0, "the gradient, first")
     h.equal(jitted(x), 10.0, "the plain value, then")
@@ -154,7 +148,6 @@ def layer_differentiated_first(h: Checked, way: str) -> None:
 @staged(
     "cond/layer-inside-a-branch",
     rule="C7",
-    needs=("grad",),
     transform="grad of {way}",
     expects="a layer of x where x > 0, else 7 x, under {way}: 10 plain and the gradient 3 at 2; -14 and 7 at -2",
     source=_PENNYLANE,
@@ -171,7 +164,6 @@ def layer_inside_a_branch(h: Checked, way: str) -> None:
 @scenario(
     "cond/layer-of-rows",
     rule="C7",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows of a layer, 3 x x in a gradient where x > 0, else 5 x, at (2, -2): (10, -10) plain; 12 - 10, the "
     "gradient (12, 5)",
@@ -198,7 +190,6 @@ def layer_of_rows(h: Checked) -> None:
 @scenario(
     "cond/layer-of-outer-variable",
     rule="C7",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of layer(x) 11 k y, k = 1, is 3 x 11 = 66 at x = 2 in a gradient in x, which is 33; 5 x 11 = 110 "
     "without one",
@@ -218,13 +209,12 @@ def layer_of_outer_variable(h: Checked) -> None:
 @staged(
     "cond/layer-asked-outside",
     rule="C7",
-    needs=("grad",),
     transform="grad of {way}",
     expects="the answer for x is closed over by {way} and chooses 3 y or 5 y there: 10 plain, 6 and the gradient 3",
     source=_PENNYLANE,
 )
 def layer_asked_outside(h: Checked, way: str) -> None:
-    """An answer that was given outside chooses inside a jitted function."""
+    """An answer obtained outside chooses inside a jitted function."""
 
     def f(x: Any) -> Any:
         answer = h.asks(x)
@@ -238,7 +228,6 @@ def layer_asked_outside(h: Checked, way: str) -> None:
 @scenario(
     "cond/layer-behind-a-stop",
     rule="C7",
-    needs=("grad",),
     transform="grad",
     expects="layer(constant(x)) x, a layer 3 x in a gradient, else 5 x, at 2: 20, plain and in the gradient 10",
     source=_FLUX,
@@ -257,7 +246,6 @@ def layer_behind_a_stop(h: Checked) -> None:
 @scenario(
     "cond/layer-in-forward-mode",
     rule="C7",
-    needs=("jvp", "jit"),
     transform="jvp of jit",
     expects="a layer of 3 x in a derivative, else 5 x, under jit at 2: 10 plain; 6 with the tangent 3",
     source="PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",

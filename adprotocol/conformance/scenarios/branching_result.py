@@ -31,7 +31,6 @@ def _relu(x: Any) -> Any:
 @scenario(
     "cond/constant-branch",
     rule="C5",
-    needs=("grad",),
     transform="grad",
     expects="3 x where x > 0, else the number 7: 6 and the gradient 3 at 2; 7 and the gradient 0 at -2",
     source=_CONSTANT,
@@ -46,7 +45,6 @@ def constant_branch(h: Checked) -> None:
 @scenario(
     "cond/constant-branch-forward-mode",
     rule="C5",
-    needs=("jvp",),
     transform="jvp",
     expects="3 x where x > 0, else the array 7: 6 with the tangent 3 at 2; 7 with the tangent 0 at -2",
     source=_CONSTANT,
@@ -68,7 +66,6 @@ def constant_branch_forward_mode(h: Checked) -> None:
 @staged(
     "cond/constant-branch",
     rule="C5",
-    needs=("grad",),
     transform="grad of {way}",
     expects="3 x where x > 0, else the number 7, under {way}: 6 and 3 at 2; 7 and 0 at -2; 6 and 3 again",
     source=_MIXED,
@@ -83,7 +80,6 @@ def constant_branch_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/constant-branch-under-vmap",
     rule="C5",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows of 3 x where x > 0, else the number 7, at (2, -2), summed: 13, with the gradient (3, 0)",
     source=_CONSTANT,
@@ -105,7 +101,7 @@ def constant_branch_under_vmap(h: Checked) -> None:
     source=_MIXED,
 )
 def numbers_from_both_branches(h: Checked) -> None:
-    """For a known predicate that is a bool Python numbers come out as what they are, of whichever type."""
+    """For a known bool Python numbers of any type come out unchanged."""
     x = h.array(2.0)
     for true, false in ((2.5, 1), (True, False), (1 + 2j, 0j), ("yes", None)):
         for pred in (True, False):
@@ -125,8 +121,8 @@ for _way in WAYS:
         f"cond/numbers-of-two-types-under-{_way}",
         rule="C5",
         level=SHOULD,
-        needs=(_way,),
         transform=_way,
+        summary=f"A staged predicate under {_way} may choose between a Python float and a Python int.",
         expects=f"the number 2.5 where x > 0, else the integer 1, times x, under {_way}: 5 at 2, -2 at -2",
         source=_MIXED,
     )(functools.partial(numbers_of_two_types_under_jit, way=_way))
@@ -135,7 +131,6 @@ for _way in WAYS:
 @scenario(
     "cond/containers",
     rule="C5",
-    needs=("grad",),
     transform="grad",
     expects='{"y": (x x, [x]), "n": None, "name": "s"} or the same with 4 x and 7: gradients 2 x + 1 = 5 and 4 at 2',
     source=_STRUCTURE,
@@ -163,7 +158,6 @@ def containers(h: Checked) -> None:
 @staged(
     "cond/containers",
     rule="C5",
-    needs=("grad",),
     transform="grad of {way}",
     expects='{"y": (x x, [x]), "n": None} where x > 0, else with 4 x and 7, under {way}: 6 and 5 at 2; -1 and 4 at -2',
     source=_STRUCTURE,
@@ -202,7 +196,6 @@ def none_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/operand-returned",
     rule="C5",
-    needs=("grad",),
     transform="grad",
     expects="(x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 15, with the gradient 10 or 3 in x",
     source=_ALIAS,
@@ -223,7 +216,6 @@ def operand_returned(h: Checked) -> None:
 @staged(
     "cond/operand-returned",
     rule="C5",
-    needs=("grad",),
     transform="grad of {way}",
     expects="x where x > 0, else y, times x under {way}, y = 3: 25 and the gradient 10 at 5; -6 and 3 at -2",
     source=_ALIAS,
@@ -239,7 +231,6 @@ def operand_returned_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/label-returned",
     rule="C5",
-    needs=("grad",),
     transform="grad",
     expects="a label of x where x > 0, else x, times x: 4 and the gradient 2 at 2; 4 and the gradient -4 at -2",
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
@@ -261,7 +252,7 @@ def label_returned(h: Checked) -> None:
     source=_STRUCTURE,
 )
 def mismatch_under_jit(h: Checked, way: str) -> None:
-    """Branches of a staged cond that differ in structure, shape or dtype are an error that says so."""
+    """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so."""
     vector, integer = h.array([1.0, 2.0]), h.array(1)
     for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer):
         with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
@@ -272,13 +263,12 @@ def mismatch_under_jit(h: Checked, way: str) -> None:
     "cond/mismatch-under-vmap",
     rule="C3",
     level=SHOULD,
-    needs=("vmap",),
     transform="vmap",
     expects="a BranchMismatchError for rows that would be x and (x, x), if vmap does not run row by row",
     source=_SHAPE,
 )
 def mismatch_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond that differ in structure are an error that says so."""
+    """Branches of a batched cond that differ in structure raise an error that says so."""
     ran: list[Any] = []
 
     def true(x: Any) -> Any:

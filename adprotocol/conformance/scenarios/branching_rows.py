@@ -19,7 +19,6 @@ _GRAD_ROWS = "JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/22
 @scenario(
     "cond/nested-under-vmap",
     rule="C6",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows of x y, 2 x, 3 y or 5 by signs: 24, with the gradients (3, 2, 0, 0) in x and (2, 0, 3, 0) in y",
     source=_ROWS,
@@ -39,7 +38,6 @@ def nested_under_vmap(h: Checked) -> None:
 @scenario(
     "cond/rows-choose",
     rule="C3",
-    needs=("vmap",),
     transform="vmap",
     expects="rows of x x x where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27)",
     source=_ROWS,
@@ -53,7 +51,6 @@ def rows_choose(h: Checked) -> None:
 @scenario(
     "cond/rows-choose-vectors",
     rule="C3",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows cond(v[0] > 0, v, k v) of ((1, 2), (-1, 3)), k = (5, 7): ((1, 2), (-5, 21)), gradient (-1, 30) in k",
     source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263",
@@ -72,7 +69,6 @@ def rows_choose_vectors(h: Checked) -> None:
 @scenario(
     "cond/gradient-of-rows",
     rule="C6",
-    needs=("grad", "vmap"),
     transform="vmap of grad",
     expects="rows of the gradient of x x x where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
     "(12, 0, 18)",
@@ -88,7 +84,6 @@ def gradient_of_rows(h: Checked) -> None:
 @scenario(
     "cond/two-batches",
     rule="C6",
-    needs=("vmap",),
     transform="vmap of vmap",
     expects="x y, 2 x, 3 y or 5 by signs, for x = (2, -2) by y = (3, -3, 4): ((6, 4, 8), (9, 5, 12))",
     source=_TWO_BATCHES,
@@ -103,7 +98,6 @@ def two_batches(h: Checked) -> None:
 @scenario(
     "cond/gradient-of-two-batches",
     rule="C6",
-    needs=("grad", "vmap"),
     transform="grad of vmap of vmap",
     expects="x y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), weighed 1, 10: -135, gradient (-27, 0)",
     source=_TWO_BATCHES,
@@ -125,7 +119,6 @@ def gradient_of_two_batches(h: Checked) -> None:
 @scenario(
     "cond/closes-over-under-vmap",
     rule="C6",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows y x x where y > 0, else y + x, x closed over, at y = (3, -1), x = 4: 51, with the gradient 25",
     source=_ROWS,

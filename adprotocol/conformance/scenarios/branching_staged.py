@@ -47,14 +47,13 @@ _QUARTERS = (
 @staged(
     "cond/traced-on-one-branch",
     rule="C6",
-    needs=("grad",),
     transform="grad of {way}",
     expects="x x x where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2, 27 at 3; the same of the "
     "jitted gradient",
     source=_STALE,
 )
 def traced_on_one_branch_then_grad(h: Checked, way: str) -> None:
-    """What was traced on one branch has the gradient of the other."""
+    """A program traced on one branch has the right gradient on the other."""
     jitted = trace(h, way, piecewise)
     h.equal(jitted(h.array(2.0)), 8.0, "the plain value")
     outside = trace(h, way, h.grad(piecewise))
@@ -66,7 +65,6 @@ def traced_on_one_branch_then_grad(h: Checked, way: str) -> None:
 @scenario(
     "cond/nested-in-both-branches",
     rule="C6",
-    needs=("grad",),
     transform="grad",
     expects="x y, 2 x, 3 y or 5 by the signs of x and y, at (2, 3), (2, -3), (-2, 3), (-2, -3)",
     source=_NESTED,
@@ -82,7 +80,6 @@ def nested_in_both_branches(h: Checked) -> None:
 @staged(
     "cond/nested",
     rule="C6",
-    needs=("grad",),
     transform="grad of {way}",
     expects="x y, 2 x, 3 y or 5 by the signs of x and y under {way}, at (2, 3), (2, -3), (-2, 3), (-2, -3)",
     source=_NESTED,
@@ -99,7 +96,6 @@ def nested_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/closes-over",
     rule="C6",
-    needs=("grad",),
     transform="grad",
     expects="branches without operands, x x k or x + k with x and k = 5 closed over, at 3: gradients 2 x k = 30 and 1",
     source=_CLOSURE,
@@ -121,7 +117,6 @@ def closes_over(h: Checked) -> None:
 @staged(
     "cond/closes-over",
     rule="C6",
-    needs=("grad",),
     transform="grad of {way}",
     expects="y x k where y > 0, else y + x, x tracked and closed over by {way}, at y = 1, -1, x = 3: gradients 5 and 1",
     source=_CLOSURE,
@@ -140,7 +135,6 @@ def closes_over_under_jit(h: Checked, way: str) -> None:
 @scenario(
     "cond/gradient-inside-a-branch",
     rule="C6",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="the gradient 3 x x of x x x where x > 0, else of 5 x: at 3 27, with the gradient 18; at -2 5 and 0",
     source="JAX, grad of cond: https://github.com/jax-ml/jax/issues/2256",
@@ -158,7 +152,6 @@ def gradient_inside_a_branch(h: Checked) -> None:
 @scenario(
     "cond/inside-scan",
     rule="C6",
-    needs=("grad", "scan"),
     transform="grad of scan",
     expects="c x where w > 0, else c + x, over w = 1, -1, 1 c = x = 2: (x x + x) x = 12, gradient 3 x x + 2 x = 16",
     source=_SCAN,
@@ -179,13 +172,12 @@ def inside_scan(h: Checked) -> None:
     "cond/custom-rule-in-a-branch",
     rule="C6",
     level=SHOULD,
-    needs=("grad", "custom_rule"),
     transform="grad of custom rule",
     expects="r(x) where x > 0, else 5 x, with r = x x, whose rule says 7: gradient 7 at 2, 5 at -2",
     source=_CUSTOM,
 )
 def custom_rule_in_a_branch(h: Checked) -> None:
-    """A function with a rule of its own keeps it in a branch."""
+    """A function with a custom derivative rule keeps it inside a branch."""
     rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
 
     def f(x: Any) -> Any:

@@ -37,9 +37,8 @@ def value_is_unchanged(h: Checked) -> None:
 @scenario(
     "non_differentiable/value-is-unchanged-under-grad",
     rule="N1",
-    needs=("grad",),
     transform="grad",
-    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, for the sign of 0 is kept",
+    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept",
     source=_ESTIMATOR,
 )
 def value_is_unchanged_under_grad(h: Checked) -> None:
@@ -51,7 +50,6 @@ def value_is_unchanged_under_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/straight-through-third-derivative",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad of grad",
     expects="y = x + constant(x x - x), f = y y y at x = 2: 64, and the derivatives 3 y y = 48, 6 y = 24, 6",
     source=_SECOND,
@@ -72,14 +70,13 @@ def straight_through_third_derivative(h: Checked) -> None:
 @scenario(
     "non_differentiable/straight-through-sign",
     rule="N1",
-    needs=("grad",),
     transform="grad",
     expects="v + constant(sign(v) - v) at (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10)",
     source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
     varies=True,
 )
 def straight_through_sign(h: Checked) -> None:
-    """A quantiser made by cond passes the gradient on unchanged."""
+    """A quantiser built with cond passes the gradient through unchanged."""
 
     def quantised(x: Any) -> Any:
         sign = adprotocol.cond(x > 0.0, lambda: 1.0, lambda: -1.0)
@@ -94,7 +91,6 @@ def straight_through_sign(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-mode",
     rule="N1",
-    needs=("jvp",),
     transform="jvp",
     expects="c x with c = constant(x x) at 3 along 2: 27, and the tangent 9 2 = 18; of c alone: 9 and 0",
     source=_FORWARD,
@@ -122,7 +118,7 @@ def forward_mode(h: Checked) -> None:
     "https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def no_backward_pass_in_front(h: Checked) -> None:
-    """What is in front of a stop is not differentiated and then thrown away."""
+    """Nothing in front of a stop is differentiated only to be discarded."""
     identity, count = h.counter()
     h.equal(h.grad(lambda x: adprotocol.non_differentiable(identity(x)) * x)(h.array(3.0)), 3.0, "the gradient")
     h.holds(count() == 0, f"the function in front of the stop was differentiated {count()} time(s)")
@@ -139,7 +135,7 @@ def no_backward_pass_in_front(h: Checked) -> None:
     source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
 )
 def in_front_of_custom_rule(h: Checked) -> None:
-    """A custom rule behind a stop is not asked for a derivative."""
+    """A custom rule applied to a constant is not asked for a derivative."""
     rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
     x = h.array(3.0)
     h.value_and_gradient(lambda x: rule(adprotocol.non_differentiable(x)) * x, (x,), 27.0, 9.0, "behind the stop")
@@ -149,14 +145,13 @@ def in_front_of_custom_rule(h: Checked) -> None:
 @scenario(
     "non_differentiable/result-is-not-within-gradient",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     expects="the answer is False for constant(x), and True for constant(x) x and for x",
     source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
     varies=True,
 )
 def result_is_not_within_gradient(h: Checked) -> None:
-    """A constant is not within a gradient, and what is made of it and a variable is."""
+    """A constant is not within a gradient; a result of it and a variable is."""
 
     def f(x: Any) -> Any:
         c = adprotocol.non_differentiable(x)
@@ -170,13 +165,12 @@ def result_is_not_within_gradient(h: Checked) -> None:
     "non_differentiable/untracked-stays-usable",
     rule="N1",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6",
     source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
 )
 def untracked_stays_usable(h: Checked) -> None:
-    """Constants of arrays that nobody differentiates, integers and booleans among them, compute as before."""
+    """Constants of undifferentiated arrays, also of integers and booleans, compute as before."""
     two, integers, true = (adprotocol.non_differentiable(h.array(value)) for value in (2.0, [3, 4], True))
 
     def f(x: Any) -> Any:

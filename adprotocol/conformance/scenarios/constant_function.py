@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query_threads import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
@@ -21,13 +19,11 @@ _CLOSURES = "ChainRules, rules that forget what a closure holds: https://github.
 _ASKED = "ChainRulesCore, what the macro is for: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/150"
 _INNER = "functorch, a gradient inside torch.no_grad: https://github.com/pytorch/functorch/issues/13"
 _FORWARD = "PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600"
-_THREAD = "PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528"
 
 
 @scenario(
     "non_differentiable/decorated-arguments",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="s(x, 2 x, scale=x) x with s = a + b scale at 2: 20, with the gradient s = 10",
     source=_KEYWORDS,
@@ -45,7 +41,6 @@ def decorated_arguments(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-closed-over",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="s() x with s = x x, x closed over, at 3: 27, with the gradient 9",
     source=_CLOSURES,
@@ -67,13 +62,12 @@ def decorated_closed_over(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-containers",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects='s({"a": [x]}) = {"y": (x, x x), "n": None, "name": "s"} at 3: y[0] y[1] x = 81, with the gradient 27',
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
 )
 def decorated_containers(h: Checked) -> None:
-    """Containers as arguments and result are taken apart; None and strings come out of them as they are."""
+    """Containers are walked in arguments and result; None and strings come out unchanged."""
 
     @adprotocol.non_differentiable
     def s(model: Any) -> Any:
@@ -93,13 +87,12 @@ def decorated_containers(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-method",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="Scale(x).times(x) x at 3, and the same with a static method for the square: 27, with the gradient 9",
     source=_ASKED,
 )
 def decorated_method(h: Checked) -> None:
-    """A decorated method gives a constant, also of what its object holds."""
+    """A decorated method returns a constant, also with respect to the fields of its object."""
 
     class Scale:
         def __init__(self, factor: Any) -> None:
@@ -126,7 +119,7 @@ def decorated_method(h: Checked) -> None:
     source="Python: https://docs.python.org/3/library/functools.html#functools.wraps",
 )
 def decorated_metadata(h: Checked) -> None:
-    """Metadata are kept, and the function runs once a call, on an argument of the same value."""
+    """Metadata are kept, and the function runs once per call on an argument of the same value."""
     runs: list[Any] = []
 
     def s(x: Any, *, scale: float = 2.0) -> Any:
@@ -148,7 +141,6 @@ def decorated_metadata(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-forward-mode",
     rule="N3",
-    needs=("jvp",),
     transform="jvp",
     expects="s(x) x with s = k x x, k = x closed over, at 2: 16, with the tangent s = 8",
     source=_FORWARD,
@@ -171,13 +163,12 @@ def decorated_forward_mode(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-around-grad",
     rule="N3",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="s(x) x with s the derivative 3 x x of x x x, at 2: 24, gradient 12, second derivative 0",
     source=_INNER,
 )
 def decorated_around_grad(h: Checked) -> None:
-    """Inside a decorated function a gradient of its own is computed, and is a constant outside."""
+    """A gradient computed inside a decorated function is right, and a constant outside."""
 
     @adprotocol.non_differentiable
     def s(x: Any) -> Any:
@@ -191,13 +182,12 @@ def decorated_around_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-inside-inner-grad",
     rule="N3",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of s(y) y x with s = x y, x closed over, at x = 2, y = 3 is s x = 12, with the derivative s = 6 in x",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def decorated_inside_inner_grad(h: Checked) -> None:
-    """The result is constant for the gradient around, which tracks what the function closes over."""
+    """The result is constant for the surrounding gradient, which tracks what the function closes over."""
 
     def inner(x: Any) -> Any:
         @adprotocol.non_differentiable
@@ -212,7 +202,6 @@ def decorated_inside_inner_grad(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-query",
     rule="N3",
-    needs=("grad",),
     transform="grad",
     expects="inside the function its argument is in no gradient: (0 + 10) x, with the gradient 10",
     source="Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643",
@@ -233,13 +222,12 @@ def decorated_query(h: Checked) -> None:
 @staged(
     "non_differentiable/decorated",
     rule="N3",
-    needs=("grad",),
     transform="grad of {way}",
     expects="s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call",
     source=_KEYWORDS,
 )
 def decorated_under_jit(h: Checked, way: str) -> None:
-    """A decorated function gives constants in a jitted function, whoever calls it first."""
+    """A decorated function returns constants inside a jitted function, whichever call comes first."""
 
     @adprotocol.non_differentiable
     def s(x: Any, *, scale: Any) -> Any:
@@ -250,76 +238,3 @@ def decorated_under_jit(h: Checked, way: str) -> None:
     h.value_and_gradient(jitted, (x,), 27.0, 9.0, "first")
     h.equal(jitted(x), 27.0, "the plain value")
     h.value_and_gradient(jitted, (x,), 27.0, 9.0, "again")
-
-
-@scenario(
-    "non_differentiable/decorated-raises",
-    rule="N3",
-    needs=("grad",),
-    transform="grad",
-    expects="the error comes out as it is; x x afterwards has the gradient 2 x = 6, in the same gradient and after it",
-    source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348",
-)
-def decorated_raises(h: Checked) -> None:
-    """An error in a decorated function leaves nothing behind."""
-
-    @adprotocol.non_differentiable
-    def fails(x: Any) -> Any:
-        raise ZeroDivisionError(type(x).__name__)
-
-    def f(x: Any) -> Any:
-        with h.raises(ZeroDivisionError):
-            fails(x)
-        return x * x
-
-    h.equal(h.grad(f)(h.array(3.0)), 6.0, "the gradient in the same call")
-    with h.raises(ZeroDivisionError):
-        h.grad(fails)(h.array(3.0))
-    h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient after it")
-
-
-@scenario(
-    "non_differentiable/decorated-in-another-thread",
-    rule="N3",
-    needs=("grad", "threads"),
-    transform="threads",
-    expects="while a decorated function runs in another thread, x x at 3 has the gradient 6",
-    source=_THREAD,
-)
-def decorated_in_another_thread(h: Checked) -> None:
-    """A decorated function stops nothing of what another thread differentiates meanwhile."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    @adprotocol.non_differentiable
-    def waits(x: Any) -> Any:
-        barrier.wait()  # inside of the decorated function
-        barrier.wait()  # the other thread has differentiated
-        return x
-
-    def differentiates() -> Any:
-        barrier.wait()
-        slope = h.grad(lambda x: x * x)(h.array(3.0))
-        barrier.wait()
-        return slope
-
-    _, slope = in_threads(h, lambda: waits(h.array(1.0)), differentiates, barrier=barrier)
-    h.equal(slope, 6.0, "the gradient meanwhile")
-
-
-@scenario(
-    "non_differentiable/decorated-generator",
-    rule="N3",
-    level=SHOULD,
-    expects="a TypeError for a generator function and for a class, whose bodies run after the call or elsewhere",
-    source="docs/non_differentiable.md: what is refused",
-)
-def decorated_generator(h: Checked) -> None:
-    """What cannot be made constant is refused when it is decorated."""
-
-    def values(x: Any) -> Any:
-        yield x
-
-    with h.raises(TypeError, words=("values",)):
-        adprotocol.non_differentiable(values)
-    with h.raises(TypeError, words=("Harness",)):
-        adprotocol.non_differentiable(type("Harness", (), {}))

@@ -26,7 +26,6 @@ _VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch
 @scenario(
     "non_differentiable/outer-variable-inside-inner-grad",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of constant(x) y y x at y = 3 is 6 x x, of which the derivative in x at 2 is 6 constant(x) = 12",
     source=_PERTURBATION,
@@ -49,7 +48,7 @@ def outer_variable_inside_inner_grad(h: Checked) -> None:
     source=_LEVELS,
 )
 def every_level_is_stopped(h: Checked) -> None:
-    """A constant of what two gradients track is constant for both."""
+    """A constant of a value that two gradients track is constant for both."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y)(h.array(3.0))
@@ -60,13 +59,12 @@ def every_level_is_stopped(h: Checked) -> None:
 @scenario(
     "non_differentiable/other-variables-go-on",
     rule="N1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of x constant(y) y at y = 3 is 3 x, with the derivative 3 in x",
     source=_LEVELS,
 )
 def other_variables_go_on(h: Checked) -> None:
-    """Stopping the inner variable stops nothing of the outer one."""
+    """Stopping the inner variable does not stop the outer one."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: x * adprotocol.non_differentiable(y) * y)(h.array(3.0))
@@ -77,7 +75,6 @@ def other_variables_go_on(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-mode-of-outer-variable",
     rule="N1",
-    needs=("jvp",),
     transform="jvp of jvp",
     expects="the tangent in y of constant(x) x y y at y = 3 is 6 x x, of which the tangent in x at 2 is 12",
     source=_PERTURBATION,
@@ -97,7 +94,6 @@ def forward_mode_of_outer_variable(h: Checked) -> None:
 @scenario(
     "non_differentiable/forward-over-reverse",
     rule="N1",
-    needs=("grad", "jvp"),
     transform="jvp of grad",
     expects="d/dy of constant(x y) y x at x = 2, y = 3 is x x y = 12, of which the tangent in x is constant(x y) = 6",
     source=_FORWARD,
@@ -116,7 +112,6 @@ def forward_over_reverse(h: Checked) -> None:
 @scenario(
     "non_differentiable/one-of-two-batched",
     rule="N1",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="constant(a) b over rows a = b = v, summed: the gradient is v, not 2 v",
     source=_VMAP,
@@ -134,13 +129,12 @@ def one_of_two_batched(h: Checked) -> None:
 @scenario(
     "non_differentiable/unbatched-inside-vmap",
     rule="N1",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="constant(x) x w over rows w = 1, 2, summed: 3 x x = 12 at 2, with the gradient 3 x = 6",
     source=_VMAP,
 )
 def unbatched_inside_vmap(h: Checked) -> None:
-    """A variable that the rows close over is stopped inside of vmap, and goes on beside it."""
+    """A variable that the rows close over is stopped inside vmap, and differentiated beside it."""
 
     def f(x: Any) -> Any:
         rows = h.vmap(lambda w: adprotocol.non_differentiable(x) * x * w)(h.array([1.0, 2.0]))
@@ -152,13 +146,12 @@ def unbatched_inside_vmap(h: Checked) -> None:
 @scenario(
     "non_differentiable/decorated-under-vmap",
     rule="N3",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     expects="rows s(a, x) a for s = a x decorated, a = x, 4 x at x = 3: 17 x x x = 459, with the gradient 17 x x = 153",
     source=_VMAP,
 )
 def decorated_under_vmap(h: Checked) -> None:
-    """A decorated function takes rows of a batch, and what an outer gradient tracks beside them, for constants."""
+    """A decorated function treats rows of a batch, and values tracked by an outer gradient, as constants."""
 
     @adprotocol.non_differentiable
     def s(a: Any, x: Any) -> Any:
@@ -174,7 +167,6 @@ def decorated_under_vmap(h: Checked) -> None:
 @scenario(
     "non_differentiable/inside-scan",
     rule="N1",
-    needs=("grad", "scan"),
     transform="grad of scan",
     expects="c = constant(c) x w over w = 1, 2 from c = x: 2 x x x = 16 at 2, with the gradient 2 constant(c) = 8",
     source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
@@ -192,13 +184,12 @@ def inside_scan(h: Checked) -> None:
 @staged(
     "non_differentiable/constant-closed-over",
     rule="N1",
-    needs=("grad",),
     transform="grad of {way}",
     expects="c y under {way}, c = constant(x) made outside, at y = x = 2: 4, gradient 2, second derivative 0",
     source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
 )
 def constant_closed_over_by_jit(h: Checked, way: str) -> None:
-    """A constant stays one in a jitted function that closes over it."""
+    """A constant that a jitted function closes over stays constant."""
 
     def f(x: Any) -> Any:
         c = adprotocol.non_differentiable(x)
@@ -212,13 +203,12 @@ def constant_closed_over_by_jit(h: Checked, way: str) -> None:
 @scenario(
     "non_differentiable/result-is-not-within-outer-gradient",
     rule="W9",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="inside a gradient in y the answer is False for constant(x y), and True for x and for y",
     source=_PERTURBATION,
 )
 def result_is_not_within_outer_gradient(h: Checked) -> None:
-    """A constant is within none of two gradients."""
+    """A constant is within neither of two gradients."""
 
     def inner(x: Any) -> Any:
         def f(y: Any) -> Any:
@@ -241,7 +231,7 @@ def result_is_not_within_outer_gradient(h: Checked) -> None:
     varies=True,
 )
 def in_a_child_thread(h: Checked) -> None:
-    """A constant that a child thread of the differentiated function makes is one."""
+    """A constant made in a child thread of the differentiated function is constant."""
 
     def product(stop: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def f(x: Any) -> Any:

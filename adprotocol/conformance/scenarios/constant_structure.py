@@ -38,7 +38,7 @@ class Model:
     source=_ARRAYS,
 )
 def mixed_leaves(h: Checked) -> None:
-    """Leaves that are no arrays come back as the identical object, functions undecorated."""
+    """Leaves that are not arrays come back as the identical object, functions undecorated."""
     leaves = [10**30, True, 2.5, "a" * 50, None, mixed_leaves, Point]
     result = adprotocol.non_differentiable({"array": h.array([1.0, 2.0]), "leaves": leaves})
     h.equal(result["array"], [1.0, 2.0], "the array")
@@ -49,13 +49,12 @@ def mixed_leaves(h: Checked) -> None:
 @scenario(
     "non_differentiable/mixed-leaves-under-grad",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects='{"x": x, "n": 2, "s": "s", "none": None} gives x n x at 3: 18, with the gradient 6; the others identical',
     source=_ARRAYS,
 )
 def mixed_leaves_under_grad(h: Checked) -> None:
-    """Beside a tracked array the other leaves come back as the identical object, too."""
+    """Beside a tracked array, too, the other leaves come back as the identical object."""
     name = "s" * 50
 
     def f(x: Any) -> Any:
@@ -93,7 +92,6 @@ def container_types(h: Checked) -> None:
 @scenario(
     "non_differentiable/nested-containers",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects="x in a list, a tuple, a named tuple and a dataclass, each inside a dict, at 2: x^4 x, the gradient 16",
     source=_WALKED,
@@ -121,7 +119,7 @@ def nested_containers(h: Checked) -> None:
     source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html",
 )
 def registered_node(h: Checked) -> None:
-    """A container that only the system's registry knows is walked, too."""
+    """A container that only the system's registry knows is walked too."""
 
     def f(x: Any) -> Any:
         given = h.node([x, [x], "s"])
@@ -137,13 +135,12 @@ def registered_node(h: Checked) -> None:
 @scenario(
     "non_differentiable/tracked-and-untracked",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects='{"x": x, "c": 5, "i": (3, 4)} gives x c i[0] x at 2: 60, with the gradient 30',
     source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
 )
 def tracked_and_untracked(h: Checked) -> None:
-    """A dict may hold tracked arrays beside others, of integers too."""
+    """A dict may hold tracked and untracked arrays, also of integers."""
     c, i = h.array(5.0), h.array([3, 4])
 
     def f(x: Any) -> Any:
@@ -156,13 +153,12 @@ def tracked_and_untracked(h: Checked) -> None:
 @scenario(
     "non_differentiable/container-is-not-changed",
     rule="N2",
-    needs=("grad",),
     transform="grad",
     expects="after the constant of a dict and of a list in it was made, its x x at 3 still has the gradient 6",
     source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
 )
 def container_is_not_changed(h: Checked) -> None:
-    """The container that was given still holds what it held."""
+    """The given container is not changed."""
 
     def f(x: Any) -> Any:
         given = {"list": [x]}
@@ -176,7 +172,6 @@ def container_is_not_changed(h: Checked) -> None:
 @scenario(
     "non_differentiable/container-forward-mode",
     rule="N2",
-    needs=("jvp",),
     transform="jvp",
     expects='{"a": [x], "b": x x} gives a b x at 2: 16, with the tangent 8',
     source=_WALKED,
@@ -197,13 +192,12 @@ def container_forward_mode(h: Checked) -> None:
     "non_differentiable/shared-leaf",
     rule="N2",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects="[x, x] and x beside it at 3: 27, with the gradient 9",
     source=_WALKED,
 )
 def shared_leaf(h: Checked) -> None:
-    """An array at two places is a constant at both, and goes on beside the container."""
+    """An array at two places is a constant at both, and is differentiated beside the container."""
 
     def f(x: Any) -> Any:
         first, second = adprotocol.non_differentiable([x, x])

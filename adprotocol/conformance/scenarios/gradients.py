@@ -70,8 +70,8 @@ def shape_and_dtype(h: Checked) -> None:
     h.equal(value, 12.0, "the value")
     h.gradients(gradient, {"scalar": 6.0, "vector": [0.0, 6.0], "matrix": [[0.0, 0.0], [4.0, 0.0]]})
     for name, leaf in model.items():
-        found, wanted = h.numpy(gradient[name]).dtype, h.numpy(leaf).dtype
-        h.holds(found == wanted, f"the gradient at {name!r} has dtype {found}; {wanted} was expected")
+        found, expected = h.numpy(gradient[name]).dtype, h.numpy(leaf).dtype
+        h.holds(found == expected, f"the gradient at {name!r} has dtype {found}; {expected} was expected")
 
 
 @scenario(
@@ -166,9 +166,9 @@ def zeros_for_unused(h: Checked) -> None:
 def constant_function(h: Checked) -> None:
     """A function that uses no leaf has a gradient of zeros."""
     model, five = {"w": h.array([1.0, 2.0])}, h.array(5.0)
-    for function, wanted in ((lambda _: 7.0, 7.0), (lambda _: five, 5.0)):
+    for function, expected in ((lambda _: 7.0, 7.0), (lambda _: five, 5.0)):
         value, gradient = adprotocol.value_and_grad(function, backend=h.name)(model)
-        h.equal(value, wanted, "the value")
+        h.equal(value, expected, "the value")
         h.gradients(gradient, {"w": [0.0, 0.0]})
 
 

@@ -222,7 +222,7 @@ def nothing_trainable(h: Checked) -> None:
     rule="T3",
     needs=("grad",),
     source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="SelectionError that names the pattern, the unsaid leaf, the selected integer; the function does not run",
+    expects="SelectionError naming the pattern, the undecided leaf, the selected integer; the function is not run",
 )
 def selection_refused(h: Checked) -> None:
     """A selection that cannot be met is an error before the function runs."""

@@ -73,7 +73,7 @@ def frozen_branch(h: Checked) -> None:
     expects="at least one run of the rule in the trained branch, and the gradient 8 of f f at 4",
 )
 def trained_branch(h: Checked) -> None:
-    """The same counter moves where the branch is trained: that it rests elsewhere says something."""
+    """The same counter moves where the branch is trained, so its rest elsewhere is significant."""
     counted, count = h.counter()
     model = {"w": h.array(3.0), "f": h.array(4.0)}
     gradient = adprotocol.grad(lambda m: m["w"] + counted(m["f"] * m["f"]), where="f", backend=h.name)(model)

@@ -32,7 +32,7 @@ def loss(model: dict[str, Any]) -> Any:
     varies=True,
 )
 def frozen_inside(h: Checked) -> None:
-    """What our gradient freezes is differentiated by a native gradient around it: in the gradient."""
+    """A native gradient around ours differentiates our gradient with respect to what ours freezes."""
     w = h.array(2.0)
 
     def inner(b: Any) -> Any:
@@ -169,7 +169,7 @@ def second_of_unused(h: Checked) -> None:
     expects="of w w b b at (2, 3), by w inside and by b outside: 4 w b = 24, and None for w",
 )
 def mixed_second(h: Checked) -> None:
-    """Two of our gradients, each of which freezes what the other differentiates."""
+    """Two of our gradients nest, each freezing what the other differentiates."""
     inner = adprotocol.grad(loss, where="w", backend=h.name)
     outer = adprotocol.value_and_grad(lambda m: inner(m)["w"], where="b", backend=h.name)
     value, gradient = outer({"w": h.array(2.0), "b": h.array(3.0)})
@@ -185,7 +185,7 @@ def mixed_second(h: Checked) -> None:
     expects="the derivative of x D(y -> x + y)(1) at 1 is 1, and not 2",
 )
 def perturbation_confusion(h: Checked) -> None:
-    """The variables of two levels are told apart where the inner function closes over the outer one."""
+    """The variables of two levels stay apart where the inner function closes over the outer one."""
     one = h.array(1.0)
 
     def outer(x: Any) -> Any:

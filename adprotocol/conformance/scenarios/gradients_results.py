@@ -27,7 +27,7 @@ _IN_PLACE = (
     expects="within_gradient is False on value, gradient and auxiliary output, leaf included; the values are right",
 )
 def results_untracked(h: Checked) -> None:
-    """After the call nothing that came out of it is tracked: neither value, nor auxiliary output, nor gradient."""
+    """After the call nothing it returned is tracked: not the value, the auxiliary output or the gradient."""
 
     def loss(m: dict[str, Any]) -> Any:
         return m["w"] * m["w"], {"leaf": m["w"], "in": [m["w"] * 4.0, Layer(Pair(m["w"] * 5.0, "text"))]}
@@ -89,7 +89,7 @@ def called_once(h: Checked) -> None:
     expects="the model has the identical leaves, with the same values, untracked",
 )
 def inputs_unchanged(h: Checked) -> None:
-    """A call leaves the model as it was."""
+    """A call does not change the model."""
     w, b = h.array([1.0, 2.0]), h.array(3.0)
     layer = Layer(weight=w, scale=b)
     model = {"layer": layer, "list": [b]}
@@ -137,7 +137,7 @@ def memory_of_its_own(h: Checked) -> None:
     expects="the sum of (k + 1) w_k over 200 leaves: the gradient k + 1 for the even ones, None for the odd ones",
 )
 def many_leaves(h: Checked) -> None:
-    """In a structure of 200 leaves each gradient comes to its own place."""
+    """In a structure of 200 leaves each gradient is at its own place."""
     model = [{"w": h.array(1.0), "k": k} for k in range(200)]
 
     def loss(layers: list[dict[str, Any]]) -> Any:

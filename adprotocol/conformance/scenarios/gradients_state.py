@@ -28,7 +28,7 @@ _THREADS = "autograd: one counter of traces for all threads: https://github.com/
     expects="ValueError as it was raised; then the answer False for the model, and 3 w + 5 b with the gradient 3",
 )
 def after_exception(h: Checked) -> None:
-    """An exception in the function, or a refused result, leaves nothing behind; the next call is right."""
+    """An exception in the function or a refused result leaves nothing behind; the next call is right."""
     model = {"w": h.array(1.0), "b": h.array(1.0)}
 
     def broken(m: dict[str, Any]) -> Any:
@@ -109,8 +109,8 @@ def many_selections(h: Checked) -> None:
     model = {"w": h.array(2.0), "b": h.array(3.0)}
     for where in ("w", "b", None, "w"):
         run = adprotocol.grad(lambda m: m["w"] * m["w"] * m["b"] * m["b"], where=where, backend=h.name)
-        wanted = {"w": 36.0 if where != "b" else None, "b": 24.0 if where != "w" else None}
-        h.gradients(run(model), wanted, f"the gradient with where={where!r}")
+        expected = {"w": 36.0 if where != "b" else None, "b": 24.0 if where != "w" else None}
+        h.gradients(run(model), expected, f"the gradient with where={where!r}")
 
 
 @scenario(
@@ -155,7 +155,7 @@ def threads(h: Checked) -> None:
     expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
 )
 def child_thread(h: Checked) -> None:
-    """A gradient in a thread that runs while another is under way has nothing to do with that one."""
+    """A gradient in a thread is independent of one that is active in another thread."""
     three = h.array(3.0)
 
     def slope() -> Any:
@@ -175,13 +175,12 @@ def child_thread(h: Checked) -> None:
 @scenario(
     "value_and_grad/under-the-switch",
     rule="T9",
-    needs=("no_grad",),
     transform="no_grad",
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
     expects="of w w b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
 )
 def under_the_switch(h: Checked) -> None:
-    """Our gradient under the system's own switch is the gradient, or an error, and not zeros."""
+    """Under the system's own switch our gradient is the gradient or an error, never zeros."""
     model = {"w": h.array(3.0), "b": h.array(2.0)}
     differentiated = adprotocol.value_and_grad(lambda m: m["w"] * m["w"] * m["b"], where="w", backend=h.name)
     try:

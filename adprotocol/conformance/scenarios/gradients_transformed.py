@@ -100,7 +100,7 @@ def batch_of_models(h: Checked) -> None:
     expects="of the sum of w x x b over x = 1 and 2 at w = 3, b = 2: the gradient 10 for w, None for b",
 )
 def around_vmap(h: Checked) -> None:
-    """Our gradient of a function that runs over a batch sums up what the examples give."""
+    """Our gradient of a function over a batch is the sum of those of the examples."""
 
     def batched(m: dict[str, Any], xs: Any) -> Any:
         results = h.vmap(lambda x: m["w"] * x * x * m["b"])(xs)

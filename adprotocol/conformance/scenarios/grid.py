@@ -64,7 +64,6 @@ def _enter(  # noqa: PLR0913
             f"{hook}/{prefix}{transforms.replace(' ', '-')}",
             level=MUST if depth <= 2 else SHOULD,  # noqa: PLR2004
             rule=rule,
-            needs=nesting.needs(transforms),
             transform=transforms,
             source=_source(transforms),
             expects=expects(transforms),
@@ -79,8 +78,8 @@ def _number(transforms: str, table: nesting.Table, at: float = X) -> str:
 
 def _answer(transforms: str) -> str:
     if nesting.differentiates(transforms):
-        return f"{transforms} of x ** 3, for the query is True: {_number(transforms, tracked)} at 2.5"
-    return f"{transforms} of 5 x ** 2, for the query is False: {_number(transforms, plain)} at 2.5"
+        return f"{transforms}of x ** 3, since the answer is True: {_number(transforms, tracked)} at 2.5"
+    return f"{transforms}of 5 x ** 2, since the answer is False: {_number(transforms, plain)} at 2.5"
 
 
 def _branches(transforms: str) -> str:
@@ -115,7 +114,7 @@ _enter(
     answers,
     (*_SINGLE, *_PAIRS, *_TRIPLES),
     rule="W5",
-    summary="The query is answered rightly under {}.",
+    summary="`within_gradient` answers correctly under {}.",
     expects=_answer,
 )
 _enter(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
 _ASKED = "JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588"
-_STATIC = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
-_STOPPED = "Equinox, static fields and stop_gradient: https://github.com/patrick-kidger/equinox/issues/958"
-_WRAPPED = "GPJax, a wrapper inside of another wrapper: https://github.com/thomaspinder/GPJax/issues/766"
 
 
 @scenario(
@@ -70,14 +64,13 @@ def label_comparison_and_indexing(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-of-tracked",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects="NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3",
     source=_ASKED,
     varies=True,
 )
 def label_of_tracked(h: Checked) -> None:
-    """A label may hold what is being differentiated: no gradient goes through any way out of it."""
+    """A label may hold a value being differentiated: no gradient passes through any way out of it."""
     x = h.array(3.0)
     h.value_and_gradient(lambda x: NonDifferentiable(x) * x, (x,), 9.0, 3.0, "label * x")
     h.value_and_gradient(lambda x: x * NonDifferentiable(x), (x,), 9.0, 3.0, "x * label")
@@ -89,13 +82,12 @@ def label_of_tracked(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-at-every-level",
     rule="N4",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     expects="d/dy of NonDifferentiable(x y) y x at x = 2, y = 3 is x x y = 12, with the derivative 6 in x",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
 )
 def label_at_every_level(h: Checked) -> None:
-    """What a label holds is constant for all gradients around."""
+    """The value in a label is constant for all surrounding gradients."""
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: NonDifferentiable(x * y) * y * x)(h.array(3.0))
@@ -106,13 +98,12 @@ def label_at_every_level(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-forward-mode",
     rule="N4",
-    needs=("jvp",),
     transform="jvp",
     expects="NonDifferentiable(x x) x at 2: 8, with the tangent 4",
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
 )
 def label_forward_mode(h: Checked) -> None:
-    """What comes out of a label has no tangent."""
+    """A value taken out of a label has no tangent."""
     value, slope = h.jvp(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0))
     h.equal(value, 8.0, "the value")
     h.equal(slope, 4.0, "the tangent")
@@ -121,13 +112,12 @@ def label_forward_mode(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-closed-over-by-grad",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w w at 3 is 45, with the gradient 30',
     source=_ASKED,
 )
 def label_closed_over_by_grad(h: Checked) -> None:
-    """The system's own gradient runs over a structure that has a label in it, made outside."""
+    """The system's own gradient closes over a structure that holds a label made outside."""
     scale = NonDifferentiable(h.array(5.0))
 
     def f(x: Any) -> Any:
@@ -141,7 +131,6 @@ def label_closed_over_by_grad(h: Checked) -> None:
     "non_differentiable/label-in-native-grad",
     rule="N4",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     expects='grad of scale w w for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label or not',
     source=_ASKED,
@@ -162,7 +151,6 @@ def label_in_native_grad(h: Checked) -> None:
 @scenario(
     "value_and_grad/label-takes-none",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects='{"scale": NonDifferentiable(5), "w": 3}: scale w w is 45, with the gradient None at scale and 30 at w',
     source=_ASKED,
@@ -184,7 +172,6 @@ def label_takes_none(h: Checked) -> None:
 @scenario(
     "non_differentiable/label-query",
     rule="N4",
-    needs=("grad",),
     transform="grad",
     expects="the answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x",
     source=_ASKED,
@@ -198,128 +185,3 @@ def label_query(h: Checked) -> None:
         return (10.0 * first + second) * x
 
     h.equal(h.grad(f)(h.array(2.0)), 1.0, "the gradient, whose digits are the answers for the label and the product")
-
-
-@staged(
-    "non_differentiable/label-closed-over",
-    rule="N4",
-    needs=("grad",),
-    transform="grad of {way}",
-    expects="a label of x closed over, times a label made inside, times x, under {way} at 2: 8, the gradient 4",
-    source=_STATIC,
-)
-def label_closed_over_by_jit(h: Checked, way: str) -> None:
-    """A jitted function may close over a label of what is differentiated, and make one of its own."""
-
-    def f(x: Any) -> Any:
-        label = NonDifferentiable(x)
-        return trace(h, way, lambda y: label * NonDifferentiable(y) * y)(x)
-
-    h.value_and_gradient(f, (h.array(2.0),), 8.0, 4.0)
-
-
-@scenario(
-    "non_differentiable/label-traced-once",
-    rule="N4",
-    level=SHOULD,
-    needs=("jit",),
-    transform="jit",
-    expects='{"scale": NonDifferentiable(s), "w": 2} under jit gives 2 s for s = 3, 4, 5, of one trace',
-    source=_STOPPED,
-)
-def label_traced_once(h: Checked) -> None:
-    """Another value in a label is no reason to trace again."""
-    traces: list[str] = []
-
-    def f(m: Any) -> Any:
-        traces.append("traced")
-        return m["scale"] * m["w"]
-
-    w = h.array(2.0)
-    try:
-        plain = h.jit(f)
-        plain({"scale": h.array(3.0), "w": w})
-        plain({"scale": h.array(4.0), "w": w})
-    except Exception as error:
-        reason = "its jit takes no structures"
-        raise Absent(reason) from error
-    if len(traces) != 1:
-        reason = "its jit traces, or repeats effects, without a label as well"
-        raise Absent(reason)
-    traces.clear()
-    jitted = h.jit(f)
-    for s in (3.0, 4.0, 5.0):
-        h.equal(jitted({"scale": NonDifferentiable(h.array(s)), "w": w}), 2.0 * s, f"the result for {s}")
-    h.holds(len(traces) == 1, f"the function was traced {len(traces)} times for three values of a label")
-
-
-@scenario(
-    "non_differentiable/label-under-vmap",
-    rule="N4",
-    needs=("grad", "vmap"),
-    transform="grad of vmap",
-    expects="rows NonDifferentiable(a) a k with k = NonDifferentiable(x) x outside, at x = 3, a = x, 2 x: 5 x^4 = "
-    "405, with the gradient (x + 4 x) k + 5 x x x = 270",
-    source="PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610",
-)
-def label_under_vmap(h: Checked) -> None:
-    """Labels inside of vmap hold rows, and labels from outside are closed over."""
-
-    def f(x: Any) -> Any:
-        outside = NonDifferentiable(x)
-        rows = h.vmap(lambda a: NonDifferentiable(a) * a * (outside * x))(h.array([1.0, 2.0]) * x)
-        return rows[0] + rows[1]
-
-    h.value_and_gradient(f, (h.array(3.0),), 405.0, 270.0)
-
-
-@scenario(
-    "non_differentiable/label-of-label",
-    rule="N4",
-    needs=("grad",),
-    transform="grad",
-    expects="NonDifferentiable(NonDifferentiable(x)) x at 3: 9, with the gradient 3; its value is a plain array",
-    source=_WRAPPED,
-)
-def label_of_label(h: Checked) -> None:
-    """A label of a label is as one label, and the constant of a label still is a label."""
-
-    def f(x: Any) -> Any:
-        label = NonDifferentiable(NonDifferentiable(x))
-        h.holds(not isinstance(label.value, NonDifferentiable), "the value of a label of a label is a label")
-        constant = adprotocol.non_differentiable(label)
-        h.holds(isinstance(constant, NonDifferentiable), f"its constant is a {type(constant).__name__}")
-        return constant * x
-
-    h.value_and_gradient(f, (h.array(3.0),), 9.0, 3.0)
-
-
-@scenario(
-    "non_differentiable/label-copies",
-    rule="N4",
-    level=SHOULD,
-    expects="copy, deepcopy and pickle of a label of (1, 2) give a label of (1, 2), if those of the array do",
-    source="Paddle, deepcopy for layers and tensors: https://github.com/PaddlePaddle/Paddle/pull/29387",
-)
-def label_copies(h: Checked) -> None:
-    """A label is copied and pickled as its array is, and need not be hashable."""
-    array = h.array([1.0, 2.0])
-    ways: dict[str, Any] = {
-        "copy": copy.copy,
-        "deepcopy": copy.deepcopy,
-        "pickle": lambda value: pickle.loads(pickle.dumps(value)),  # noqa: S301
-    }
-    label = NonDifferentiable(array)
-    ran = []
-    for name, way in ways.items():
-        try:
-            way(array)
-        except Exception:  # noqa: BLE001, S112  (the array's own concern)
-            continue
-        made = way({"label": label})["label"]
-        h.holds(isinstance(made, NonDifferentiable), f"{name} of a label gives a {type(made).__name__}")
-        h.equal(made.value, [1.0, 2.0], f"the value after {name}")
-        ran.append(name)
-    if not ran:
-        reason = "its arrays can be neither copied nor pickled"
-        raise Absent(reason)

@@ -128,7 +128,7 @@ def imports_nothing(h: Checked) -> None:
     rule="P1",
     transform="",
     source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/",
-    expects="array_types are classes that serve what is tracked; explain names plugin and answer",
+    expects="array_types returns the classes of tracked values; explain names plugin and answer",
 )
 def hooks(h: Checked) -> None:
     """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
@@ -174,10 +174,10 @@ def subclasses(h: Checked) -> None:
     "plugins/broken",
     rule="P2",
     source=_BROKEN,
-    expects="PluginError that names what is wrong, five times; the answers are as before",
+    expects="a PluginError that names the fault, five times; the answers are as before",
 )
 def broken(h: Checked) -> None:
-    """A plugin with missing, unknown or wrong hooks, without classes, or that raises is refused, and harms nobody."""
+    """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work."""
 
     class Lacking:
         @hookimpl
@@ -223,7 +223,7 @@ def broken(h: Checked) -> None:
     expects="the plugin serves its types, with one that tries last beside it, which is not asked; both are reported",
 )
 def two_for_one_type(h: Checked) -> None:
-    """A second plugin for the same types that tries last changes no answer, and is reported."""
+    """A second plugin for the same types that asks to come last changes no answer, and is reported."""
     plugin = plugin_of(h)
     other = ForeignPlugin(*plugin.types)
     # "aaa" comes first in the alphabet.
@@ -231,8 +231,8 @@ def two_for_one_type(h: Checked) -> None:
         still_right(h, "beside a second plugin for the same types")
         h.holds(other.calls == 0, f"the second plugin was asked {other.calls} times")
         found = [(first, others) for _, first, others in plugins.REGISTRY.conflicts() if second.name in others]
-        wanted = [(h.name, [second.name])] * len(plugin.types)
-        h.holds(found == wanted, f"the conflicts are {found}; {wanted[:1]} was expected for each type")
+        expected = [(h.name, [second.name])] * len(plugin.types)
+        h.holds(found == expected, f"the conflicts are {found}; {expected[:1]} was expected for each type")
     still_right(h, "after the second plugin has gone")
     h.holds(not [1 for _, _, others in plugins.REGISTRY.conflicts() if second.name in others], "a conflict stays")
 
@@ -241,13 +241,12 @@ def two_for_one_type(h: Checked) -> None:
     "plugins/first-by-choice",
     level=SHOULD,
     rule="P3",
-    needs=("grad",),
     transform="grad",
     source=_ORDER,
     expects="the second plugin is asked about the tracked value, and the first one again after it has gone",
 )
 def first_by_choice(h: Checked) -> None:
-    """A second plugin that tries first serves the types, until it is gone."""
+    """A second plugin that asks to come first serves the types until it is removed."""
     other = EagerPlugin(*plugin_of(h).types)
 
     def square(x: Any) -> Any:

@@ -30,13 +30,12 @@ PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.ho
 @scenario(
     "plugins/two-frameworks",
     rule="P5",
-    needs=("grad",),
     transform="grad",
     source=_MIXED,
     expects="MixedFrameworksError that names both, from each function, in any order and in containers",
 )
 def two_frameworks(h: Checked) -> None:
-    """Values of two frameworks in one call are an error that names both."""
+    """Values of two frameworks in one call raise an error that names both."""
     other = Foreign()
 
     def square(x: Any) -> Any:
@@ -59,10 +58,9 @@ def two_frameworks(h: Checked) -> None:
 @scenario(
     "plugins/numpy-mixes",
     rule="P5",
-    needs=("grad",),
     transform="grad",
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="the answer for an array is that for it beside NumPy arrays and Python values: 3 x, with the gradient 3",
+    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3",
     varies=True,
 )
 def numpy_mixes(h: Checked) -> None:
@@ -84,7 +82,7 @@ def numpy_mixes(h: Checked) -> None:
     expects="UnclaimedTypeError that names the type, from each function, beside an array of the system too",
 )
 def unknown_framework(h: Checked) -> None:
-    """An array of a framework without a plugin is an error, and not False."""
+    """An array of a framework without a plugin is an error, not False."""
     array, other = h.array(2.0), Foreign()
     for call in (
         lambda: adprotocol.within_gradient(other),
@@ -100,13 +98,12 @@ def unknown_framework(h: Checked) -> None:
 @scenario(
     "plugins/refused-predicate",
     rule="C1",
-    needs=("grad",),
     transform="grad",
     source="docs/plugins.md, The hooks",
     expects="PredicateError for a tracked number and for a vector of bools; no branch runs",
 )
 def refused_predicate(h: Checked) -> None:
-    """The plugin refuses a predicate that is no boolean scalar, with the error that is alike everywhere."""
+    """The plugin refuses a predicate that is not a boolean scalar, with the common error type."""
     runs: list[Any] = []
 
     def square(x: Any) -> Any:
@@ -127,7 +124,7 @@ def refused_predicate(h: Checked) -> None:
     expects="no import of adprotocol but of the modules for plugins, and of no name with a leading underscore",
 )
 def nothing_private(h: Checked) -> None:
-    """The plugin imports what is public alone."""
+    """The plugin imports only public modules."""
     plugin = plugin_of(h)
     point = plugin.entry_point
     name = point.module if point is not None else str(plugin.hooks["array_types"].__module__)

@@ -25,7 +25,7 @@ _CACHE = "plum: a resolution overtaken by a registration is cached for good: htt
     expects="UnclaimedTypeError, then the answer of the new plugin, then UnclaimedTypeError, twice; 5 x in between",
 )
 def table_follows_changes(h: Checked) -> None:
-    """What is known of a type is forgotten when plugins come and go."""
+    """Cached answers for a type are dropped when plugins come and go."""
     array = Foreign()
     for _ in range(2):
         with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
@@ -41,13 +41,12 @@ def table_follows_changes(h: Checked) -> None:
 @scenario(
     "plugins/first-sight-in-threads",
     rule="P4",
-    needs=("threads",),
     transform="threads",
     source=_CACHE,
     expects="5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied",
 )
 def first_sight_in_threads(h: Checked) -> None:
-    """Types are seen for the first time in many threads at once, and all get the same answer."""
+    """Types first seen in many threads at once get the same answer in all."""
     array, meeting = h.array(2.0), threading.Barrier(8)
 
     def ask() -> tuple[Any, Any, Any]:

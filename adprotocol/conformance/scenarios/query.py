@@ -32,7 +32,7 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def told(h: Checked, x: Any, *values: Any) -> Any:
+def layer_by(h: Checked, x: Any, *values: Any) -> Any:
     """Return 3 x where a derivative goes through one of `values`, 5 x where it goes through none."""
     return adprotocol.cond(h.asks(*values), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
@@ -71,7 +71,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
     scenario(
         f"within_gradient/agrees-with-the-derivative-{_transforms.replace(' ', '-')}",
         rule="W1",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=ENZYME,
         expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
@@ -82,14 +81,13 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
 @scenario(
     "within_gradient/same-array-outside",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GLOBAL_MODE,
-    expects="3 x for the argument times 11 c for the array that it was called with: 132, gradient 66",
+    expects="3 x for the argument times 11 c for the array that was passed: 132, gradient 66",
     varies=True,
 )
 def same_array_outside(h: Checked) -> None:
-    """The array that a gradient was called with is itself no part of it."""
+    """The array that a gradient is called with is itself not tracked."""
     c = h.array(2.0)
     h.value_and_gradient(lambda x: h.layer(x) * h.scaled(c, 7.0, 11.0), [c], 132.0, 66.0)
 
@@ -97,28 +95,26 @@ def same_array_outside(h: Checked) -> None:
 @scenario(
     "within_gradient/second-argument",
     rule="W1",
-    needs=("grad",),
     transform="grad",
     source=TESSERACT,
     expects="3 x times 11 y at 2, 4: 264, gradient 132",
     varies=True,
 )
 def second_argument(h: Checked) -> None:
-    """An argument that the gradient is not taken of is not tracked."""
+    """An argument that is not differentiated is not tracked."""
     h.value_and_gradient(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0), [h.array(2.0), h.array(4.0)], 264.0, 132.0)
 
 
 @scenario(
     "within_gradient/second-argument-of-jit",
     rule="W5",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=TESSERACT,
     expects="3 x times 11 y times 3 x, the last for both, at 3, 4: 3564, gradient 2376; plain 5 x 11 y 5 x: 9900",
 )
 def second_argument_of_jit(h: Checked) -> None:
-    """Of two arguments of a jitted function, the one that is differentiated is told from the other."""
-    jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * told(h, x, y, x))
+    """Of two arguments of a jitted function, only the differentiated one is tracked."""
+    jitted = h.jit(lambda x, y: h.layer(x) * h.scaled(y, 7.0, 11.0) * layer_by(h, x, y, x))
     h.value_and_gradient(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
     h.equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
 
@@ -126,14 +122,13 @@ def second_argument_of_jit(h: Checked) -> None:
 @scenario(
     "within_gradient/results-are-plain",
     rule="W2",
-    needs=("jvp",),
     transform="jvp",
     source=GLOBAL_MODE,
     expects="11 times the value 6 and 11 times the tangent 3 of 3 x",
     varies=True,
 )
 def results_are_plain(h: Checked) -> None:
-    """What forward mode returns is not tracked any more."""
+    """The results of forward mode are no longer tracked."""
     value, tangent = h.jvp(h.layer, h.array(2.0), h.array(1.0))
     h.equal(h.scaled(value, 7.0, 11.0), 66.0, "the layer of the value")
     h.equal(h.scaled(tangent, 7.0, 11.0), 33.0, "the layer of the tangent")
@@ -142,14 +137,13 @@ def results_are_plain(h: Checked) -> None:
 @scenario(
     "within_gradient/around-a-gradient",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=LAYERS,
     expects="5 x before, 3 x inside, 5 x afterwards, three times over",
     varies=True,
 )
 def around_a_gradient(h: Checked) -> None:
-    """Before and after a gradient the answer is False, inside it is True, however often they alternate."""
+    """The answer is False before and after a gradient and True inside, however often they alternate."""
     x = h.array(2.0)
     for _ in range(3):
         h.equal(h.layer(x), 10.0, "outside")
@@ -181,13 +175,12 @@ def no_values(h: Checked) -> None:
 @scenario(
     "within_gradient/abstract",
     rule="W5",
-    needs=("abstract",),
     transform="abstract",
     source=REACTANT,
     expects="no error; False or an answer left open, and True or left open under a gradient; then 5 x",
 )
 def abstract(h: Checked) -> None:
-    """Evaluation on shapes alone is no differentiation, and asking in it is no error."""
+    """Abstract evaluation is not differentiation, and asking there raises no error."""
     x, answers = h.array(2.0), []
 
     def f(x: Any) -> Any:

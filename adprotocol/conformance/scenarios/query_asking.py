@@ -9,7 +9,7 @@ import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
 BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/PennyLaneAI/pennylane/issues/6932"
@@ -24,14 +24,14 @@ BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/Pe
     expects="as many runs of the derivative of a function whose result is asked about, and not used, as without asking",
 )
 def asking_runs_no_derivative(h: Checked) -> None:
-    """Asking about a value does not make a derivative go through it."""
+    """Asking about a value adds no derivative computation."""
 
     def runs(*, ask: bool) -> int:
         identity, count = h.counter()
 
         def f(x: Any) -> Any:
             y = identity(x)
-            return told(h, x, y) if ask else 3.0 * x
+            return layer_by(h, x, y) if ask else 3.0 * x
 
         h.equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient")
         return int(count())
@@ -58,7 +58,6 @@ for _transforms in ("jit", "grad", "jvp", "grad of jit", "grad of grad", "grad o
     scenario(
         f"within_gradient/asking-changes-nothing-{_transforms.replace(' ', '-')}",
         rule="W7",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=CANONICAL,
         expects="the value and derivative of x ** 3",
@@ -88,11 +87,10 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
         f"within_gradient/a-bool-{_transforms.replace(' ', '-') or 'outside'}",
         level=SHOULD if _transforms else MUST,
         rule="W4",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=BOOLS,
         expects="3 x x in a gradient, 5 x x else, by a Python if",
-        summary=f"The answer is a bool {f'under {_transforms}' if _transforms else 'outside of AD'}.",
+        summary=f"The answer is a bool {f'under {_transforms}' if _transforms else 'outside AD'}.",
     )(functools.partial(is_a_bool, transforms=_transforms))
 
 
@@ -100,13 +98,12 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
     "within_gradient/explain",
     rule="W4",
     level=MAY,
-    needs=("grad",),
     transform="grad",
     source=CANONICAL,
     expects="text with the name of the plugin and the answer True for x; False for a number; and then 3 x",
 )
 def explain(h: Checked) -> None:
-    """People are told the answer, and which plugin gave it."""
+    """`explain` returns the answer and names the plugin."""
 
     def f(x: Any) -> Any:
         text = adprotocol.explain(x, 1.0)
@@ -126,7 +123,7 @@ def explain(h: Checked) -> None:
     expects="5 x outside; 3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device",
 )
 def every_device(h: Checked) -> None:
-    """The answers are the same on every device that the system has here."""
+    """The answers are the same on every device of this machine."""
     for device in h.devices():
         there = Checked(type(h.harness)(device))
         x, c = there.array(2.0), there.array(1.0)

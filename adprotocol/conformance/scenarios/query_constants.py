@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -30,7 +30,7 @@ INTEGERS = (
     varies=True,
 )
 def native_stop(h: Checked) -> None:
-    """A value that the system itself has made constant is not tracked; what is computed from it and x is."""
+    """A value stopped by the system itself is not tracked; a result computed from it and x is."""
 
     def f(x: Any) -> Any:
         c = h.stop_gradient(x)
@@ -67,7 +67,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap",
     scenario(
         f"within_gradient/constant-{_transforms.replace(' ', '-')}",
         rule="W9",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=STOP,
         expects="5 c for the constant c of x, times x",
@@ -95,14 +94,13 @@ def constant_at_all_levels(h: Checked) -> None:
 @scenario(
     "within_gradient/result-of-constant-function",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     source="ChainRulesCore: @non_differentiable: "
     "https://github.com/JuliaDiff/ChainRulesCore.jl/blob/main/docs/src/rule_author/rule_definition_tools.md",
     expects="5 c for c = x + x, of a decorated function that closes over x; 3 x beside: 26, gradient 3",
 )
 def result_of_constant_function(h: Checked) -> None:
-    """The result of a decorated function is not tracked, nor are its arguments inside."""
+    """Neither the result of a decorated function nor its arguments inside are tracked."""
 
     def f(x: Any) -> Any:
         inside = []
@@ -126,8 +124,8 @@ def discrete(h: Checked, transforms: str) -> None:
     n, flag = h.array(3), h.array(True)  # noqa: FBT003
 
     def f(x: Any) -> Any:
-        integers = told(h, x, n, {"flag": flag}) + 10.0 * told(h, x, n * 2)
-        return told(h, x, x > 1.0) * 100.0 + integers + 1000.0 * told(h, x, n, flag, x)
+        integers = layer_by(h, x, n, {"flag": flag}) + 10.0 * layer_by(h, x, n * 2)
+        return layer_by(h, x, x > 1.0) * 100.0 + integers + 1000.0 * layer_by(h, x, n, flag, x)
 
     h.equal(h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [3555 * x, 3555.0])(2.0)[0])
 
@@ -136,7 +134,6 @@ for _transforms in ("grad", "jvp", "grad of jit", "grad of vmap"):
     scenario(
         f"within_gradient/integers-and-comparisons-{_transforms.replace(' ', '-')}",
         rule="W9",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=INTEGERS,
         expects="5 x for integers, for bools and for a comparison of x, 3 x for these together with x: in all 3555 x",

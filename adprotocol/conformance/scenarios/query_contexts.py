@@ -27,14 +27,13 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
 @scenario(
     "within_gradient/generator",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GENERATORS,
     expects="11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33",
     varies=True,
 )
 def generator(h: Checked) -> None:
-    """A generator that is begun outside of a gradient, and resumed inside of it, answers by what it is sent."""
+    """A generator started outside a gradient and resumed inside answers for the values sent to it."""
     layers, c = _layers(h), h.array(1.0)
     next(layers)
     plain = (c, 7.0, 11.0)
@@ -46,13 +45,12 @@ def generator(h: Checked) -> None:
 @scenario(
     "within_gradient/paused-inside-gradient",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GENERATORS,
     expects="5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it",
 )
 def paused_inside_gradient(h: Checked) -> None:
-    """A generator that was begun inside of a gradient does not keep it."""
+    """A generator started inside a gradient does not keep it."""
     layers, c = _layers(h), h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -66,14 +64,13 @@ def paused_inside_gradient(h: Checked) -> None:
 @scenario(
     "within_gradient/contexts",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=COROUTINES,
     expects="3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context "
     "after the gradient",
 )
 def contexts(h: Checked) -> None:
-    """Neither an empty context loses the answer, nor does a copy of the context keep it."""
+    """An empty context does not lose the answer, and a copy of the context does not keep it."""
     c, kept = h.array(1.0), []
 
     async def scaled(x: Any, inside: float, outside: float) -> Any:

@@ -8,7 +8,6 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import MAY, scenario
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ for _transforms in ("grad", "jvp", "jit", "vmap", "grad of jit", "grad of checkp
     scenario(
         f"within_gradient/error-inside-{_transforms.replace(' ', '-')}",
         rule="W2",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=TRACE_COUNTER,
         expects="5 x for a plain value; 3 x times 11, gradient 33, in a gradient",
@@ -60,7 +58,7 @@ for _transforms in ("grad", "jvp", "jit", "vmap", "grad of jit", "grad of checkp
     expects="3 x times 11 c at 2, 4: 264, gradient 132",
 )
 def error_inside_caught(h: Checked) -> None:
-    """An error in an inner gradient, caught inside of the outer one, ends the inner one only."""
+    """An error in an inner gradient, caught inside the outer one, ends only the inner one."""
     c = h.array(4.0)
 
     def fails(y: Any) -> Any:
@@ -79,13 +77,12 @@ def error_inside_caught(h: Checked) -> None:
 @scenario(
     "within_gradient/freed-values",
     rule="W2",
-    needs=("grad",),
     transform="grad",
     source=GLOBAL_MODE,
     expects="5 for each of 500 new arrays",
 )
 def freed_values(h: Checked) -> None:
-    """Arrays made after a gradient are plain, though they may take the place of freed ones in memory."""
+    """Arrays made after a gradient are plain, although they may reuse the memory of freed ones."""
     x = h.array(2.0)
     for _ in range(20):
         h.grad(lambda x: h.layer(x + 1.0) * h.layer(x))(x)
@@ -100,13 +97,12 @@ def freed_values(h: Checked) -> None:
     "within_gradient/escaped-value",
     rule="W2",
     level=MAY,
-    needs=("grad",),
     transform="grad",
     source=ESCAPED,
     expects="an answer or an error for the value that escaped; then 5 x, and 3 x times 11 in a gradient",
 )
 def escaped_value(h: Checked) -> None:
-    """Whatever is said of a value that escaped from a gradient, what is said of others stays right."""
+    """A value that escaped from a gradient does not disturb the answers for others."""
     x, kept = h.array(2.0), []
 
     def f(x: Any) -> Any:

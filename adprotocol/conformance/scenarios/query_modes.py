@@ -59,24 +59,22 @@ for _name, _function, _transforms in (
     scenario(
         f"within_gradient/{_name}-{_transforms.replace(' ', '-')}",
         rule="W6",
-        needs=("grad", *nesting.needs(_transforms)),
         transform=f"grad of {_transforms}",
         source=REUSED if _name == "compiled-once" else FLAGS,
         expects=" ".join((_function.__doc__ or "").split()),
-        summary=f"One function under {_transforms} answers rightly each time, {_name.replace('-', ' ')}.",
+        summary=f"One function under {_transforms} answers correctly each time, {_name.replace('-', ' ')}.",
     )(functools.partial(_function, transforms=_transforms))
 
 
 @scenario(
     "within_gradient/jit-closes-over-tracked",
     rule="W6",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=CAPTURED,
     expects="3 x times 11 a, for a = 1 and then 4, x = 2: 330, gradient 165; then 5 x times 11 a: 550",
 )
 def jit_closes_over_tracked(h: Checked) -> None:
-    """A jitted function that closes over a tracked value, called twice, and then again outside of the gradient."""
+    """A jitted function closes over a tracked value, is called twice, then again outside the gradient."""
     a, b = h.array(1.0), h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -91,13 +89,12 @@ def jit_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/shape-compiled-anew",
     rule="W6",
-    needs=("grad", "jit"),
     transform="grad of jit",
     source=FLAGS,
     expects="5 x plain and 3 x differentiated, for a scalar and for arrays of two lengths",
 )
 def shape_compiled_anew(h: Checked) -> None:
-    """A function that is traced anew for another shape does not take the answer from the trace before."""
+    """A function traced again for another shape does not reuse the answer of the earlier trace."""
     made = h.jit(h.layer)
     for value in (2.0, [2.0, 1.0], [2.0, 1.0, 4.0]):
         x = h.array(value)
@@ -121,11 +118,10 @@ for _transforms in ("grad", "jvp", "grad of jit"):
         f"within_gradient/inside-custom-rule-{_transforms.replace(' ', '-')}",
         rule="W1",
         level=SHOULD if "jit" in _transforms else MUST,
-        needs=("custom_rule", *nesting.needs(_transforms)),
         transform=f"{_transforms} of custom rule",
         source=RULE,
-        expects="5 x in the function, for no derivative goes through its operations, and the derivative of the rule",
-        summary=f"In a function with a derivative of its own nothing is tracked under {_transforms}.",
+        expects="5 x in the function, as no derivative passes its operations, and the derivative of the rule",
+        summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
         varies="jit" not in _transforms,
     )(functools.partial(inside_rule, transforms=_transforms))
 
@@ -133,7 +129,6 @@ for _transforms in ("grad", "jvp", "grad of jit"):
 @scenario(
     "within_gradient/after-custom-rule",
     rule="W1",
-    needs=("grad", "custom_rule"),
     transform="grad of custom rule",
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
@@ -141,7 +136,7 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     varies=True,
 )
 def after_custom_rule(h: Checked) -> None:
-    """The result of a function with a derivative of its own is tracked if its argument is."""
+    """The result of a function with a custom derivative rule is tracked if its argument is."""
     square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
     h.value_and_gradient(lambda x: h.layer(square(x)) * h.scaled(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0)
 
@@ -149,14 +144,13 @@ def after_custom_rule(h: Checked) -> None:
 @scenario(
     "within_gradient/checkpoint-answers-alike",
     rule="W1",
-    needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
     expects="one and the same answer in each pass, or one left open; 3 x x and its gradient, at 3: 27, 18",
     varies=True,
 )
 def checkpoint_answers_alike(h: Checked) -> None:
-    """The recomputation answers as the first pass does, so value and gradient are of one branch."""
+    """The recomputation answers like the first pass, so value and gradient belong to one branch."""
     answers: list[Any] = []
     natively(h, lambda: h.grad(h.checkpoint(lambda x: x * x))(h.array(3.0)), 6.0)
 
@@ -173,13 +167,12 @@ def checkpoint_answers_alike(h: Checked) -> None:
 @scenario(
     "within_gradient/checkpoint-closes-over-tracked",
     rule="W1",
-    needs=("grad", "checkpoint"),
     transform="grad of checkpoint",
     source=CHECKPOINT,
     expects="3 x times 11 c at 2, 4: 264, gradient 132; then 5 x times 11 c: 440",
 )
 def checkpoint_closes_over_tracked(h: Checked) -> None:
-    """A tracked value that the checkpointed function closes over is tracked, its constant argument is not."""
+    """In a checkpointed function a tracked closed-over value is tracked, a constant argument is not."""
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -206,14 +199,13 @@ def _is_consistent(h: Checked, value: Any, slope: Any) -> None:
     varies=True,
 )
 def no_grad_in_reverse_mode(h: Checked) -> None:
-    """Under the system's own switch the answer is whether a derivative comes out."""
+    """Under the system's own switch the answer matches whether a derivative results."""
     _is_consistent(h, *h.value_and_grad(lambda x: h.no_grad(h.layer)(x) + x)(h.array(2.0)))
 
 
 @scenario(
     "within_gradient/no-grad-in-forward-mode",
     rule="W2",
-    needs=("jvp", "no_grad"),
     transform="jvp of no_grad",
     source=NO_GRAD_FORWARD,
     expects="5 x with no derivative, or 3 x with its derivative; x is added",
@@ -234,7 +226,7 @@ def no_grad_in_forward_mode(h: Checked) -> None:
     expects="3 x after the switch was on, after an error under it, and after it was on twice",
 )
 def after_no_grad(h: Checked) -> None:
-    """Once the switch is off again, by an error too, the answer is True as before."""
+    """Once the switch is off again, also after an error, the answer is True as before."""
 
     def fails(x: Any) -> Any:
         h.layer(x)
@@ -256,13 +248,12 @@ def after_no_grad(h: Checked) -> None:
     "within_gradient/no-grad-around-gradient",
     rule="W2",
     level=SHOULD,
-    needs=("grad", "no_grad"),
     transform="no_grad of grad",
     source=NO_GRAD_AROUND,
     expects="3, as 4 comes out for x x; not applicable where a gradient under the switch is none",
 )
 def no_grad_around_gradient(h: Checked) -> None:
-    """A switch around a gradient that the system takes all the same does not make the answer False."""
+    """A switch around a gradient that the system computes anyway does not make the answer False."""
     x = h.array(2.0)
     natively(h, lambda: h.no_grad(h.grad(lambda x: x * x))(x), 4.0)
     h.equal(h.no_grad(h.grad(h.layer))(x), 3.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
@@ -46,37 +45,34 @@ for _outer, _between, _inner in (
     scenario(
         f"within_gradient/two-variables-{_transforms.replace(' ', '-')}",
         rule="W1",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=CONFUSION if "jvp" in _transforms else REVERSE_CONFUSION,
         expects="3 x, 7 y and 17 z inside of both, 5 x, 7 y and 17 z inside of the inner one alone",
-        summary=f"Under {_transforms} of different variables each is tracked, and a third is not.",
+        summary=f"Under {_transforms} of different variables each is tracked and a third is not.",
     )(functools.partial(two_variables, outer=_outer, inner=_inner, between=_between))
 
 
 @scenario(
     "within_gradient/outer-variable-alone",
     rule="W1",
-    needs=("grad", "grad of grad"),
     transform="grad of grad",
     source=CONFUSION,
     expects="3 x from inside of a gradient in y that does not depend on x otherwise: 6, gradient 3",
 )
 def outer_variable_alone(h: Checked) -> None:
-    """In an inner gradient of another variable, the outer variable is tracked by the outer gradient alone."""
+    """Inside an inner gradient of another variable, only the outer gradient tracks the outer variable."""
     h.value_and_gradient(lambda x: h.grad(lambda y: h.layer(x) * y)(h.array(4.0)), [h.array(2.0)], 6.0, 3.0)
 
 
 @scenario(
     "within_gradient/inner-result",
     rule="W1",
-    needs=("grad", "jvp"),
     transform="grad of jvp",
     source=REVERSE_CONFUSION,
     expects="3 d for d = 2 x y, the derivative of x y y: 48, gradient 24; 5 d for d = 2 y, that of y y, times x: 80",
 )
 def inner_result(h: Checked) -> None:
-    """The result of an inner derivative is tracked by the outer one if it depends on the outer variable, else not."""
+    """The result of an inner derivative is tracked by the outer one only if it depends on the outer variable."""
     x, y, one = h.array(2.0), h.array(4.0), h.array(1.0)
     h.value_and_gradient(lambda x: h.layer(h.jvp(lambda y: x * y * y, y, one)[1]), [x], 48.0, 24.0, "2 x y")
     h.value_and_gradient(lambda x: h.layer(h.jvp(lambda y: y * y, y, one)[1]) * x, [x], 80.0, 40.0, "2 y")
@@ -85,13 +81,12 @@ def inner_result(h: Checked) -> None:
 @scenario(
     "within_gradient/perturbation-confusion",
     rule="W1",
-    needs=("grad", "jvp"),
     transform="grad of jvp",
     source=CONFUSION,
     expects="d/dx of x d/dy (3 x 3 y) = 9 x x is 18 x: 36, and the same with the modes exchanged",
 )
 def perturbation_confusion(h: Checked) -> None:
-    """The classic of nested differentiation, with a query for each variable."""
+    """The classic example of perturbation confusion, with a query for each variable."""
     one, x = h.array(1.0), h.array(2.0)
     for outer, inner in (("grad", "jvp"), ("jvp", "grad")):
 
@@ -105,7 +100,6 @@ def perturbation_confusion(h: Checked) -> None:
     "within_gradient/zero-tangent",
     rule="W1",
     level=SHOULD,
-    needs=("jvp",),
     transform="jvp",
     source="PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",
     expects="3 x with the tangent 0",
@@ -124,14 +118,13 @@ def _total(values: Any) -> Any:
 @scenario(
     "within_gradient/vmap-closes-over-tracked",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165",
     varies=True,
 )
 def vmap_closes_over_tracked(h: Checked) -> None:
-    """Under vmap a tracked value that is closed over is tracked, the mapped one is not."""
+    """Under vmap a tracked closed-over value is tracked, the mapped one is not."""
     batch = h.array([1.0, 4.0])
 
     def f(x: Any) -> Any:
@@ -143,14 +136,13 @@ def vmap_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/vmap-maps-tracked",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="grad of vmap",
     source=VMAP,
     expects="3 a times 11 b times 17 c, with c = 2: 1122 a b, summed over two rows; gradient 1122 b",
     varies=True,
 )
 def vmap_maps_tracked(h: Checked) -> None:
-    """Of two mapped arguments and a constant that is closed over, the tracked one alone is."""
+    """Of two mapped arguments and a closed-over constant, only the tracked argument is tracked."""
     b, c = h.array([1.0, 4.0]), h.array(2.0)
 
     def f(a: Any) -> Any:
@@ -162,13 +154,12 @@ def vmap_maps_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/vmap-of-grad-of-unmapped",
     rule="W5",
-    needs=("grad", "vmap"),
     transform="vmap of grad",
     source=VMAP,
     expects="3 y times 11 a times 17 c: the gradient 561 a c at a = 1, 4 and c = 2",
 )
 def vmap_of_grad_of_unmapped(h: Checked) -> None:
-    """In a gradient inside of vmap, of a value that is not mapped, the mapped value is a constant."""
+    """In a gradient inside vmap with respect to an unmapped value, the mapped value is a constant."""
     y, c = h.array(3.0), h.array(2.0)
 
     def per_row(a: Any) -> Any:
@@ -180,13 +171,12 @@ def vmap_of_grad_of_unmapped(h: Checked) -> None:
 @scenario(
     "within_gradient/jit-of-vmap-closes-over-tracked",
     rule="W5",
-    needs=("grad", "jit", "vmap"),
     transform="grad of jit of vmap",
     source=CAPTURED,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165; then 5 x times 11 a: 550",
 )
 def jit_of_vmap_closes_over_tracked(h: Checked) -> None:
-    """The same where the whole is jitted, differentiated and then called plain."""
+    """The same for a jitted function that is differentiated and then called plain."""
     batch = h.array([1.0, 4.0])
     jitted = h.jit(lambda x: _total(h.vmap(lambda a: h.layer(x) * h.scaled(a, 7.0, 11.0))(batch)))
     h.value_and_gradient(jitted, [h.array(2.0)], 330.0, 165.0)
@@ -207,13 +197,12 @@ def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
 @scenario(
     "within_gradient/scan-over-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
     expects="5 c times 7 x times 17 c for x = 1 and 2, c = 2: 7140, gradient 2380",
 )
 def scan_over_tracked(h: Checked) -> None:
-    """In the body of a scan the xs are tracked; a carry that stays, and a value closed over, are not."""
+    """In the body of a scan the xs are tracked; an unchanged carry and a closed-over value are not."""
     c = h.array(2.0)
     h.value_and_gradient(lambda xs: _scanned(h, c, xs, c), [h.array([1.0, 2.0])], 7140.0, [2380.0, 2380.0])
 
@@ -221,13 +210,12 @@ def scan_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/scan-carries-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=SCAN,
     expects="3 c times 11 x times 17 for x = 1 and 2, c = 2: 3366, gradient 1683",
 )
 def scan_carries_tracked(h: Checked) -> None:
-    """In the body of a scan the carry is tracked; the xs, and a value closed over, are not."""
+    """In the body of a scan the carry is tracked; the xs and a closed-over value are not."""
     xs, other = h.array([1.0, 2.0]), h.array(1.0)
     h.value_and_gradient(lambda c: _scanned(h, c, xs, other), [h.array(2.0)], 3366.0, 1683.0)
 
@@ -235,13 +223,12 @@ def scan_carries_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/scan-closes-over-tracked",
     rule="W5",
-    needs=("grad", "scan"),
     transform="grad of scan",
     source=CAPTURED,
     expects="5 c times 11 x times 13 y for x = 1 and 2, c = 2, y = 4 closed over: 17160, gradient 4290",
 )
 def scan_closes_over_tracked(h: Checked) -> None:
-    """In the body of a scan a value closed over is tracked; carry and xs are not."""
+    """In the body of a scan a closed-over value is tracked; carry and xs are not."""
     c, xs = h.array(2.0), h.array([1.0, 2.0])
 
     def f(other: Any) -> Any:
@@ -253,13 +240,12 @@ def scan_closes_over_tracked(h: Checked) -> None:
 @scenario(
     "within_gradient/jvp-inside-scan",
     rule="W5",
-    needs=("jvp", "scan"),
     transform="scan of jvp",
     source=SCAN,
     expects="3 x times 11 c inside, so that the derivatives 33 c add up over two steps: 132 for c = 2",
 )
 def jvp_inside_scan(h: Checked) -> None:
-    """A derivative that is taken in the body of a scan tracks its own variable, and not the carry."""
+    """A derivative taken in the body of a scan tracks its own variable and not the carry."""
 
     def step(state: Any, x: Any) -> Any:
         kept, total = state

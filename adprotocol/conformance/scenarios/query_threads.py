@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query import natively, told
+from adprotocol.conformance.scenarios.query import layer_by, natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ def child_thread_tracked(h: Checked) -> None:
     varies=True,
 )
 def child_thread_plain(h: Checked) -> None:
-    """A plain value is not tracked in a child thread that runs while the parent is inside of a gradient."""
+    """A plain value is not tracked in a child thread while the parent is inside a gradient."""
     c = h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -99,7 +99,7 @@ def child_thread_plain(h: Checked) -> None:
     expects="the gradient 33 c of 3 y times 11 c in the child thread, times 13 x in the parent: 858, gradient 429",
 )
 def child_thread_gradient(h: Checked) -> None:
-    """A gradient in a child thread is one of its own, and leaves that of the parent as it is."""
+    """A gradient in a child thread is independent and leaves that of the parent alone."""
     c = h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -119,7 +119,7 @@ def child_thread_gradient(h: Checked) -> None:
     varies=True,
 )
 def concurrent_gradient(h: Checked) -> None:
-    """A gradient that goes on in another thread does not make a plain value tracked, in either direction."""
+    """A gradient active in another thread does not make a plain value tracked, in either direction."""
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def differentiates() -> Any:
@@ -160,7 +160,7 @@ def concurrent_gradient(h: Checked) -> None:
     expects="in each of two threads 3 x times 11 c, both inside of their gradients at once: the gradient 33 c",
 )
 def concurrent_gradients(h: Checked) -> None:
-    """Two threads that differentiate at once, and end in the order in which they began, answer each for itself."""
+    """Two threads that differentiate at once and end in the order they began each answer for themselves."""
     inside, first_is_over = threading.Barrier(2, timeout=PATIENCE), threading.Event()
 
     def work(*, first: bool) -> Any:
@@ -192,13 +192,13 @@ def concurrent_gradients(h: Checked) -> None:
     expects="in each of 8 threads 3 x inside of a gradient and 5 x outside, of a class seen for the first time",
 )
 def many_threads(h: Checked) -> None:
-    """Many threads that meet a class for the first time, half of them inside of a gradient, all answer rightly."""
+    """Many threads that meet a class for the first time, half of them inside a gradient, all answer correctly."""
     barrier = threading.Barrier(8, timeout=PATIENCE)
     box = dataclasses.make_dataclass("Box", ["value"])
 
     def ask(x: Any) -> Any:
         barrier.wait()
-        return told(h, x, box(x))
+        return layer_by(h, x, box(x))
 
     def work(i: int) -> Any:
         x = h.array(2.0)
@@ -218,7 +218,7 @@ def many_threads(h: Checked) -> None:
     expects="5 x in a thread that has differentiated, and that has failed inside of a gradient; then 3 x in a gradient",
 )
 def thread_used_again(h: Checked) -> None:
-    """A thread of a pool starts with nothing left over from what it did before."""
+    """A reused thread of a pool keeps nothing from its earlier work."""
 
     def fails(x: Any) -> Any:
         h.layer(x)
@@ -247,7 +247,7 @@ def thread_used_again(h: Checked) -> None:
     varies=True,
 )
 def no_grad_in_another_thread(h: Checked) -> None:
-    """A switch that is on in another thread does not concern this one."""
+    """A switch that is on in another thread does not affect this one."""
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def waits(x: Any) -> Any:
@@ -280,7 +280,7 @@ def thread_in_context(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         context = contextvars.copy_context()
-        (plain,) = in_threads(h, lambda: context.run(lambda: told(h, 1.0, c)))
+        (plain,) = in_threads(h, lambda: context.run(lambda: layer_by(h, 1.0, c)))
         return h.scaled(x, 7.0, 11.0) * float(plain)
 
     h.value_and_gradient(f, [h.array(2.0)], 70.0, 35.0)

@@ -11,7 +11,7 @@ import numpy as np
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, scenario
-from adprotocol.conformance.scenarios.query import told
+from adprotocol.conformance.scenarios.query import layer_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def containers(h: Checked, transforms: str) -> None:
     for name, make in CONTAINERS.items():
 
         def f(x: Any, make: Any = make) -> Any:
-            return told(h, x, make(x)) + 10.0 * told(h, x, make(c))
+            return layer_by(h, x, make(x)) + 10.0 * layer_by(h, x, make(c))
 
         h.equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
 
@@ -68,7 +68,6 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     scenario(
         f"within_gradient/containers-{_transforms.replace(' ', '-')}",
         rule="W3",
-        needs=nesting.needs(_transforms),
         transform=_transforms,
         source=TREES,
         expects="3 x for containers that hold x, plus 10 times 5 x for those that hold a constant: the derivative 53",
@@ -89,7 +88,7 @@ def plain_containers(h: Checked) -> None:
     for empty in empties:
         h.same(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
     for name, make in CONTAINERS.items():
-        h.equal(told(h, c, make(c)), 20.0, f"with {name} of a plain array")
+        h.equal(layer_by(h, c, make(c)), 20.0, f"with {name} of a plain array")
 
 
 @scenario(
@@ -105,7 +104,7 @@ def registered_node(h: Checked) -> None:
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return told(h, x, h.node([c, x])) + 10.0 * told(h, x, [h.node([c, 2])])
+        return layer_by(h, x, h.node([c, x])) + 10.0 * layer_by(h, x, [h.node([c, 2])])
 
     h.value_and_gradient(f, [h.array(2.0)], 106.0, 53.0)
 
@@ -113,17 +112,16 @@ def registered_node(h: Checked) -> None:
 @scenario(
     "within_gradient/several-values",
     rule="W3",
-    needs=("grad",),
     transform="grad",
     source=TREES,
     expects="3 x where x is the first of several, 10 times 3 x where it is the last, 100 times 5 x where none is: 1066",
 )
 def several_values(h: Checked) -> None:
-    """Of several values in one question it is enough that one is tracked."""
+    """One tracked value among several makes the answer True."""
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
-        return told(h, x, x, c) + 10.0 * told(h, x, c, 1, None, x) + 100.0 * told(h, x, c, c, "text")
+        return layer_by(h, x, x, c) + 10.0 * layer_by(h, x, c, 1, None, x) + 100.0 * layer_by(h, x, c, c, "text")
 
     h.value_and_gradient(f, [h.array(2.0)], 1066.0, 533.0)
 
@@ -131,7 +129,6 @@ def several_values(h: Checked) -> None:
 @scenario(
     "within_gradient/labelled-leaf",
     rule="W9",
-    needs=("grad",),
     transform="grad",
     source=LABELS,
     expects="5 x for a label of x, 10 times 5 x for it in a container, 100 times 3 x where x stands beside: 710, 355",
@@ -141,7 +138,11 @@ def labelled_leaf(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         label = adprotocol.NonDifferentiable(x)
-        return told(h, x, label) + 10.0 * told(h, x, {"a": [label]}) + 100.0 * told(h, x, {"a": [label], "b": x})
+        return (
+            layer_by(h, x, label)
+            + 10.0 * layer_by(h, x, {"a": [label]})
+            + 100.0 * layer_by(h, x, {"a": [label], "b": x})
+        )
 
     h.value_and_gradient(f, [h.array(2.0)], 710.0, 355.0)
 
@@ -153,7 +154,7 @@ def labelled_leaf(h: Checked) -> None:
     expects="False for each, also inside of a gradient",
 )
 def other_values(h: Checked) -> None:
-    """Numbers, strings, None, functions, types and NumPy arrays are not tracked, whatever goes on around."""
+    """Numbers, strings, None, functions, types and NumPy arrays are never tracked."""
     others = (1, 2.5, 1j, True, "text", b"bytes", None, len, other_values, lambda: None, int, range(3), ...)
     arrays = (np.ones(2), np.float64(1.0), np.arange(3), np.array([True]), np.array(["a"], dtype=object))
 
@@ -171,7 +172,6 @@ def other_values(h: Checked) -> None:
     "within_gradient/object-array",
     rule="W8",
     level=SHOULD,
-    needs=("grad",),
     transform="grad",
     source=BOXES,
     expects="3 x for a NumPy array of objects that holds x, 10 times 5 x for one that holds a constant: 106, and 53",
@@ -186,7 +186,7 @@ def object_array(h: Checked) -> None:
         return made
 
     def f(x: Any) -> Any:
-        return told(h, x, holding(x)) + 10.0 * told(h, x, holding(c))
+        return layer_by(h, x, holding(x)) + 10.0 * layer_by(h, x, holding(c))
 
     h.value_and_gradient(f, [h.array(2.0)], 106.0, 53.0)
 
@@ -210,10 +210,10 @@ class ForeignBuffer:
     "within_gradient/unclaimed-array",
     rule="W8",
     source=CANONICAL,
-    expects="an error of adprotocol that names the type and says what to do; alone, and beside an array of the system",
+    expects="an error of adprotocol that names the type and the remedy, alone and beside an array of the system",
 )
 def unclaimed_array(h: Checked) -> None:
-    """An array that no plugin claims is an error, for False might be wrong."""
+    """An array that no plugin claims is an error, since False might be wrong."""
     for cls in (ForeignArray, ForeignBuffer):
         for values in ((cls(),), (h.array(2.0), [cls()])):
             with h.raises(adprotocol.ADProtocolError, words=[cls.__name__, "plugin", "NumPy"]):

@@ -19,11 +19,10 @@ def staged(  # noqa: PLR0913  (as `scenario`)
     rule: str,
     expects: str,
     source: str,
-    needs: tuple[str, ...] = (),
     transform: str = "{way}",
     varies: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Enter the function, which takes the name of the way as `way`, once for each; `{way}` in texts is filled in."""
+    """Register the function once for each way, which it takes as `way`; `{way}` in texts is filled in."""
 
     def enter(function: Callable[..., None]) -> Callable[..., None]:
         summary = (function.__doc__ or "").strip().split("\n")[0]
@@ -31,7 +30,6 @@ def staged(  # noqa: PLR0913  (as `scenario`)
             scenario(
                 f"{identifier}-under-{way}",
                 rule=rule,
-                needs=(*needs, way),
                 transform=transform.replace("{way}", way),
                 expects=expects.replace("{way}", way),
                 source=source,

@@ -214,7 +214,6 @@ def hidden_arrays(h: Checked) -> None:
 @scenario(
     "trainable/inside-grad",
     rule="T9",
-    needs=("grad",),
     transform="grad",
     source=_INTEGERS,
     expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result",
@@ -236,7 +235,6 @@ def inside_grad(h: Checked) -> None:
 @scenario(
     "trainable/inside-jit",
     rule="T9",
-    needs=("jit",),
     transform="jit",
     source="docs/structures.md, With native transformations",
     expects="the traced leaf itself: x ** 2 at 3 is 9, through the result; integers that are traced are None",

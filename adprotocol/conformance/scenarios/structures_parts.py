@@ -35,8 +35,8 @@ def round_trip(h: Checked) -> None:
 
     trained, rest = adprotocol.partition(tree)
     joined = adprotocol.combine(trained, rest)
-    wanted = [True, False, False, False, True]
-    for i, (leaf, mine) in enumerate(zip(leaves, wanted, strict=True)):
+    expected = [True, False, False, False, True]
+    for i, (leaf, mine) in enumerate(zip(leaves, expected, strict=True)):
         h.same(flat(trained)[i], leaf if mine else None, f"leaf {i} of the trainable part")
         h.same(flat(rest)[i], None if mine else leaf, f"leaf {i} of the rest")
         h.same(flat(joined)[i], leaf, f"leaf {i} of the whole")
@@ -160,7 +160,6 @@ def cyclic(h: Checked) -> None:
 @scenario(
     "trainable/partition-inside-grad",
     rule="T9",
-    needs=("grad",),
     transform="grad",
     source=_FREEZE,
     expects="the gradient of w w b at (3, 2) with respect to w is 12, and to b 9, through both parts",
@@ -182,7 +181,6 @@ def inside_grad(h: Checked) -> None:
 @scenario(
     "trainable/partition-inside-jit",
     rule="T9",
-    needs=("jit",),
     transform="jit",
     source="docs/structures.md, With optax",
     expects="w w b at (3, 2) is 18, through both parts",

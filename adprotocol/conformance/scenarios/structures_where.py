@@ -24,7 +24,7 @@ _NO_EFFECT = "GPflow: setting trainable without effect: https://github.com/GPflo
     "trainable/where-pattern",
     rule="T3",
     source=_FREEZE,
-    expects="'*.w' selects a.w and b.c.0.w, not the w at the top; 'w' selects that one alone; 'a' is no path",
+    expects="'*.w' selects a.w and b.c.0.w, not the w at the top; 'w' selects that one alone; 'a' names no leaf",
 )
 def pattern(h: Checked) -> None:
     """A pattern covers the whole dotted path, and * matches dots."""
@@ -65,7 +65,7 @@ def patterns(h: Checked) -> None:
     "trainable/where-predicate",
     rule="T3",
     source="Equinox: filters are functions of the leaf: https://docs.kidger.site/equinox/api/manipulation",
-    expects="the predicate gets each path, dotted, and identical leaf; what it is True for is selected",
+    expects="the predicate gets each dotted path with the leaf itself; leaves for which it is True are selected",
 )
 def predicate(h: Checked) -> None:
     """A predicate gets the path and the leaf of every leaf, and decides."""
@@ -230,7 +230,6 @@ def predicate_without_bool(h: Checked) -> None:
 @scenario(
     "trainable/where-inside-grad",
     rule="T9",
-    needs=("grad",),
     transform="grad",
     source=_FREEZE,
     expects="the gradient of a b at (3, 3) through the selected leaf alone is 3",

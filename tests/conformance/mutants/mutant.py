@@ -13,7 +13,7 @@ from unittest import mock
 import toyad
 import toyad_adprotocol as right
 
-import adprotocol
+from adprotocol import plugins
 from adprotocol._trees import path
 from adprotocol.hookspecs import hookimpl
 
@@ -75,14 +75,14 @@ def active(mutated):
     patches = {name: function for name, function in replaced.items() if "." in name}
     # What earlier mutants matched by patterns is remembered there.
     path._KNOWN.clear()
-    registered = adprotocol._dispatch.registry.register(plugin(hooks), "toyad")
+    registered = plugins.register(plugin(hooks), "toyad")
     try:
         with contextlib.ExitStack() as stack:
             for target, new in patches.items():
                 stack.enter_context(mock.patch(target, new))
             yield
     finally:
-        adprotocol._dispatch.registry.unregister(registered.name)
+        plugins.unregister(registered.name)
         path._KNOWN.clear()
 
 

@@ -93,15 +93,12 @@ def tables_are_not_emptied():
 @mutant(GROUP)
 def frameworks_mix():
     """Lets the last of two frameworks answer, instead of refusing them."""
-    from adprotocol._dispatch import table
 
-    def last(values, found=None):
-        for binding in map(table.binding_of, map(type, values)):
-            found = found if binding.framework is None else binding
-        return found or table.BINDINGS.PLAIN
+    def last(found, binding):
+        return found if binding.framework is None else binding
 
-    modules = ("_hooks.within_gradient", "_hooks.cond", "_gradients.structure", "_gradients.framework")
-    return {f"adprotocol.{module}.sole_framework": last for module in modules}
+    modules = ("_dispatch.table", "_hooks.within_gradient", "_gradients.structure")
+    return {f"adprotocol.{module}.join": last for module in modules}
 
 
 @mutant(GROUP)

@@ -1,0 +1,130 @@
+"""The ways of running the model, each of which imports its framework when it is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from adprotocol import value_and_grad
+from adprotocol._demo import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold what one way of running the model gave.
+
+    Args:
+        value: the loss, evaluated.
+        answers: what `within_gradient` answered, by situation; a situation that does not occur is absent.
+        training: the loss inside the call that differentiates; None where there is no gradient.
+        gradient: its derivative by the path of the parameter, None where none was taken.
+    """
+
+    value: float
+    answers: dict[str, bool]
+    training: float | None = None
+    gradient: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Hold one way of running the model.
+
+    Args:
+        name: what the table calls it.
+        module: what it needs.
+        extra: the extra of this package that installs it.
+        run: evaluates and differentiates the model.
+    """
+
+    name: str
+    module: str
+    extra: str
+    run: Callable[[], Outcome]
+
+
+def outcome(xp: Any, array: Callable[[Any], Any], compiled: Callable[[Any], Any] | None = None) -> Outcome:
+    """Evaluate and differentiate the model; compiled once, what it answers is decided later, by who calls it."""
+    t, y, kept = array(model.T), array(model.Y), array(model.KEPT)
+
+    def called(m: model.Model) -> Any:
+        return model.loss(m, t, y, kept, xp), model.mode(m)
+
+    called = compiled(called) if compiled else called
+    start = model.start(array)
+    value, evaluated = called(start)
+    (training, trained), gradient = value_and_grad(called, has_aux=True)(start)
+    plain, grad = ("jit", "grad of jit") if compiled else ("plain", "grad")
+    leaves = {name: None if part is None else float(part) for name, part in named(gradient).items()}
+    return Outcome(float(value), {plain: bool(evaluated), grad: bool(trained)}, float(training), leaves)
+
+
+def named(tree: model.Model) -> dict[str, Any]:
+    """Return the leaves of a model, or of a gradient, by their dotted paths."""
+    return {
+        "trend.slope": tree.trend.slope,
+        "trend.rate": tree.trend.rate,
+        "season.amplitude": tree.season.amplitude,
+        "season.period": tree.season.period,
+    }
+
+
+def numpy() -> Outcome:
+    """Evaluate under NumPy, which has no derivatives: nothing to answer but False."""
+    import numpy as np  # noqa: PLC0415
+
+    start = model.start(np.float64)
+    value = model.loss(start, np.array(model.T), np.array(model.Y), np.array(model.KEPT), np)
+    return Outcome(float(value), {"plain": bool(model.mode(start))})
+
+
+def autograd() -> Outcome:
+    """Run under HIPS autograd: reverse mode on boxes around NumPy arrays."""
+    import autograd.numpy as np  # noqa: PLC0415
+
+    return outcome(np, np.array)
+
+
+def jax(*, jitted: bool) -> Outcome:
+    """Run under JAX: every operation when it is called, or the model compiled by ``jax.jit``."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    _register_with_jax()
+    # On the CPU, where all of them are, for they are to agree to rounding.
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):  # noqa: FBT003  (JAX's signature)
+        return outcome(jnp, functools.partial(jnp.array, dtype=jnp.float64), jax.jit if jitted else None)
+
+
+@functools.cache
+def _register_with_jax() -> None:
+    """Let models be arguments of ``jax.jit``; `adprotocol` takes them apart without."""
+    import jax  # noqa: PLC0415
+
+    for cls in (model.Trend, model.Season, model.Model):
+        jax.tree_util.register_dataclass(cls)
+
+
+def torch(*, compiled: bool) -> Outcome:
+    """Run under PyTorch: eager, or the model compiled by ``torch.compile``."""
+    import torch  # noqa: PLC0415
+
+    # Dynamo and AOTAutograd without the code generator: no C compiler is needed.
+    compiler = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+    array = functools.partial(torch.tensor, dtype=torch.float64, device="cpu")
+    return outcome(torch, array, compiler if compiled else None)
+
+
+FRAMEWORKS = [
+    Framework("NumPy", "numpy", "demo", numpy),
+    Framework("autograd", "autograd", "autograd", autograd),
+    Framework("JAX", "jax", "jax", functools.partial(jax, jitted=False)),
+    Framework("JAX jit", "jax", "jax", functools.partial(jax, jitted=True)),
+    Framework("torch", "torch", "torch", functools.partial(torch, compiled=False)),
+    Framework("torch compile", "torch", "torch", functools.partial(torch, compiled=True)),
+]

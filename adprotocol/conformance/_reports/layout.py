@@ -1,0 +1,97 @@
+"""Where things are in the picture of the support matrix: a bar for each backend, below it a square for each cell.
+
+One panel for each hook, and in it one column for each backend, so that the
+frameworks stand side by side where they are compared. The picture is laid out here
+and not by its viewer, so it looks the same in a page and as an image.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adprotocol.conformance._reports.looks import LEGEND
+from adprotocol.conformance._reports.words import cut, line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adprotocol.conformance._reports.matrix import Matrix
+
+WIDTH = 900
+MARGIN = 20
+GAP = 2  # between cells
+PANEL_GAP = 12
+ROW_HEIGHT = 17  # the gap included
+GROUP_HEIGHT = 24
+BAR_HEIGHT = 24
+_LEAST_BAR = 5  # one wrong answer of hundreds has to be seen
+_NARROW, _WIDE = 16, 104  # of a cell, the gap included
+COUNTED = 58  # the least width of a cell that shows numbers
+
+# The widest of common sans-serif fonts, per unit of size: what is laid out for it fits any of them.
+_LETTER = 0.62
+TEXT, SMALL, TITLE = 11.5, 10.5, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Hold the left edge of the cells, their width, the size of the picture, and the tops of its parts."""
+
+    matrix: Matrix
+    left: float
+    cell: float
+    width: float
+    height: float
+    bars: float
+    names: float
+    rows: float
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> Layout:
+        """Lay out a matrix, `WIDTH` units wide unless the columns need more."""
+        panels, per = max(1, len(matrix.hooks)), max(1, len(matrix.backends))
+        labels = max((text_width(short(row)) for row in matrix.rows), default=0)
+        left = MARGIN + math.ceil(max(labels, 110)) + 10
+        room = WIDTH - MARGIN - left - PANEL_GAP * (panels - 1)
+        # The heading of a panel never reaches the next one.
+        words = [word for hook in matrix.hooks for word in heading(hook)]
+        widest = max((text_width(word, SMALL) for word in words), default=0) - PANEL_GAP / 2
+        cell = max(_NARROW, min(_WIDE, room // (panels * per)), math.ceil(widest / per))
+        width = max(WIDTH, left + cell * panels * per + PANEL_GAP * (panels - 1) + MARGIN)
+        bars = MARGIN + 62
+        lines = max((len(heading(hook)) for hook in matrix.hooks), default=1)
+        names = bars + BAR_HEIGHT * len(matrix.backends) + 28 + 14 * lines
+        upright = max((text_width(short(name), SMALL) for name in matrix.backends), default=0)
+        rows = names + (0 if len(matrix.backends) == 1 else math.ceil(upright) + 4) + 6
+        height = rows + GROUP_HEIGHT * len(matrix.groups()) + ROW_HEIGHT * len(matrix.rows) + MARGIN
+        return cls(matrix, left, cell, width, height, bars, names, rows)
+
+    def x(self, panel: int, column: int) -> float:
+        """Return the left edge of a column."""
+        per = max(1, len(self.matrix.backends))
+        return self.left + panel * (self.cell * per + PANEL_GAP) + column * self.cell
+
+
+def shares(totals: Mapping[str, int], width: float) -> dict[str, float]:
+    """Return the widths of the parts of a bar, by number of scenarios."""
+    counts = {state: totals[state] for state in LEGEND if totals[state]}
+    spare = width - _LEAST_BAR * len(counts)
+    return {state: _LEAST_BAR + spare * count / sum(counts.values()) for state, count in counts.items()}
+
+
+def text_width(text: str, size: float = TEXT) -> float:
+    """Return the width of a text, estimated: there is no font to measure it."""
+    return _LETTER * size * len(text)
+
+
+def short(text: str, limit: int = 36) -> str:
+    """Return a label on one line."""
+    return cut(line(text), limit)
+
+
+def heading(hook: str) -> list[str]:
+    """Return a hook on one line or two, broken after an underscore."""
+    head, mark, tail = short(hook).partition("_")
+    return [head + mark, tail] if tail else [head]

@@ -1,0 +1,165 @@
+"""The optional hooks that our plugins use like a stranger's, on a plugin made by hand."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from minimal_plugin import Array, Minimal
+
+import adprotocol
+from adprotocol import NonDifferentiable
+from adprotocol.errors import BackendError
+from adprotocol.hookspecs import hookimpl
+from adprotocol.plugins import register, unregister
+
+
+class Weight(Array):
+    """An array with an identity."""
+
+    dtype = "float64"
+
+    def __init__(self, number, owner=None):
+        self.number = number
+        self.owner = self if owner is None else owner
+
+
+class WithIdentity(Minimal):
+    """Differentiates the sum of weights, and remembers what it was given."""
+
+    def __init__(self):
+        self.seen = []
+
+    @hookimpl
+    def identity(self, value):
+        return id(value.owner) if isinstance(value, Weight) else None
+
+    @hookimpl
+    def freeze(self, value):
+        self.seen.append(value.number)
+        return Weight(-value.number, value.owner)
+
+    @hookimpl
+    def value_and_grad(self, fun, leaves):
+        value, aux = fun(leaves)
+        return value, aux, [1.0 for _ in leaves]
+
+
+@pytest.fixture
+def plugin():
+    made = WithIdentity()
+    record = register(made, "fakefw")
+    yield made
+    unregister(record.name)
+
+
+def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
+    shared, other = Weight(2.0), Weight(5.0)
+    numbers = []
+
+    def loss(model):
+        numbers.extend(leaf.number for leaf in model)
+        return 1.0
+
+    assert adprotocol.grad(loss)([shared, other, shared]) == [1.0, 1.0, None]
+    assert numbers == [2.0, 5.0, 2.0]
+    assert plugin.seen == []
+
+
+def test_a_leaf_with_an_identity_that_no_place_selects_is_frozen_once(plugin):
+    shared, other = Weight(2.0), Weight(5.0)
+    numbers = []
+
+    def loss(model):
+        numbers.extend(leaf.number for leaf in model)
+        return 1.0
+
+    assert adprotocol.grad(loss, where="1")([shared, other, shared]) == [None, 1.0, None]
+    assert numbers == [-2.0, 5.0, -2.0]
+    assert plugin.seen == [2.0]
+
+
+def test_a_place_that_is_not_selected_has_the_leaf_that_another_place_selects(plugin):
+    shared = Weight(2.0)
+    numbers = []
+
+    def loss(model):
+        numbers.extend(leaf.number for leaf in model)
+        return 1.0
+
+    assert adprotocol.grad(loss, where="1")([shared, shared]) == [None, 1.0]
+    assert numbers == [2.0, 2.0]
+    assert plugin.seen == []
+
+
+class ForNumpy(Minimal):
+    def __init__(self, answer):
+        self.answer = answer
+
+    @hookimpl(tryfirst=True)
+    def differentiates_numpy(self):
+        return self.answer
+
+    @hookimpl
+    def value_and_grad(self, fun, leaves):
+        value, aux = fun(leaves)
+        return value, aux, ["ours" for _ in leaves]
+
+
+@pytest.mark.parametrize(("answer", "gradient"), [(True, "ours"), (False, 3.0)])
+def test_the_first_plugin_that_says_so_differentiates_numbers(answer, gradient):
+    record = register(ForNumpy(answer), "fakefw")
+    try:
+        assert adprotocol.grad(lambda x: 3.0 * x)(2.0) == gradient
+    finally:
+        unregister(record.name)
+    assert adprotocol.grad(lambda x: 3.0 * x)(2.0) == 3.0
+
+
+class WithProtocol(Minimal):
+    @hookimpl
+    def label_protocol(self):
+        return {"__fake_array__": lambda label: ("fake", label.value)}
+
+
+def test_a_label_has_the_methods_that_a_plugin_gives_it():
+    label = NonDifferentiable(2.0)
+    assert not hasattr(label, "__fake_array__")
+    record = register(WithProtocol(), "fakefw")
+    try:
+        assert label.__fake_array__() == ("fake", 2.0)
+    finally:
+        unregister(record.name)
+        del NonDifferentiable.__fake_array__
+    assert not hasattr(label, "__fake_array__")
+
+
+def distribution(folder, name, *, extras=(), group="adprotocol"):
+    """Write the metadata of an installed distribution with a plugin for `toyfw`, which is not installed."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *(f"Provides-Extra: {e}" for e in extras)]
+    info.joinpath("METADATA").write_text("\n".join(lines) + "\n")
+    info.joinpath("entry_points.txt").write_text(f"[{group}]\ntoyfw = toyfw_plugin\n")
+
+
+@pytest.mark.parametrize(("extras", "wanted"), [(("toyfw",), "toyfw-adprotocol[toyfw]"), ((), "toyfw")])
+def test_a_framework_that_is_not_there_is_installed_by_the_distribution_of_its_plugin(tmp_path, extras, wanted):
+    distribution(tmp_path, "toyfw-adprotocol", extras=extras)
+    code = """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    import adprotocol
+    try:
+        adprotocol.grad(lambda x: x, backend="toyfw")(1.0)
+    except adprotocol.errors.BackendError as error:
+        print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"pip install '{wanted}'" in ran.stdout
+
+
+def test_an_unknown_framework_is_told_the_nearest():
+    with pytest.raises(BackendError, match=r"names no plugin; .*nearest: 'torch'"):
+        adprotocol.grad(lambda x: x, backend="pytorch")(1.0)

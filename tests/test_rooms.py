@@ -1,0 +1,141 @@
+"""The order of the rooms: each imports only from rooms below it, lazy and type-only imports included.
+
+``docs/architecture.md`` draws the house; this test is what holds it up.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# From the ground up. What stands on one floor does not import each other.
+FLOORS = (
+    {"errors", "view"},
+    {"divergence"},
+    {"hookspecs"},
+    {"_dispatch"},
+    {"_trees"},
+    {"_hooks"},
+    {"_gradients"},
+    {"_dynamo"},
+    {"extend", "plugins", "__init__"},
+    {"_cli", "_demo"},
+    {"conformance"},
+    {"__main__"},
+)
+CONFORMANCE = (
+    {"harness"},
+    {"nesting"},
+    {"scenario"},
+    {"checks"},
+    {"scenarios"},
+    {"_run"},
+    {"_reports"},
+    {"__init__"},
+    {"_command"},
+)
+PLUGINS = ("adprotocol_jax", "adprotocol_torch", "adprotocol_autograd")
+# All that a plugin may import of this library, like any stranger's.
+FOR_PLUGINS = {"adprotocol", "adprotocol.conformance", "adprotocol.errors", "adprotocol.extend", "adprotocol.hookspecs"}
+FRAMEWORKS = ("jax", "torch", "autograd")
+
+
+def modules(package):
+    """Return the path of each module of a package by its name."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path, names):
+    """Return the modules among `names` that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in names else node.module)
+    return found & set(names)
+
+
+def room(name, package):
+    """Return the room of a module: the first part of its name below the package."""
+    return name.removeprefix(package).lstrip(".").partition(".")[0] or "__init__"
+
+
+def upward(package, floors):
+    """Return the imports that do not lead to a lower floor, as pairs of modules."""
+    height = {name: number for number, floor in enumerate(floors) for name in floor}
+    files = modules(package)
+    found = []
+    for name, path in files.items():
+        for target in imports(path, files):
+            here, there = room(name, package), room(target, package)
+            if here != there and height[there] >= height[here]:
+                found.append((name, target))
+    return found
+
+
+def test_every_room_of_the_core_imports_lower_rooms_only():
+    assert upward("adprotocol", FLOORS) == []
+
+
+def test_every_room_of_the_suite_imports_lower_rooms_only():
+    assert upward("adprotocol.conformance".replace(".", "/"), CONFORMANCE) == []
+
+
+@pytest.mark.parametrize("package", ["adprotocol", *PLUGINS])
+def test_no_module_imports_itself_by_way_of_others(package):
+    files = modules(package)
+    graph = {name: imports(path, files) - {name} for name, path in files.items()}
+    # A package's own name stands for its __init__, which its modules do not import.
+    while True:
+        ends = {name for name, targets in graph.items() if not targets & set(graph)}
+        if not ends:
+            break
+        graph = {name: targets for name, targets in graph.items() if name not in ends}
+    assert sorted(graph) == []
+
+
+@pytest.mark.parametrize("package", PLUGINS)
+def test_a_plugin_imports_what_any_stranger_may(package):
+    core = modules("adprotocol")
+    used = set().union(*(imports(path, core) for path in modules(package).values()))
+    assert used <= FOR_PLUGINS
+
+
+def test_the_core_names_no_framework_outside_of_dynamo():
+    found = []
+    for name, path in modules("adprotocol").items():
+        if name == "adprotocol._dynamo" or room(name, "adprotocol") in ("_demo", "conformance"):
+            continue
+        found += [(name, node.lineno, word) for node, word in words(ast.parse(path.read_text("utf-8"))) if named(word)]
+    assert found == []
+
+
+def words(tree):
+    """Yield the names and constants of the code, without docstrings and messages, which are prose."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node, node.id
+        elif isinstance(node, ast.Attribute):
+            yield node, node.attr
+        elif isinstance(node, ast.alias):
+            yield node, node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield node, node.module
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            yield node, node.value
+
+
+def named(word):
+    # A mark of arrays, by which several libraries know those of others.
+    parts = word.replace(".", " ").replace("_", " ").lower().split()
+    return word != "__jax_array__" and any(framework in parts for framework in FRAMEWORKS)
