@@ -91,7 +91,7 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 
     Optional. Without it the single answers are combined: the first True wins, and
     staged answers are joined with ``|``. JAX implements it to stage one operation
-    instead of many.
+    instead of many. Values of `constant_types` are given along with others.
     """
     raise NotImplementedError
 

@@ -202,9 +202,9 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
 
 
 def _is_bool(answer: Any) -> bool:
-    # NumPy's bool_, recognised by its name: NumPy may not be imported.
+    # A boolean scalar of NumPy or a framework, recognised by its marks: none of them may be imported.
     return isinstance(answer, bool) or (
-        type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
+        getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).rpartition(".")[2] == "bool"
     )
 
 

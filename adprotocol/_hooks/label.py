@@ -25,28 +25,28 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
-# The operators for which NumPy calls one of its ufuncs, by the name of that.
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "divmod": divmod,
-    "power": pow,
-    "matmul": operator.matmul,
-    "left_shift": operator.lshift,
-    "right_shift": operator.rshift,
-    "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_,
-    "bitwise_xor": operator.xor,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
+# The method of the right operand by which an operator of NumPy's array goes on, by the name of the ufunc.
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "divmod": "__rdivmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
 }
 
 
@@ -132,10 +132,12 @@ class NonDifferentiable(Generic[T]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         values = unlabelled(inputs)
-        function = _OPERATORS.get(ufunc.__name__)
-        # `array * label` arrives here. The operator leaves it to the array in the label, which may be a tracer.
-        if function is not None and method == "__call__" and not kwargs and not isinstance(values[0], (list, tuple)):
-            return function(*values)
+        # `array * label` arrives here. The array in the label goes first, for it may be a tracer, which NumPy refuses.
+        if method == "__call__" and not kwargs and len(values) == 2 and hasattr(values[0], "dtype"):  # noqa: PLR2004
+            reflected = getattr(type(values[1]), _REFLECTED.get(ufunc.__name__, ""), None)
+            result = NotImplemented if reflected is None else reflected(values[1], values[0])
+            if result is not NotImplemented:
+                return result
         return getattr(ufunc, method)(*values, **unlabelled(kwargs))
 
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:

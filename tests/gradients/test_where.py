@@ -156,7 +156,7 @@ def test_a_predicate_may_answer_with_a_bool_of_numpy(answer):
 
 @pytest.mark.parametrize(
     "answer",
-    [None, 1, 0, "yes", 1.0, (), jnp.asarray(True), torch.tensor(True), np.array([True]), np.array(True)],
+    [None, 1, 0, "yes", 1.0, (), jnp.asarray([True]), torch.tensor([True]), np.array([True]), np.array(1)],
     ids=repr,
 )
 def test_a_predicate_that_returns_something_else_than_a_bool_is_refused(answer):
@@ -280,7 +280,16 @@ def test_none_in_a_mask_stands_for_none_in_the_structure_only():
 
 @pytest.mark.parametrize(
     "flag",
-    [1, 0, 1.0, "left", jnp.asarray(True), torch.tensor(True), np.array([True]), pytest.param(object(), id="object")],
+    [
+        1,
+        0,
+        1.0,
+        "left",
+        jnp.asarray([True]),
+        torch.tensor([True]),
+        np.array([True]),
+        pytest.param(object(), id="object"),
+    ],
     ids=lambda v: repr(v)[:20],
 )
 def test_a_mask_of_something_else_than_bools_is_refused_by_its_path(flag):

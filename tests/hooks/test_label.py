@@ -304,3 +304,11 @@ def test_an_error_inside_the_value_is_shown_as_it_is():
     del label.held
     with pytest.raises(AttributeError, match="held"):
         label.value  # noqa: B018  (the property is what is tested)
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # PyTorch's, at any ufunc
+def test_numpy_on_the_left_of_a_tensor():
+    x = np.array([1.0, 2.0], np.float32)
+    assert torch.equal(x * NonDifferentiable(T), torch.tensor([1.0, 4.0]))
+    assert bool((x == NonDifferentiable(T)).all())
+    assert (x @ NonDifferentiable(T)).item() == 5.0

@@ -776,3 +776,30 @@ def test_labels_inside_and_outside_of_jit():
     assert outer(X) == 12.0
     assert jax.grad(outer)(X) == 0.0
     assert jax.vmap(outer)(jnp.array([1.0, 2.0])).tolist() == [3.0, 12.0]
+
+
+@pytest.mark.parametrize("flag", [jnp.array(True), np.array(True), np.True_])
+def test_a_boolean_scalar_in_a_mask(flag):
+    model = {"a": jnp.float32(3.0), "b": jnp.float32(1.0)}
+
+    def loss(m):
+        return m["a"] ** 2 + m["b"]
+
+    want = {"a": 6.0, "b": None}
+    assert adprotocol.grad(loss, where={"a": flag, "b": ~flag})(model) == want
+    assert adprotocol.grad(loss, where=lambda path, _: flag if path == "a" else ~flag)(model) == want
+    assert adprotocol.grad(lambda x: x**2, where=flag)(jnp.float32(3.0)) == 6.0
+    with pytest.raises(SelectionError):
+        adprotocol.grad(loss, where={"a": jnp.array([True]), "b": False})(model)
+
+
+def test_a_callable_whose_name_is_no_string():
+    class Square:
+        __name__ = None
+
+        def __call__(self, x):
+            return x**2
+
+    assert adprotocol.grad(Square())(jnp.float32(3.0)) == 6.0
+    assert adprotocol.value_and_grad(Square())(jnp.float32(3.0)) == (9.0, 6.0)
+    assert adprotocol.non_differentiable(Square())(jnp.float32(3.0)) == 9.0
