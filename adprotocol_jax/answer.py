@@ -33,10 +33,11 @@ def note(answer: Any, values: Sequence[Any]) -> None:
     _NOTED[key] = (weakref.ref(answer, lambda _: _NOTED.pop(key, None)), tuple(map(weakref.ref, values)))
 
 
-def untracked(pred: Any, outcome: bool) -> list[Any]:  # noqa: FBT001  (the value of pred)
+def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (the value of pred)
     """Return the values that no trace tracks if a staged predicate comes out as `outcome`.
 
-    Known for an answer, and for what `~`, `|` and `&` make of answers and other predicates.
+    Known for an answer, and for what `~`, `|` and `&` make of answers and other predicates. None, for all
+    values, if it cannot come out so: the answer True, known at once, may have been joined with a tracer.
     """
     found: list[Any] = []
     waiting, seen = [(pred, outcome)], set()
@@ -50,6 +51,9 @@ def untracked(pred: Any, outcome: bool) -> list[Any]:  # noqa: FBT001  (the valu
             if not value:
                 found += [asked for asked in (reference() for reference in values) if asked is not None]
             continue
+        known = internals.literal(tracer)
+        if known is not None and bool(known) is not value:
+            return None
         name, operands = internals.operation(tracer)
         if name == "not":
             waiting.append((operands[0], not value))
@@ -58,10 +62,16 @@ def untracked(pred: Any, outcome: bool) -> list[Any]:  # noqa: FBT001  (the valu
     return found
 
 
-def with_constants(fun: Callable[[], Any], values: Sequence[Any]) -> Callable[[], Any]:
-    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them."""
-    if not values:
+def with_constants(fun: Callable[[], Any], values: Sequence[Any] | None) -> Callable[[], Any]:
+    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them (None: all)."""
+    if values is not None and not values:
         return fun
+
+    def constant(const: Any) -> Any:
+        if values is not None:
+            return as_constant(const) if any(const is value for value in values) else const
+        traced = isinstance(const, jax.core.Tracer) and not internals.is_reference(const)
+        return as_constant(const) if traced and internals.is_inexact(const) else const
 
     def run() -> Any:
         others: list[Any] = []
@@ -73,8 +83,7 @@ def with_constants(fun: Callable[[], Any], values: Sequence[Any]) -> Callable[[]
             return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
 
         closed = jax.make_jaxpr(arrays)()
-        consts = [as_constant(const) if any(const is value for value in values) else const for const in closed.consts]
-        results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))())
+        results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, [constant(const) for const in closed.consts]))())
         treedef, *leaves = others
         return jax.tree.unflatten(treedef, [next(results) if leaf is None else leaf for leaf in leaves])
 

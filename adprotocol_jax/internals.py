@@ -15,6 +15,7 @@ from jax._src import literals as _literals
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
+from jax.extend.core import Literal
 from jax.interpreters import ad
 
 if TYPE_CHECKING:
@@ -105,6 +106,12 @@ def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     equation = getattr(tracer, "parent", None)  # releases that do not keep it: unknown
     primitive = getattr(equation, "primitive", None)
     return ("", ()) if primitive is None else (primitive.name, getattr(equation, "in_tracers", ()))
+
+
+def literal(tracer: Any) -> Any:
+    """Return the number that a staged tracer stands for, or None if it is none."""
+    atom = getattr(tracer, "val", None)
+    return atom.val if isinstance(atom, Literal) else None
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

@@ -197,6 +197,23 @@ def test_answers_put_together(ask):
         assert jax.jit(jax.grad(jax.checkpoint(fun)))(X, jnp.float32(2.0)) == 2.0
 
 
+@pytest.mark.parametrize("transform", [lambda f: jax.jit(jax.grad(f)), lambda f: jax.grad(jax.jit(f))])
+def test_an_answer_known_at_once_joined_with_a_staged_flag(transform):
+    # Under jit(grad) the answer is True, and the predicate is staged all the same.
+    def f(x, flag):
+        return cond(within_gradient(x) | flag, lambda: x**3, lambda: callback(x))
+
+    def negated(x, flag):
+        return cond(jnp.logical_not(within_gradient(x)) & flag, lambda: callback(x), lambda: x**3)
+
+    for fun in (f, negated):
+        assert transform(fun)(X, True) == 3.0
+        assert transform(fun)(X, False) == 3.0
+    assert jax.jit(f)(X, False) == pytest.approx(np.sin(1.0))
+    assert jax.jit(f)(X, True) == 1.0
+    assert jax.jit(negated)(X, False) == 1.0
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_both_conditions_say_nothing_of_the_branch_for_false(flag):
     # False may come from the flag, while x is tracked.
