@@ -70,6 +70,12 @@ def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -
     raise NotImplementedError(msg)
 
 
+def are_reached(value: torch.Tensor, held: list[torch.Tensor], tracked: list[torch.Tensor]) -> bool:
+    """Stand for the search in a traced function; `install` gives Dynamo the answer."""
+    msg = "are_reached is answered by Dynamo's handler only"
+    raise NotImplementedError(msg)
+
+
 def sharing(tensors: list[torch.Tensor]) -> list[int]:
     """Return the positions of the tensors whose memory one before them has, too.
 
@@ -133,6 +139,10 @@ def install() -> None:
         found = _unused([_node(item) for item in results.items], [_node(item) for item in operands.items])
         return SourcelessBuilder.create(tx, found)
 
+    def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
+        tensors = [_node(item).meta["example_value"] for item in held.items]
+        return ConstantVariable.create(_are_reached(_node(value), tensors, [_node(item) for item in tracked.items]))
+
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
 
@@ -146,6 +156,7 @@ def install() -> None:
     for function, handler in (
         (ask_fake, answer),
         (unused_operands, unused),
+        (are_reached, reached),
         (sharing, shared),
         (new_notes, run(new_notes)),
         (note, run(note)),
@@ -172,6 +183,32 @@ def _unused(results: list[Any], operands: list[Any]) -> list[int]:
         if node not in operands:
             stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
     return [i for i, node in enumerate(operands) if node not in seen]
+
+
+def _are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> bool:
+    """Tell whether what was traced since the tracked tensors were made computes a result from others that are held."""
+    # A subgraph has nodes of its own for the same tensors.
+    wanted = {id(tensor) for tensor in held}
+    first = min(tracked)
+    # No flag shows what was computed from a parameter without one.
+    enters = _carries if all(tensor.requires_grad for tensor in held) else _may_carry
+    seen = set(tracked)
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if id(node.meta.get("example_value")) in wanted:
+            return True
+        if node not in seen and enters(node) and not (node.graph is first.graph and node < first):
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return False
+
+
+def _may_carry(node: Any) -> bool:
+    value = node.meta.get("example_value")
+    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+        return False
+    return node.target not in ("detach", torch.detach, torch.Tensor.detach)
 
 
 def _carries(node: Any) -> bool:

@@ -13,13 +13,26 @@ if TYPE_CHECKING:
     import torch
 
 
-def walk(results: Iterable[torch.Tensor], enter: Callable[[Any], bool] | None = None) -> Iterator[tuple[Any, int]]:
+def walk(
+    results: Iterable[torch.Tensor],
+    enter: Callable[[Any], bool] | None = None,
+    seen: set[Any] | None = None,
+) -> Iterator[tuple[Any, int]]:
     """Yield each edge of the graph of the results, as a node and the number of its output; nodes are entered once.
 
-    Only nodes for which `enter` is true are followed further.
+    Only nodes for which `enter` is true are followed further; those in `seen`, which grows, are not.
     """
-    stack: list[tuple[Any, int]] = [(result.grad_fn, result.output_nr) for result in results]
-    seen: set[Any] = {None}
+    return _follow([(result.grad_fn, result.output_nr) for result in results], enter, {None} if seen is None else seen)
+
+
+def walk_nodes(nodes: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Yield each edge of the graph behind some nodes, which come first."""
+    return _follow([(node, 0) for node in nodes], None, {None})
+
+
+def _follow(
+    stack: list[tuple[Any, int]], enter: Callable[[Any], bool] | None, seen: set[Any]
+) -> Iterator[tuple[Any, int]]:
     while stack:
         node, output = stack.pop()
         if node is None:

@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.parameters import original
+from adprotocol_torch.parameters import flag, original
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +77,8 @@ def view(value: torch.nn.Module) -> View:
                 # What stands for a parameter has the parameter's flag; another tensor, as
                 # torch.func.functional_call puts it there, is no parameter and has none.
                 owned = original(parameter)
-                flag = owned.requires_grad if isinstance(owned, torch.nn.Parameter) else True
-                flags[path] = flag and not frozen and (allowed is None or name in allowed)
+                trained = flag(owned) if isinstance(owned, torch.nn.Parameter) else True
+                flags[path] = trained and not frozen and (allowed is None or name in allowed)
                 if not (parameter.is_floating_point() or parameter.is_complex()):
                     flags[path] = None
             else:
