@@ -8,10 +8,12 @@ is cheap, for the engine itself calls none from Python.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import graph
@@ -19,6 +21,7 @@ from adprotocol_torch.internals import run_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
 
 def gradients(
@@ -44,10 +47,17 @@ class _Watch(TorchFunctionMode):
         self.seen: set[Any] = {None}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for argument in args:
-            if isinstance(argument, torch.Tensor) and argument.requires_grad and self.reaches_others(argument):
-                raise _hidden()
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and func not in _STOPS:
+            for argument in args:
+                if (
+                    isinstance(argument, torch.Tensor)
+                    and argument.requires_grad
+                    and self.reaches_others(argument)
+                    and not _is_recomputed()
+                ):
+                    raise _hidden()
+        return result
 
     def reaches_others(self, tensor: torch.Tensor) -> bool:
         if tensor.is_leaf:
@@ -55,6 +65,19 @@ class _Watch(TorchFunctionMode):
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
         found = (graph.leaf_of(node) for node, _ in graph.walk([tensor], seen=self.seen))
         return any(leaf is not None and self.is_other(leaf) for leaf in found)
+
+
+_STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})
+
+
+def _is_recomputed() -> bool:
+    """Tell whether a checkpoint runs a part of the program again: the graph showed that before."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and frame.f_code is not gradients.__code__:
+        if frame.f_code.co_filename == checkpoint.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _hidden() -> UndecidableError:

@@ -94,8 +94,6 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     return value, aux, gradients
 
 
-# Dynamo would compile it as a function of its own where a graph broke around it.
-never_compile(_by_engine)
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
@@ -246,7 +244,6 @@ def _without_history(leaf: Any) -> Any:
 def _by_functorch_with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
-    is_traced = torch.compiler.is_dynamo_compiling()
     tensors = [parameters.current(tensor) for tensor in tensors]
     # A flag of a parameter is no outer derivative here either.
     own = [_is_own_leaf(tensor) for tensor in tensors]
@@ -256,6 +253,8 @@ def _by_functorch_with_gradients(
     undo: list[Callable[[], None]] = []
 
     def checked(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        # Asked here: where a graph breaks, this is compiled as a function of its own.
+        is_traced = torch.compiler.is_dynamo_compiling()
         # A graph knows no number of the node; there every Python number is refused.
         start = -1 if is_traced else next_sequence_number()
         undo.append(parameters.enter(tensors, tracked))
@@ -288,3 +287,8 @@ def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         changed = hook(gradient)
         gradient = gradient if changed is None else changed
     return gradient
+
+
+# Dynamo would compile them as functions of their own where a graph broke around them.
+never_compile(_by_engine)
+never_compile(_by_functorch_with_gradients)

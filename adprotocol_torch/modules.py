@@ -125,7 +125,7 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
         added = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
         _FILLED.update(dict.fromkeys(added, use[0]))
         put(changed)
-    cache = _set_cached(changed, {})
+    cache = _set_cached({})
 
     def restore() -> None:
         with _LOCK:
@@ -133,15 +133,15 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
             for owner_id in added:
                 del _FILLED[owner_id]
             del _USED[next(i for i, other in enumerate(_USED) if other is use)]
-        _set_cached(changed, cache)
+        _set_cached(cache)
 
     return restore
 
 
-def _set_cached(changed: list[Any], cache: Any) -> Any:
-    """Exchange the cache of ``parametrize.cached()``, which holds what was computed of other tensors."""
+def _set_cached(cache: Any) -> Any:
+    """Exchange the cache of ``parametrize.cached()``: what it holds was computed before, so a constant of the call."""
     before = parametrize._cache  # noqa: SLF001
-    if changed and parametrize._cache_enabled:  # noqa: SLF001
+    if parametrize._cache_enabled:  # noqa: SLF001
         parametrize._cache = cache  # noqa: SLF001
     return before
 
