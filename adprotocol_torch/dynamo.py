@@ -34,7 +34,16 @@ def within_gradient(value: torch.Tensor) -> bool:
     """Answer in a function that Dynamo traces."""
     install()
     answer = ask_fake(value)
-    if answer is None:
+    if answer == "batched":
+        from adprotocol_torch.divergence import COMPILED_INSIDE_FUNC  # noqa: PLC0415  (for the message only)
+
+        msg = (
+            "within_gradient was asked in a function compiled by torch.compile and called inside torch.func.vmap; the "
+            "compiled graph cannot tell a batch that is tracked from one that is not. "
+            f"{COMPILED_INSIDE_FUNC.remedy}"
+        )
+        raise UndecidableError(msg)
+    if answer == "dual":
         from adprotocol_torch.divergence import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
 
         msg = (
@@ -43,7 +52,7 @@ def within_gradient(value: torch.Tensor) -> bool:
             f"{DUAL_LEVEL.remedy}"
         )
         raise UndecidableError(msg)
-    return answer
+    return answer  # type: ignore[return-value]  # a bool is left
 
 
 @run_while_tracing
@@ -59,8 +68,8 @@ def inside_transform() -> bool:
     return internals.functorch_is_active() or internals.forward_ad._current_level >= 0  # noqa: SLF001
 
 
-def ask_fake(value: torch.Tensor) -> bool | None:
-    """Stand for the question in a traced function; `install` gives Dynamo the answer."""
+def ask_fake(value: torch.Tensor) -> bool | str:
+    """Stand for the question in a traced function; `install` gives Dynamo the answer, or why there is none."""
     return tracking.within_gradient(value)
 
 
@@ -126,13 +135,17 @@ def install() -> None:
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
     from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable  # noqa: PLC0415
+    from torch._functorch.pyfunctorch import TransformType  # noqa: PLC0415
 
     def answer(_self: Any, tx: Any, value: Any) -> Any:
         # The dual level around the compiled function can be guarded; the dual
         # part of an input cannot, nor is it in the fake tensor.
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
         if tx.output.dual_level >= 0:
-            return ConstantVariable.create(None)
+            return ConstantVariable.create("dual")
+        # Nor are the levels below the batch of an input, and no guard compares them.
+        if any(layer.key() == TransformType.Vmap for layer in tx.output.functorch_layers):
+            return ConstantVariable.create("batched")
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import parametrize
 
-from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch import internals
 from adprotocol_torch.parameters import flag, original
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
     if torch.compiler.is_dynamo_compiling():
         put(changed)
         return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
+    _refuse_scripted(changed)
     use = (threading.get_ident(), module)
+    flat = _flat_weights(changed)
     with _LOCK:
         _refuse_other_threads(module, changed)
         _USED.append(use)
@@ -130,12 +133,38 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
     def restore() -> None:
         with _LOCK:
             put([(owner, name, new, old) for owner, name, old, new in changed])
+            for owner, lists in flat:
+                vars(owner).update(lists)
             for owner_id in added:
                 del _FILLED[owner_id]
             del _USED[next(i for i, other in enumerate(_USED) if other is use)]
         _set_cached(cache)
 
     return restore
+
+
+def _flat_weights(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
+    """Return the lists in which a recurrent module keeps its parameters, which it writes anew while others are there."""
+    names = ("_flat_weights", "_flat_weight_refs")
+    owners = {id(owner): owner for owner, _, _, _ in changed if isinstance(owner, torch.nn.RNNBase)}
+    return [(owner, {name: vars(owner)[name] for name in names if name in vars(owner)}) for owner in owners.values()]
+
+
+def _refuse_scripted(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
+    """Refuse a scripted recurrent module inside torch.func: it computes with a list of its parameters of its own.
+
+    The engine differentiates with respect to these as well, wherever they are used.
+    """
+    if not internals.functorch_is_active():
+        return
+    for owner, _, _, new in changed:
+        if isinstance(owner, torch.jit.ScriptModule) and hasattr(owner, "_flat_weights") and internals.level_of(new) > 0:
+            msg = (
+                f"a scripted {owner.original_name} cannot be differentiated inside torch.func (vmap, jvp, grad) or a "
+                "dual level: TorchScript computes with its own references to the parameters. Use the module as it was "
+                "before torch.jit.script"
+            )
+            raise UndecidableError(msg)
 
 
 def _set_cached(cache: Any) -> Any:
