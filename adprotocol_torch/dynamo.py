@@ -101,6 +101,30 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
+# The compilations in which a branch of a staged cond takes a gradient.
+_SELECTING: set[Any] = set()
+
+
+@run_while_tracing
+def selects() -> bool:
+    """Tell whether `select_if_differentiated` has found a branch that torch.cond gets wrong in this compilation."""
+    return _compilation() in _SELECTING
+
+
+def _compilation() -> Any:
+    from torch._guards import CompileContext  # noqa: PLC0415  (as in `install`)
+
+    return CompileContext.current_compile_id()
+
+
+def select_if_differentiated(results: list[torch.Tensor]) -> None:
+    """Trace anew, with selects, if a branch of the staged cond with these results takes a gradient.
+
+    The gradient would be zero: torch.cond runs its branches without autograd. In a
+    traced function `install` gives Dynamo the answer.
+    """
+
+
 # What the branches of a staged cond return that a graph cannot hold, by branch: pairs of a place and a constant.
 _NOTES: dict[int, dict[int, Any]] = {}
 _KEYS = itertools.count()
@@ -130,6 +154,7 @@ def install() -> None:
     if _INSTALLED:
         return
     # Imported here: it takes a second, and only Dynamo itself comes this way.
+    from torch._dynamo.exc import UnspecializeRestartAnalysis  # noqa: PLC0415
     from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
@@ -156,6 +181,14 @@ def install() -> None:
         tensors = [_node(item).meta["example_value"] for item in held.items]
         return ConstantVariable.create(_are_reached(_node(value), tensors, [_node(item) for item in tracked.items]))
 
+    def selecting(_self: Any, tx: Any, results: Any) -> Any:
+        modules = tx.output.nn_modules
+        if any(_takes_gradient(node, modules) for item in results.items for node in _node(item).all_input_nodes):
+            _SELECTING.add(_compilation())
+            # By which Dynamo itself starts over, with nothing kept of the first attempt.
+            raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+        return ConstantVariable.create(None)
+
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
 
@@ -170,6 +203,7 @@ def install() -> None:
         (ask_fake, answer),
         (unused_operands, unused),
         (are_reached, reached),
+        (select_if_differentiated, selecting),
         (sharing, shared),
         (new_notes, run(new_notes)),
         (note, run(note)),
@@ -182,6 +216,16 @@ def install() -> None:
 
 def _node(value: Any) -> Any:
     return value.as_proxy().node
+
+
+def _takes_gradient(cond: Any, modules: Any) -> bool:
+    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
+    for argument in cond.all_input_nodes:
+        if argument.op == "get_attr" and argument.target in modules:
+            for node in modules[argument.target].graph.nodes:
+                if node.target is torch._C._functorch._grad_increment_nesting or _takes_gradient(node, modules):  # noqa: SLF001
+                    return True
+    return False
 
 
 def _unused(results: list[Any], operands: list[Any]) -> list[int]:
