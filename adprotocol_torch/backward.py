@@ -67,7 +67,7 @@ class _Watch(TorchFunctionMode):
         return any(leaf is not None and self.is_other(leaf) for leaf in found)
 
 
-_STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})
+_STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]
 
 
 def _is_recomputed() -> bool:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class BranchWatch(TorchDispatchMode):
+class BranchWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watch what reaches PyTorch's kernels while a branch runs."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         # Kept, so that no memory is used twice while the branch runs.
         self._own: dict[int, Any] = {}
         self._depth = 0
@@ -78,9 +78,9 @@ class BranchWatch(TorchDispatchMode):
         if self._unguarded is not None:
             msg = (
                 f"a branch of a batched cond calls {self._unguarded} by a compiled function, of TorchScript "
-                "(torch.jit) or torch.compile; both branches run, and inside of it the derivative of the one not taken "
-                "cannot be cut off, so that its NaN would reach the gradient. Call the Python function as it was before "
-                "it was compiled, or write the branch with functions of torch"
+                "(torch.jit) or torch.compile; both branches run, and inside of it the derivative of the one not "
+                "taken cannot be cut off, so that its NaN would reach the gradient. Call the Python function as it was "
+                "before it was compiled, or write the branch with functions of torch"
             )
             raise BranchError(msg)
 
@@ -110,7 +110,9 @@ def _changed(func: Any, args: Any, keywords: Any) -> Iterator[torch.Tensor]:
 def is_in_place(name: str) -> bool:
     """Tell whether the function of a name changes its first argument."""
     if name.startswith("__"):  # `y += 1` is __iadd__
-        return name in ("__setitem__", "__set__") or (name[2] == "i" and name not in ("__invert__", "__index__", "__int__"))
+        return name in ("__setitem__", "__set__") or (
+            name[2] == "i" and name not in ("__invert__", "__index__", "__int__")
+        )
     return name.endswith("_")
 
 
@@ -131,7 +133,10 @@ def changed_argument(func: Any, args: Any, keywords: Any) -> Any:
         return args[0] if args else keywords.get("input")
     if _is_given(func, "max_norm", args, keywords) is not None:
         return _is_given(func, "weight", args, keywords)
-    if _is_given(func, "training", args, keywords) is True or _is_given(func, "use_input_stats", args, keywords) is True:
+    if (
+        _is_given(func, "training", args, keywords) is True
+        or _is_given(func, "use_input_stats", args, keywords) is True
+    ):
         return _is_given(func, "running_mean", args, keywords)
     return None
 

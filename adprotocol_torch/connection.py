@@ -14,7 +14,7 @@ import torch
 
 from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_torch import dynamo, graph, tracking
-from adprotocol_torch.internals import functorch_is_active, next_sequence_number
+from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,3 +95,7 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
         if not unused:
             break
     return list(unused.values())
+
+
+# Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
+never_compile(run_connected)

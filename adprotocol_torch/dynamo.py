@@ -160,7 +160,6 @@ def install() -> None:
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
     from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable  # noqa: PLC0415
-    from torch._functorch.pyfunctorch import TransformType  # noqa: PLC0415
 
     def answer(_self: Any, tx: Any, value: Any) -> Any:
         # The dual level around the compiled function can be guarded; the dual
@@ -169,7 +168,7 @@ def install() -> None:
         if tx.output.dual_level >= 0:
             return ConstantVariable.create("dual")
         # Nor are the levels below the batch of an input, and no guard compares them.
-        if any(layer.key() == TransformType.Vmap for layer in tx.output.functorch_layers):
+        if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
             return ConstantVariable.create("batched")
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 

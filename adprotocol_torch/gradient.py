@@ -76,7 +76,8 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
                 found = backward.gradients(value, [*inputs, *others.values()], again=again, is_other=is_other)
                 for i, more in zip(others, found[len(inputs) :], strict=True):
                     # The derivative with respect to what the tracked tensor is a copy of contains its own.
-                    found[i] = more if found[i] is None or not tracked[i].is_leaf else found[i] + more
+                    direct = found[i] if tracked[i].is_leaf else None
+                    found[i] = more if direct is None or more is None else direct + more
                 gradients = _separate(
                     [torch.zeros_like(t) if g is None else g for t, g in zip(tracked, found, strict=False)]
                 )
@@ -92,8 +93,6 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
         value = _detached(value, own)
         aux = map_aux(lambda leaf: _detached(leaf, own), aux)
     return value, aux, gradients
-
-
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
@@ -235,10 +234,8 @@ def _by_functorch(
 
 
 def _without_history(leaf: Any) -> Any:
-    """Return a tensor without its history, but with its tangent; gradients are off."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    return leaf.view_as(leaf) if leaf.layout is torch.strided and not leaf.is_nested else leaf.clone()
+    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _by_functorch_with_gradients(

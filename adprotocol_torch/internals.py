@@ -15,6 +15,9 @@ from torch.autograd.graph import _engine_run_backward, get_gradient_edge
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+# The kinds of transformation, to compare with what a compiler notes of those around a graph.
+Transform = torch._C._functorch.TransformType  # noqa: SLF001
+
 # torch.func keeps a stack of interpreters, one for each transformation under
 # way; nothing public tells whether there are any, or steps down a level.
 functorch_is_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
@@ -46,8 +49,14 @@ def run_engine(
     value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    return _engine_run_backward(  # type: ignore[no-any-return]
-        (value,), (cotangent,), create_graph, create_graph, tuple(inputs), True, accumulate_grad=False
+    return _engine_run_backward(
+        (value,),
+        (cotangent,),
+        create_graph,  # and keep the graph
+        create_graph,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
 
 
@@ -61,6 +70,7 @@ def has_tangent(tensor: torch.Tensor) -> bool:
 
 
 __all__ = [
+    "Transform",
     "coerce_cinterpreter",
     "forward_ad",
     "forward_mode_is_enabled",

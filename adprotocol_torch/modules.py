@@ -144,7 +144,7 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
 
 
 def _flat_weights(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
-    """Return the lists in which a recurrent module keeps its parameters, which it writes anew while others are there."""
+    """Return the lists in which a recurrent module keeps its parameters, and which it rewrites."""
     names = ("_flat_weights", "_flat_weight_refs")
     owners = {id(owner): owner for owner, _, _, _ in changed if isinstance(owner, torch.nn.RNNBase)}
     return [(owner, {name: vars(owner)[name] for name in names if name in vars(owner)}) for owner in owners.values()]
@@ -158,7 +158,11 @@ def _refuse_scripted(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> No
     if not internals.functorch_is_active():
         return
     for owner, _, _, new in changed:
-        if isinstance(owner, torch.jit.ScriptModule) and hasattr(owner, "_flat_weights") and internals.level_of(new) > 0:
+        if (
+            isinstance(owner, torch.jit.ScriptModule)
+            and hasattr(owner, "_flat_weights")
+            and internals.level_of(new) > 0
+        ):
             msg = (
                 f"a scripted {owner.original_name} cannot be differentiated inside torch.func (vmap, jvp, grad) or a "
                 "dual level: TorchScript computes with its own references to the parameters. Use the module as it was "

@@ -133,7 +133,7 @@ def lift(leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
                 _LIFTED[id(leaf)] -= 1
                 if not _LIFTED[id(leaf)]:
                     del _LIFTED[id(leaf)]
-                    leaf.requires_grad_(requires_grad=False)
+                    leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
 
     return lower
 

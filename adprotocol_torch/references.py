@@ -48,11 +48,15 @@ def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: 
 
 
 def _is_older(node: Any, start: int) -> bool:
-    return graph.leaf_of(node) is None and node._sequence_nr() < start  # type: ignore[no-any-return]  # noqa: SLF001
+    return graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
 
 
 def held_elsewhere(
-    value: torch.Tensor, tensors: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], ends: Sequence[Any], start: int
+    value: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    tracked: Sequence[torch.Tensor],
+    ends: Sequence[Any],
+    start: int,
 ) -> dict[int, Any]:
     """Return what else stands for a tracked parameter in the graph of the value, by its position.
 
@@ -147,9 +151,9 @@ _OF_THE_OBJECT = frozenset(
 
 def _computed_before() -> UndecidableError:
     return UndecidableError(
-        "the function to differentiate uses a value that was computed, before the call, from a parameter which the call "
-        "differentiates; PyTorch would count it as part of the function, where it is a constant. Compute it inside the "
-        "function, or pass it on as non_differentiable(value)"
+        "the function to differentiate uses a value that was computed, before the call, from a parameter which the "
+        "call differentiates; PyTorch would count it as part of the function, where it is a constant. Compute it "
+        "inside the function, or pass it on as non_differentiable(value)"
     )
 
 

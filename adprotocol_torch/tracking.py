@@ -100,11 +100,10 @@ def _in_reentrant_checkpoint() -> bool:
     forward = CheckpointFunction.forward.__code__
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
-        if frame.f_code is forward:
-            # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
-            # checkpoint around this one does, whose first pass is without gradients too.
-            if any(node is not None for node, _ in frame.f_locals["ctx"].next_functions):
-                return True
+        # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
+        # checkpoint around this one does, whose first pass is without gradients too.
+        if frame.f_code is forward and any(node is not None for node, _ in frame.f_locals["ctx"].next_functions):
+            return True
         frame = frame.f_back
     return False
 

@@ -67,13 +67,13 @@ def test_in_a_second_derivative_without_gradients_around_the_inner_one(net, deca
 
 
 def test_in_vmap_of_a_second_derivative(net, decayed):
-    second = lambda c: grad(lambda n: c * grad(decayed)(n)["weight"].sum())(net)["weight"]  # noqa: E731
+    second = lambda c: grad(lambda n: c * grad(decayed)(n)["weight"].sum())(net)["weight"]
     assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [2.0, 4.0]
 
 
 def test_a_call_on_the_parameter_itself_inside_of_vmap(net):
     held = net.weight
-    second = lambda c: grad(lambda n: (c * grad(lambda w: (w**3).sum())(held)).sum())(net)["weight"]  # noqa: E731
+    second = lambda c: grad(lambda n: (c * grad(lambda w: (w**3).sum())(held)).sum())(net)["weight"]
     assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [18.0, 36.0]
 
 
@@ -122,9 +122,9 @@ def test_a_nested_call_follows_the_flags_that_the_user_gave():
 def test_a_compiled_gradient_refuses_a_reference(net, decayed, backend):
     with pytest.raises(Exception, match="another reference"):
         torch.compile(lambda n: grad(decayed)(n)["weight"], backend=backend, fullgraph=True)(net)
-    reached = lambda n: n(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in n.parameters())  # noqa: E731
+    reached = lambda n: n(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in n.parameters())
     assert torch.compile(lambda n: grad(reached)(n)["weight"], backend=backend, fullgraph=True)(net) == 7.0
-    constant = lambda n: (n.weight * non_differentiable(net.weight)).sum()  # noqa: E731
+    constant = lambda n: (n.weight * non_differentiable(net.weight)).sum()
     assert torch.compile(lambda n: grad(constant)(n)["weight"], backend=backend, fullgraph=True)(net) == 3.0
 
 
