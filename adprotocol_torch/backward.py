@@ -81,9 +81,10 @@ def _is_recomputed() -> bool:
 
 
 def _hidden() -> UndecidableError:
+    from adprotocol_torch.divergence import HIDDEN_TENSORS  # noqa: PLC0415  (for the message only)
+
     return UndecidableError(
         "a tensor hook or the backward of a torch.autograd.Function, in the function to differentiate, computes with a "
         "tensor that requires grad and is no part of the function's result: PyTorch's graph does not show it, and its "
-        "derivative would be lost. Return that tensor too, with has_aux=True, or give it to the hook as "
-        "non_differentiable(tensor)"
+        f"derivative would be lost. {HIDDEN_TENSORS.remedy}"
     )

@@ -150,10 +150,12 @@ _OF_THE_OBJECT = frozenset(
 
 
 def _computed_before() -> UndecidableError:
+    from adprotocol_torch.divergence import COMPUTED_BEFORE  # noqa: PLC0415  (for the message only)
+
     return UndecidableError(
         "the function to differentiate uses a value that was computed, before the call, from a parameter which the "
-        "call differentiates; PyTorch would count it as part of the function, where it is a constant. Compute it "
-        "inside the function, or pass it on as non_differentiable(value)"
+        "call differentiates; PyTorch would count it as part of the function, where it is a constant. "
+        f"{COMPUTED_BEFORE.remedy}"
     )
 
 

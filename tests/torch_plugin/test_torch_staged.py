@@ -55,6 +55,17 @@ def test_branches_with_other_strides(backend):
     assert compiled(f, backend)(-X, W).tolist() == [[-2.0]] * 3
 
 
+@BACKENDS
+def test_inside_a_checkpoint_in_a_graph_pytorch_refuses_it(backend):
+    def f(x, w):
+        run = lambda x, w: cond(x.sum() > 0, lambda: (x * w).sum(), lambda: w * 2)
+        return checkpoint(run, x, w, use_reentrant=False)
+
+    w = W.clone().requires_grad_()
+    with pytest.raises(Exception, match="HigherOrderOperator cond"):  # declared
+        compiled(f, backend)(X, w)
+
+
 def test_vmap_of_a_compiled_function():
     run = compiled(lambda x: 3.0 * x if within_gradient(x) else 5.0 * x, fullgraph=False)
     x = torch.ones(2, requires_grad=True)
