@@ -54,7 +54,7 @@ class _Watch(TorchFunctionMode):
                     isinstance(argument, torch.Tensor)
                     and argument.requires_grad
                     and self.reaches_others(argument)
-                    and not _is_recomputed()
+                    and not _is_shown()
                 ):
                     raise _hidden()
         return result
@@ -70,11 +70,12 @@ class _Watch(TorchFunctionMode):
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]
 
 
-def _is_recomputed() -> bool:
-    """Tell whether a checkpoint runs a part of the program again: the graph showed that before."""
+def _is_shown() -> bool:
+    """Tell whether a checkpoint runs a part of the program again, or a compiler traces: the graph shows that."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and frame.f_code is not gradients.__code__:
-        if frame.f_code.co_filename == checkpoint.__file__:
+        name = frame.f_code.co_filename
+        if name == checkpoint.__file__ or "_aot_autograd" in name:
             return True
         frame = frame.f_back
     return False

@@ -172,7 +172,8 @@ EXPORT = Divergence(
     outcome="wrong",
     text="""\
 `torch.export`, `torch.jit.trace`, `make_fx` and `aot_function` fix the answer when they trace, as they fix
-`module.training`. Export under the mode in which you deploy: for inference, under `torch.no_grad()` or with inputs that do not require grad.
+`module.training`. Export under the mode in which you deploy: for inference, under `torch.no_grad()` or with inputs that
+do not require grad.
 
 ```python
 import torch

@@ -241,6 +241,19 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
     empty = [i for i, mask in zip(positions, masks, strict=True) if True not in mask]
     if not empty or (where is not None and len(empty) < len(positions)):
         return
+    if len(empty) < len(positions):
+        # One leaf takes its gradient at the first of its places.
+        columns = zip(structures, masks, strict=True)
+        taken = {
+            identity_of(leaf)
+            for structure, mask in columns
+            for leaf, selected in zip(structure.leaves, mask, strict=True)
+            if selected
+        } - {None}
+        places = [positions.index(i) for i in empty]
+        empty = [positions[k] for k in places if taken.isdisjoint(map(identity_of, structures[k].leaves))]
+        if not empty:
+            return
     argument = structures[positions.index(empty[0])].tree
     why = (
         "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "

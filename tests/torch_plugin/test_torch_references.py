@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from adprotocol import grad, non_differentiable, within_gradient
-from adprotocol.errors import UndecidableError
+from adprotocol.errors import NothingTrainableError, UndecidableError
 
 
 @pytest.fixture
@@ -167,3 +167,13 @@ def test_a_parameter_used_in_threads_of_the_function_is_differentiated():
     for _ in range(100):
         p * 1  # nodes are numbered by thread
     assert grad(loss)(p) == 4.0
+
+
+def test_one_module_or_parameter_at_two_arguments_has_the_whole_derivative_at_the_first():
+    module = torch.nn.Linear(1, 1, bias=False)
+    both = grad(lambda a, b: (a(torch.ones(1, 1)) + 2 * b(torch.ones(1, 1))).sum(), argnums=(0, 1))(module, module)
+    assert both == ({"weight": torch.tensor([[3.0]])}, {"weight": None})
+    second = grad(lambda a, b: (a(torch.ones(1, 1)) + 2 * b).sum(), argnums=(0, 1))(module, module.weight)
+    assert second == ({"weight": torch.tensor([[3.0]])}, None)
+    with pytest.raises(NothingTrainableError, match="argument 1"):
+        grad(lambda a, b: a(torch.ones(1, 1)).sum() + b, argnums=(0, 1))(module, 1)

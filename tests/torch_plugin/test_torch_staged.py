@@ -58,8 +58,10 @@ def test_branches_with_other_strides(backend):
 @BACKENDS
 def test_inside_a_checkpoint_in_a_graph_pytorch_refuses_it(backend):
     def f(x, w):
-        run = lambda x, w: cond(x.sum() > 0, lambda: (x * w).sum(), lambda: w * 2)
-        return checkpoint(run, x, w, use_reentrant=False)
+        return checkpoint(choose, x, w, use_reentrant=False)
+
+    def choose(x, w):
+        return cond(x.sum() > 0, lambda: x.sum() * w, lambda: w * 2)
 
     w = W.clone().requires_grad_()
     with pytest.raises(Exception, match="HigherOrderOperator cond"):  # declared
