@@ -11,6 +11,7 @@ to the graph. Tried with PyTorch 2.13.
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -101,8 +102,9 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
-# The compilations in which a branch of a staged cond takes a gradient.
-_SELECTING: set[Any] = set()
+# The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
+# over (their numbers are used again after a reset).
+_SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @run_while_tracing
@@ -114,7 +116,7 @@ def selects() -> bool:
 def _compilation() -> Any:
     from torch._guards import CompileContext  # noqa: PLC0415  (as in `install`)
 
-    return CompileContext.current_compile_id()
+    return CompileContext.get()
 
 
 def select_if_differentiated(results: list[torch.Tensor]) -> None:
