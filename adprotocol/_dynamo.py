@@ -106,6 +106,21 @@ def _check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[An
     pass
 
 
+# Dynamo cannot hold what optree says of a dict that lies beside a leaf.
+@_stands_for(traversal.container_leaves)
+def _container_leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    if type(tree) in (list, tuple):
+        children = list(tree)
+    elif type(tree) is dict and all(type(key) is str for key in tree):
+        children = [tree[key] for key in sorted(tree)]  # in the order of optree
+    else:
+        return traversal.tree_flatten(tree)[0]
+    for child in children:
+        found.extend(_container_leaves(child) if traversal.is_container(child) else [child])
+    return found
+
+
 def _declares(value: Any) -> bool:
     return declaration.class_declares(type(value), declaration.Registrations.number)
 

@@ -13,6 +13,7 @@ from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import View, constant_tree, predicate_error, predicate_shape_error, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
@@ -39,6 +40,8 @@ def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
     if type(value._node) in _TRACING:  # noqa: SLF001
+        if type(value._node) is ConstGraphNode:  # noqa: SLF001
+            raise _const_graph_error()
         return isinstance(raw, Box) and within_gradient(raw)
     if type(raw) is float:
         return True
@@ -130,6 +133,16 @@ def harness(device: str | None) -> Harness:
     from adprotocol_autograd.conformance import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
 
     return AutogradHarness(device)
+
+
+def _const_graph_error() -> UndecidableError:
+    from adprotocol_autograd.divergence import CONST_GRAPH  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "within_gradient was asked in a function given to autograd.misc.tracers.const_graph, which records the "
+        "operations of its first call and repeats these ever after: a branch on the answer would be fixed. "
+        f"{CONST_GRAPH.remedy}"
+    )
 
 
 def _is_inexact(raw: Any) -> bool:

@@ -65,6 +65,17 @@ autograd does not box masked arrays and other subclasses of `numpy.ndarray`, so 
 """,
 )
 
+CONST_GRAPH = Divergence(
+    name="const-graph",
+    title="`const_graph`",
+    remedy="Ask outside and close over the answer",
+    text="""\
+`autograd.misc.tracers.const_graph` runs a function once and repeats the recorded operations in every later call,
+differentiated or not. A branch on the answer would be fixed by the first call, so `within_gradient` raises
+`UndecidableError` inside it. Ask outside and close over the answer.
+""",
+)
+
 THREADS = Divergence(
     name="threads",
     title="Threads",
@@ -76,4 +87,4 @@ autograd counts its traces in one counter for all threads. `adprotocol.grad` alo
 """,
 )
 
-DIVERGENCES = (FIRST_PASS, INTEGER_ARRAYS, LABELS_IN_ARGUMENTS, ARRAY_SUBCLASSES, THREADS)
+DIVERGENCES = (FIRST_PASS, INTEGER_ARRAYS, LABELS_IN_ARGUMENTS, ARRAY_SUBCLASSES, CONST_GRAPH, THREADS)

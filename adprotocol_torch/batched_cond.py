@@ -16,8 +16,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from adprotocol import NonDifferentiable
-from adprotocol.errors import BranchError, BranchMismatchError
-from adprotocol.extend import run_while_tracing, tree_leaves, tree_map, tree_structure
+from adprotocol.errors import BranchMismatchError
+from adprotocol.extend import tree_leaves, tree_map, tree_structure
+from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
 from adprotocol_torch.connection import is_float
 
 if TYPE_CHECKING:
@@ -26,15 +27,29 @@ if TYPE_CHECKING:
 
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
-    with _Guard(pred):
-        if_true = true_fun(*operands)
-    with _Guard(~pred):
-        if_false = false_fun(*operands)
+    if_true = _run(pred, true_fun, operands)
+    if_false = _run(~pred, false_fun, operands)
     if_true, if_false = _unlabelled(if_true), _unlabelled(if_false)
     if tree_structure(if_true) != tree_structure(if_false):
         raise _mismatch(if_true, if_false)
     others = iter(tree_leaves((if_false,)))
     return tree_map(lambda leaf: _where(pred, leaf, next(others), if_true, if_false), if_true)
+
+
+def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    guard = _Guard(pred)
+    if torch.compiler.is_dynamo_compiling():
+        with guard:
+            result = branch(*operands)
+    else:
+        with BranchWatch() as watch:
+            guard.watch = watch
+            with guard:
+                result = branch(*operands)
+        watch.check()
+    if guard.has_refused:
+        raise changed_in_place()
+    return result
 
 
 def _unlabelled(result: Any) -> Any:
@@ -107,25 +122,35 @@ class _Guard(TorchFunctionMode):
         self.pred = pred
         # By id; the tensor is kept with its guard so that no id is reused.
         self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.watch: BranchWatch | None = None  # in eager mode
+        # `y += 1` turns a TypeError, which this one is, into `y = y + 1`.
+        self.has_refused = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # The tensor that an in-place operation modifies must not be replaced by its guard.
         if func is torch.Tensor.requires_grad_:
             return func(*args, **(kwargs or {}))  # how torch.func.grad marks its own wrapper
-        start = 1 if _is_in_place(func) else 0
-        if start and self.known.get(id(args[0]), (None, None))[1] is not args[0]:
-            msg = (
-                "a branch of a batched cond modifies in place a tensor that it did not create; both branches run, so "
-                "the other one would see the change: write `y = y + 1`, or modify a clone"
-            )
-            raise BranchError(msg)
+        keywords = kwargs or {}
+        # The tensor that an in-place operation changes must stay itself.
+        start = 1 if is_in_place(func.__name__) else 0
+        changed = args[0] if start else changed_argument(func, args, keywords)
+        if isinstance(changed, torch.Tensor) and not self.made(changed):
+            self.has_refused = True
+            raise changed_in_place()
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
-        keywords = {name: self.guarded(argument) for name, argument in (kwargs or {}).items()}
-        result = func(*guarded, **keywords)
+        guarded_keywords = {name: self.guarded(argument) for name, argument in keywords.items()}
+        if self.watch is None:
+            result = func(*guarded, **guarded_keywords)
+        else:
+            with self.watch.operation():
+                result = func(*guarded, **guarded_keywords)
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(made, torch.Tensor):
                 self.known[id(made)] = (made, made)
         return result
+
+    def made(self, tensor: Any) -> bool:
+        """Tell whether an operation of the branch returned the tensor."""
+        return self.known.get(id(tensor), (None, None))[1] is tensor
 
     def guarded(self, argument: Any) -> Any:
         """Return a tensor with its derivative cut off where the predicate is False."""
@@ -135,13 +160,14 @@ class _Guard(TorchFunctionMode):
         if not isinstance(argument, torch.Tensor):
             return argument
         if id(argument) not in self.known:
-            # A copy: a modified view of it must not reach the other branch.
-            guard = torch.where(self.pred, argument, argument.detach()) if is_float(argument) else argument.clone()
+            if self.watch is None:
+                guard = self.guard(argument)
+            else:
+                with self.watch.guarding():
+                    guard = self.guard(argument)
             self.known[id(argument)] = (argument, guard)
         return self.known[id(argument)][1]
 
-
-@run_while_tracing
-def _is_in_place(func: Any) -> bool:
-    name = getattr(func, "__name__", "")
-    return (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__")
+    def guard(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy, for a change of it or of a view of it must not reach the other branch."""
+        return torch.where(self.pred, tensor, tensor.detach()) if is_float(tensor) else tensor.clone()

@@ -27,8 +27,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         if pred.dim() != 0:
             raise predicate_shape_error(pred, pred.shape)
         if torch.compiler.is_compiling():
-            # torch.cond fails inside torch.func, and loses the tangents of dual tensors; a select does neither.
-            if dynamo.inside_transform():
+            # torch.cond fails inside torch.func, loses the tangents of dual tensors, and has zero for a gradient
+            # that is taken in a branch; a select does none of these.
+            if dynamo.inside_transform() or dynamo.selects():
                 return select(pred, true_fun, false_fun, operands)
             return _stage(pred, true_fun, false_fun, operands)
         if tracking.is_batched(pred):
@@ -62,6 +63,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
     notes, other = dynamo.new_notes(), dynamo.new_notes()
     result = torch.cond(pred, tensors(true_fun, notes), tensors(false_fun, other), ())
+    dynamo.select_if_differentiated([leaf for leaf in tree_leaves((result,)) if isinstance(leaf, torch.Tensor)])
     constants = dynamo.taken_notes(notes)
     if constants != dynamo.taken_notes(other):
         msg = (
@@ -77,7 +79,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 def _as_result(leaf: Any, like: torch.Tensor | None, notes: int, place: int) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return leaf.clone()
+        # Of one layout, for torch.cond compares strides.
+        return leaf.clone(memory_format=torch.contiguous_format)
     if isinstance(leaf, (bool, int, float, complex)):
         # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
         return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)

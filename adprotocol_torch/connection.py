@@ -14,7 +14,7 @@ import torch
 
 from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_torch import dynamo, graph, tracking
-from adprotocol_torch.internals import functorch_is_active, next_sequence_number
+from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,11 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in graph.edges(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+    for node, output in graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(graph.leaf_of(node)), None)
     return list(unused.values())
+
+
+# Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
+never_compile(run_connected)

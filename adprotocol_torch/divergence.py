@@ -88,6 +88,16 @@ Return one tensor, and write `1.0` for `1`.
 """,
 )
 
+STAGED_IN_CHECKPOINT = Divergence(
+    name="staged-cond-in-checkpoint",
+    title="A staged `cond` in a checkpoint under `torch.compile`",
+    remedy="Put the checkpoint into the branches, or compile without it",
+    text="""\
+PyTorch 2.13 has no rule for `torch.cond` inside `torch.utils.checkpoint` in a compiled graph, and raises
+`NotImplementedError` or an error of the compiler. Put the checkpoint into the branches, or compile without it.
+""",
+)
+
 ODD_RESULTS = Divergence(
     name="odd-results",
     title="Sparse, nested and 8-bit results",
@@ -96,6 +106,18 @@ ODD_RESULTS = Divergence(
     text="""\
 A sparse, nested or 8-bit result of `cond` is not connected to operands that the chosen branch does not use: their
 gradient is PyTorch's `None`, not zeros. Return a dense tensor of 16 bits or more, or read `None` as zeros.
+""",
+)
+
+COPIED_OPERANDS = Divergence(
+    name="operand-returned-by-a-staged-branch",
+    title="A branch that returns its operand, under `torch.compile`",
+    remedy="Write y = y * 2 for y.mul_(2)",
+    outcome="wrong",
+    text="""\
+A branch that returns its operand, or a view of it, returns the operand itself in eager mode and a copy where `cond` is
+staged or batched, for `torch.cond` refuses results that share memory with operands. So a later change of the result in
+place, `y.mul_(2)`, reaches the operand in eager mode only. Write `y = y * 2`.
 """,
 )
 
@@ -127,7 +149,9 @@ COMPILED_INSIDE_FUNC = Divergence(
     remedy="Compile the transformed function instead",
     text="""\
 PyTorch itself refuses `torch.func.grad(torch.compile(f))`, `jvp` and `vmap` alike, with a compiling backend and
-`fullgraph=True`. Compile the transformed function instead:
+`fullgraph=True`. It takes them with the backend `eager`; there `within_gradient` raises under `vmap`, for the graph
+cannot tell a batch that is tracked from one that is not. Without `fullgraph`, eager mode answers. Compile the
+transformed function instead:
 
 ```python
 import torch
@@ -147,8 +171,9 @@ EXPORT = Divergence(
     remedy="Export under the mode in which you deploy",
     outcome="wrong",
     text="""\
-`torch.export` and `torch.jit.trace` fix the answer at export, as they fix `module.training`. Export under the mode in
-which you deploy: for inference, under `torch.no_grad()` or with inputs that do not require grad.
+`torch.export`, `torch.jit.trace`, `make_fx` and `aot_function` fix the answer when they trace, as they fix
+`module.training`. Export under the mode in which you deploy: for inference, under `torch.no_grad()` or with inputs that
+do not require grad.
 
 ```python
 import torch
@@ -254,9 +279,10 @@ MODULE_IN_THREADS = Divergence(
     title="A module under `where` in threads",
     remedy="Give each thread a copy (copy.deepcopy(module)), or set requires_grad_ instead of where=",
     text="""\
-While a function runs under a `where` that differs from the flags, the module holds other tensors. A second thread that
-gives the module to `grad` meanwhile gets a `ConcurrencyError`. One that calls the module directly gets the same values,
-but differentiates the substitutes, not the parameters. Give each thread a copy.
+While a function runs under a `where` that freezes parameters against their flags, the module holds other tensors. A
+second thread that gives the module to `grad` meanwhile gets a `ConcurrencyError`. One that calls the module directly
+gets the same values, but differentiates the substitutes, not the parameters. A parameter that `where` trains against
+its flag has its `requires_grad` set meanwhile, which other threads see. Give each thread a copy.
 """,
 )
 
@@ -266,9 +292,31 @@ AGAINST_ITS_FLAG = Divergence(
     remedy="Set requires_grad_ instead of where=",
     outcome="wrong",
     text="""\
-A parameter that `where` freezes against its flag is a constant to an outer native `backward` too. If a parameter that
-`where` freezes, or trains against its flag, also reaches the function as another argument, that argument is the
-parameter itself. Set `requires_grad_` instead.
+A parameter that `where` freezes against its flag is a constant to an outer native `backward` too. If it also reaches
+the function as another argument, or in a list, it is the parameter itself there. Set `requires_grad_` instead.
+""",
+)
+
+COMPUTED_BEFORE = Divergence(
+    name="computed-before-the-call",
+    title="What was computed from a parameter before the call",
+    remedy="Compute it inside the function, or pass it on as non_differentiable(value)",
+    text="""\
+A value that was computed from `x` before `grad(f)(x)` is a constant of `f`. An `nn.Parameter` is differentiated in
+place, so PyTorch would count such a value as part of the function: `grad` raises `UndecidableError`. It tells by the
+order in which a thread recorded its operations, so a value that another thread computed before the call is counted,
+unseen. Compute it inside the function, or pass it on as `non_differentiable(value)`.
+""",
+)
+
+HIDDEN_TENSORS = Divergence(
+    name="tensors-of-hooks",
+    title="Tensors that only a hook or a custom `backward` uses",
+    remedy="Return that tensor too, with has_aux=True, or give it to the hook as non_differentiable(tensor)",
+    text="""\
+PyTorch's graph does not show what a tensor hook or the `backward` of a `torch.autograd.Function` computes with, so the
+derivative of a gradient with respect to it would be lost: `grad` raises `UndecidableError`. Return that tensor too,
+with `has_aux=True`, or give it to the hook as `non_differentiable(tensor)`.
 """,
 )
 

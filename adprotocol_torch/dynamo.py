@@ -11,6 +11,7 @@ public hook sees the fake value and adds nothing to the graph. Tried with PyTorc
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +35,16 @@ def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
     answer = ask_fake(value)
-    if answer is None:
+    if answer == "batched":
+        from adprotocol_torch.divergence import COMPILED_INSIDE_FUNC  # noqa: PLC0415  (for the message only)
+
+        msg = (
+            "within_gradient was asked in a function compiled by torch.compile and called inside torch.func.vmap; the "
+            "compiled graph cannot tell a batch that is tracked from one that is not. "
+            f"{COMPILED_INSIDE_FUNC.remedy}"
+        )
+        raise UndecidableError(msg)
+    if answer == "dual":
         from adprotocol_torch.divergence import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
 
         msg = (
@@ -43,7 +53,7 @@ def within_gradient(value: torch.Tensor) -> bool:
             f"{DUAL_LEVEL.remedy}"
         )
         raise UndecidableError(msg)
-    return answer
+    return answer  # type: ignore[return-value]  # a bool is left
 
 
 @run_while_tracing
@@ -59,14 +69,20 @@ def inside_transform() -> bool:
     return internals.functorch_is_active() or internals.forward_ad._current_level >= 0  # noqa: SLF001
 
 
-def ask_fake(value: torch.Tensor) -> bool | None:
-    """Check a tensor in a traced function, where `install` registers Dynamo's handler for it."""
+def ask_fake(value: torch.Tensor) -> bool | str:
+    """Stand for the question in a traced function; `install` gives Dynamo the answer, or why there is none."""
     return tracking.within_gradient(value)
 
 
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
     """Placeholder for the search in a traced function; `install` registers Dynamo's handler for it."""
     msg = "unused_operands is answered by Dynamo's handler only"
+    raise NotImplementedError(msg)
+
+
+def are_reached(value: torch.Tensor, held: list[torch.Tensor], tracked: list[torch.Tensor]) -> bool:
+    """Stand for the search in a traced function; `install` gives Dynamo the answer."""
+    msg = "are_reached is answered by Dynamo's handler only"
     raise NotImplementedError(msg)
 
 
@@ -86,7 +102,32 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
-# Per branch of a staged cond, the constants in its result that a graph cannot hold, by place.
+# The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
+# over (their numbers are used again after a reset).
+_SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@run_while_tracing
+def selects() -> bool:
+    """Tell whether `select_if_differentiated` has found a branch that torch.cond gets wrong in this compilation."""
+    return _compilation() in _SELECTING
+
+
+def _compilation() -> Any:
+    from torch._guards import CompileContext  # noqa: PLC0415  (as in `install`)
+
+    return CompileContext.get()
+
+
+def select_if_differentiated(results: list[torch.Tensor]) -> None:
+    """Trace anew, with selects, if a branch of the staged cond with these results takes a gradient.
+
+    The gradient would be zero: torch.cond runs its branches without autograd. In a
+    traced function `install` gives Dynamo the answer.
+    """
+
+
+# What the branches of a staged cond return that a graph cannot hold, by branch: pairs of a place and a constant.
 _NOTES: dict[int, dict[int, Any]] = {}
 _KEYS = itertools.count()
 
@@ -114,7 +155,8 @@ def install() -> None:
     global _INSTALLED  # noqa: PLW0603
     if _INSTALLED:
         return
-    # Imported here: it takes a second, and only Dynamo reaches this line.
+    # Imported here: it takes a second, and only Dynamo itself comes this way.
+    from torch._dynamo.exc import UnspecializeRestartAnalysis  # noqa: PLC0415
     from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
@@ -126,12 +168,27 @@ def install() -> None:
         # an input cannot, and the fake tensor does not have it.
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
         if tx.output.dual_level >= 0:
-            return ConstantVariable.create(None)
+            return ConstantVariable.create("dual")
+        # Nor are the levels below the batch of an input, and no guard compares them.
+        if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
+            return ConstantVariable.create("batched")
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
         found = _unused([_node(item) for item in results.items], [_node(item) for item in operands.items])
         return SourcelessBuilder.create(tx, found)
+
+    def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
+        tensors = [_node(item).meta["example_value"] for item in held.items]
+        return ConstantVariable.create(_are_reached(_node(value), tensors, [_node(item) for item in tracked.items]))
+
+    def selecting(_self: Any, tx: Any, results: Any) -> Any:
+        modules = tx.output.nn_modules
+        if any(_takes_gradient(node, modules) for item in results.items for node in _node(item).all_input_nodes):
+            _SELECTING.add(_compilation())
+            # By which Dynamo itself starts over, with nothing kept of the first attempt.
+            raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+        return ConstantVariable.create(None)
 
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
@@ -146,6 +203,8 @@ def install() -> None:
     for function, handler in (
         (ask_fake, answer),
         (unused_operands, unused),
+        (are_reached, reached),
+        (select_if_differentiated, selecting),
         (sharing, shared),
         (new_notes, run(new_notes)),
         (note, run(note)),
@@ -160,6 +219,16 @@ def _node(value: Any) -> Any:
     return value.as_proxy().node
 
 
+def _takes_gradient(cond: Any, modules: Any) -> bool:
+    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
+    for argument in cond.all_input_nodes:
+        if argument.op == "get_attr" and argument.target in modules:
+            for node in modules[argument.target].graph.nodes:
+                if node.target is torch._C._functorch._grad_increment_nesting or _takes_gradient(node, modules):  # noqa: SLF001
+                    return True
+    return False
+
+
 def _unused(results: list[Any], operands: list[Any]) -> list[int]:
     """Return the positions of the operands from which no derivative flows into the results."""
     seen: set[Any] = set()
@@ -172,6 +241,32 @@ def _unused(results: list[Any], operands: list[Any]) -> list[int]:
         if node not in operands:
             stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
     return [i for i, node in enumerate(operands) if node not in seen]
+
+
+def _are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> bool:
+    """Tell whether what was traced since the tracked tensors were made computes a result from others that are held."""
+    # A subgraph has nodes of its own for the same tensors.
+    wanted = {id(tensor) for tensor in held}
+    first = min(tracked)
+    # No flag shows what was computed from a parameter without one.
+    enters = _carries if all(tensor.requires_grad for tensor in held) else _may_carry
+    seen = set(tracked)
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if id(node.meta.get("example_value")) in wanted:
+            return True
+        if node not in seen and enters(node) and not (node.graph is first.graph and node < first):
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return False
+
+
+def _may_carry(node: Any) -> bool:
+    value = node.meta.get("example_value")
+    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+        return False
+    return node.target not in ("detach", torch.detach, torch.Tensor.detach)
 
 
 def _carries(node: Any) -> bool:

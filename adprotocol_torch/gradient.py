@@ -16,15 +16,17 @@ import torch
 from adprotocol.errors import OutputError, SelectionError, UndecidableError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import graph, parameters
-from adprotocol_torch.internals import forward_ad, functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch import backward, dynamo, graph, parameters, references
+from adprotocol_torch.internals import (
+    forward_ad,
+    functorch_is_active,
+    get_gradient_edge,
+    never_compile,
+    next_sequence_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def _nothing() -> None:
-    pass
 
 
 class _Call:
@@ -48,11 +50,15 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]) -> tuple[Any, Any, list[Any]]:
     differentiable = torch.is_grad_enabled()
     call = _Call()
-    leave = _nothing
+    undo: list[Callable[[], None]] = []
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
+            undo.append(parameters.lift(tensors))
             tracked = [_tracked(tensor, call, differentiable=differentiable) for tensor in tensors]
-            leave = parameters.enter(tensors, tracked)
+            undo.append(parameters.enter(tensors, tracked))
+            # A function that changes a copy in place changes what the name stands for, not what was given.
+            inputs = [tensor if tensor.is_leaf else get_gradient_edge(tensor) for tensor in tracked]
+            has_history = any(map(references.has_history, tracked))
             start = next_sequence_number()
             value, aux = fun(tracked)
             check_output(value, value)
@@ -63,24 +69,30 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             again = differentiable and _reaches_others(_tracked_results(value, aux), tracked)
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 _refuse_second_derivative(value)
+                if has_history:
+                    references.refuse_history(value, tracked, start)
+                others = references.held_elsewhere(value, tensors, tracked, inputs, start)
+                is_other = _others(tracked) if differentiable and not again else None
+                found = backward.gradients(value, [*inputs, *others.values()], again=again, is_other=is_other)
+                for i, more in zip(others, found[len(inputs) :], strict=True):
+                    # The derivative with respect to what the tracked tensor is a copy of contains its own.
+                    direct = found[i] if tracked[i].is_leaf else None
+                    found[i] = more if direct is None or more is None else direct + more
                 gradients = _separate(
-                    torch.autograd.grad(value, tracked, create_graph=again, allow_unused=True, materialize_grads=True)
+                    [torch.zeros_like(t) if g is None else g for t, g in zip(tracked, found, strict=False)]
                 )
             else:
                 gradients = [torch.zeros_like(tensor) for tensor in tensors]
     finally:
         # Not before: a checkpoint runs parts of the function again for the derivative.
         call.is_over = True
-        leave()
+        for leave in reversed(undo):
+            leave()
     if not again:
         own = {id(tensor) for tensor in tracked}
         value = _detached(value, own)
         aux = map_aux(lambda leaf: _detached(leaf, own), aux)
     return value, aux, gradients
-
-
-# After a graph break Dynamo would compile it as a function of its own.
-never_compile(_by_engine)
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
@@ -138,20 +150,12 @@ def _tracked(tensor: torch.Tensor, call: _Call, *, differentiable: bool) -> torc
             # It stays in place, with its hooks.
             return tensor
         if differentiable:
-            # Sparse and nested tensors have no views.
-            return _alias(tensor) if tensor.layout is torch.strided and not tensor.is_nested else tensor.clone()
+            # A copy, for the function may change it in place. No view: a compiled function saves views without their
+            # history, so that a second derivative would be lost where it is refused otherwise.
+            return tensor.clone()
     leaf = tensor.detach().requires_grad_()
     leaf._adprotocol_call = call  # type: ignore[attr-defined]  # noqa: SLF001
     return leaf
-
-
-def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """Return another tensor with the same elements, from which derivatives flow into this one.
-
-    Not an autograd view: a compiled function saves views without their history, which would silently lose a second
-    derivative that is otherwise refused. 2.6 µs, against 0.7 for `view_as`.
-    """
-    return torch.ops.aten._unsafe_view(tensor, tensor.shape)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
 def _is_own_leaf(tensor: torch.Tensor) -> bool:
@@ -162,14 +166,22 @@ def _reaches_others(results: list[torch.Tensor], tracked: list[torch.Tensor]) ->
     """Tell whether the graph of the results reaches a leaf that this call does not track."""
     if results and any(not tensor.is_leaf for tensor in tracked):
         return True
+    is_other = _others(tracked)
+    if any(result.is_leaf and is_other(result) for result in results):
+        return True
+    leaves = (graph.leaf_of(node) for node, _ in graph.walk(results))
+    return any(leaf is not None and is_other(leaf) for leaf in leaves)
+
+
+def _others(tracked: list[torch.Tensor]) -> Callable[[torch.Tensor], bool]:
+    """Return what tells the leaves that somebody else may differentiate with respect to."""
     own = {id(tensor) for tensor in tracked}
 
     def is_other(leaf: torch.Tensor) -> bool:
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
         return id(leaf) not in own and (call is None or not call.is_over)
 
-    leaves = [result for result in results if result.is_leaf] + graph.leaves(results)
-    return any(map(is_other, leaves))
+    return is_other
 
 
 def _refuse_second_derivative(value: torch.Tensor) -> None:
@@ -181,7 +193,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
     """
     if "torch._functorch.aot_autograd" not in sys.modules:
         return
-    for node, _ in graph.edges([value]):
+    for node, _ in graph.walk([value]):
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
             from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
 
@@ -213,7 +225,24 @@ def _detached(leaf: Any, own: set[int]) -> Any:
 def _by_functorch(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
-    # Here too, the flag of a parameter does not ask for an outer derivative.
+    if torch.is_grad_enabled():
+        return _by_functorch_with_gradients(fun, tensors)
+    # As with the engine, gradients are on in the function, and what comes out has none.
+    with torch.enable_grad():
+        value, aux, gradients = _by_functorch_with_gradients(fun, tensors)
+    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
+
+
+def _without_history(leaf: Any) -> Any:
+    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _by_functorch_with_gradients(
+    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
+) -> tuple[Any, Any, list[Any]]:
+    tensors = [parameters.current(tensor) for tensor in tensors]
+    # A flag of a parameter is no outer derivative here either.
     own = [_is_own_leaf(tensor) for tensor in tensors]
     leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
@@ -221,14 +250,21 @@ def _by_functorch(
     undo: list[Callable[[], None]] = []
 
     def checked(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        # A graph has no sequence numbers; there every Python number is refused.
-        start = -1 if torch.compiler.is_dynamo_compiling() else next_sequence_number()
+        # Asked here: where a graph breaks, this is compiled as a function of its own.
+        is_traced = torch.compiler.is_dynamo_compiling()
+        # A graph knows no number of the node; there every Python number is refused.
+        start = -1 if is_traced else next_sequence_number()
         undo.append(parameters.enter(tensors, tracked))
-        value, aux = fun(tracked)
+        value, aux = fun(tracked) if is_traced else references.substituted(fun, tensors, tracked)
         check_output(value, value)
         if not isinstance(value, torch.Tensor):
             _refuse_number(value, start)
             value = torch.tensor(value)
+        elif is_traced and any(own):
+            held = [tensor for tensor, flag in zip(tensors, own, strict=True) if flag]
+            dynamo.install()
+            if dynamo.are_reached(value, held, tracked):
+                raise references.in_graph()
         others, inside = partition_aux(aux, torch.Tensor)
         rest.append(others)
         return value, inside
@@ -248,3 +284,8 @@ def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         changed = hook(gradient)
         gradient = gradient if changed is None else changed
     return gradient
+
+
+# Dynamo would compile them as functions of their own where a graph broke around them.
+never_compile(_by_engine)
+never_compile(_by_functorch_with_gradients)

@@ -13,19 +13,33 @@ if TYPE_CHECKING:
     import torch
 
 
-def edges(results: Iterable[torch.Tensor], enter: Callable[[Any], bool] | None = None) -> list[tuple[Any, int]]:
+def walk(
+    results: Iterable[torch.Tensor],
+    enter: Callable[[Any], bool] | None = None,
+    seen: set[Any] | None = None,
+) -> list[tuple[Any, int]]:
     """Return the edges of the graph of the results, each as a node and the number of its output.
 
-    Only nodes for which `enter` is true are followed further.
+    Only nodes for which `enter` is true are followed further; nodes in `seen`, which grows, are not.
     """
-    waiting: list[tuple[Any, int]] = [(result.grad_fn, result.output_nr) for result in results]
+    return _follow([(result.grad_fn, result.output_nr) for result in results], enter, set() if seen is None else seen)
+
+
+def walk_nodes(nodes: Iterable[Any]) -> list[tuple[Any, int]]:
+    """Return the edges of the graph behind some nodes, these nodes included."""
+    return _follow([(node, 0) for node in nodes], None, set())
+
+
+def _follow(
+    waiting: list[tuple[Any, int]], enter: Callable[[Any], bool] | None, seen: set[Any]
+) -> list[tuple[Any, int]]:
     found: list[tuple[Any, int]] = []
-    seen: set[Any] = {None}
     while waiting:
         edge = waiting.pop()
         node = edge[0]
-        if node is not None:
-            found.append(edge)
+        if node is None:
+            continue
+        found.append(edge)
         if node not in seen:
             seen.add(node)
             if enter is None or enter(node):
@@ -36,8 +50,3 @@ def edges(results: Iterable[torch.Tensor], enter: Callable[[Any], bool] | None =
 def leaf_of(node: Any) -> torch.Tensor | None:
     """Return the leaf of an AccumulateGrad node, the one kind that has a variable and no next function."""
     return getattr(node, "variable", None)
-
-
-def leaves(results: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the leaves at the ends of the graph."""
-    return [leaf for node, _ in edges(results) if (leaf := getattr(node, "variable", None)) is not None]

@@ -5,14 +5,18 @@ Tried with PyTorch 2.13. A comment at each name says why no public API serves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import coerce_cinterpreter
 from torch.autograd import forward_ad
+from torch.autograd.graph import _engine_run_backward, get_gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+# The kinds of transformation, to compare with what a compiler notes of those around a graph.
+Transform = torch._C._functorch.TransformType  # noqa: SLF001
 
 # torch.func keeps a stack of interpreters, one for each active transformation;
 # nothing public tells whether there are any, or steps down a level.
@@ -41,6 +45,21 @@ def never_compile(function: Callable[..., object]) -> None:
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
 
 
+def run_engine(
+    value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
+) -> tuple[torch.Tensor | None, ...]:
+    """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
+    return _engine_run_backward(
+        (value,),
+        (cotangent,),
+        create_graph,  # and keep the graph
+        create_graph,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+
+
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
 
@@ -51,16 +70,19 @@ def has_tangent(tensor: torch.Tensor) -> bool:
 
 
 __all__ = [
+    "Transform",
     "coerce_cinterpreter",
     "forward_ad",
     "forward_mode_is_enabled",
     "functorch_is_active",
+    "get_gradient_edge",
     "has_tangent",
     "is_batched",
     "is_functional",
     "level_of",
     "never_compile",
     "next_sequence_number",
+    "run_engine",
     "top_interpreter",
     "unwrapped",
 ]

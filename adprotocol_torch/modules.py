@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import parametrize
 
-from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.parameters import original
+from adprotocol_torch import internals
+from adprotocol_torch.parameters import flag, original
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +77,8 @@ def view(value: torch.nn.Module) -> View:
                 # A substitute for a parameter has the parameter's flag; another tensor, as
                 # torch.func.functional_call puts it there, is not a parameter and has none.
                 owned = original(parameter)
-                flag = owned.requires_grad if isinstance(owned, torch.nn.Parameter) else True
-                flags[path] = flag and not frozen and (allowed is None or name in allowed)
+                trained = flag(owned) if isinstance(owned, torch.nn.Parameter) else True
+                flags[path] = trained and not frozen and (allowed is None or name in allowed)
                 if not (parameter.is_floating_point() or parameter.is_complex()):
                     flags[path] = None
             else:
@@ -117,30 +118,62 @@ def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str,
     if torch.compiler.is_dynamo_compiling():
         put(changed)
         return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
+    _refuse_scripted(changed)
     use = (threading.get_ident(), module)
+    flat = _flat_weights(changed)
     with _LOCK:
         _refuse_other_threads(module, changed)
         _USED.append(use)
         added = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
         _FILLED.update(dict.fromkeys(added, use[0]))
         put(changed)
-    cache = _set_cached(changed, {})
+    cache = _set_cached({})
 
     def restore() -> None:
         with _LOCK:
             put([(owner, name, new, old) for owner, name, old, new in changed])
+            for owner, lists in flat:
+                vars(owner).update(lists)
             for owner_id in added:
                 del _FILLED[owner_id]
             del _USED[next(i for i, other in enumerate(_USED) if other is use)]
-        _set_cached(changed, cache)
+        _set_cached(cache)
 
     return restore
 
 
-def _set_cached(changed: list[Any], cache: Any) -> Any:
-    """Exchange the cache of ``parametrize.cached()``, which was computed from other tensors."""
+def _flat_weights(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
+    """Return the lists in which a recurrent module keeps its parameters, and which it rewrites."""
+    names = ("_flat_weights", "_flat_weight_refs")
+    owners = {id(owner): owner for owner, _, _, _ in changed if isinstance(owner, torch.nn.RNNBase)}
+    return [(owner, {name: vars(owner)[name] for name in names if name in vars(owner)}) for owner in owners.values()]
+
+
+def _refuse_scripted(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
+    """Refuse a scripted recurrent module inside torch.func: it computes with a list of its parameters of its own.
+
+    The engine differentiates with respect to these as well, wherever they are used.
+    """
+    if not internals.functorch_is_active():
+        return
+    for owner, _, _, new in changed:
+        if (
+            isinstance(owner, torch.jit.ScriptModule)
+            and hasattr(owner, "_flat_weights")
+            and internals.level_of(new) > 0
+        ):
+            msg = (
+                f"a scripted {owner.original_name} cannot be differentiated inside torch.func (vmap, jvp, grad) or a "
+                "dual level: TorchScript computes with its own references to the parameters. Use the module as it was "
+                "before torch.jit.script"
+            )
+            raise UndecidableError(msg)
+
+
+def _set_cached(cache: Any) -> Any:
+    """Exchange the cache of ``parametrize.cached()``: what it holds was computed before, so a constant of the call."""
     before = parametrize._cache  # noqa: SLF001
-    if changed and parametrize._cache_enabled:  # noqa: SLF001
+    if parametrize._cache_enabled:  # noqa: SLF001
         parametrize._cache = cache  # noqa: SLF001
     return before
 

@@ -29,6 +29,8 @@ class _Calls(threading.local):
 
     def __init__(self) -> None:
         self.variables: frozenset[int] = frozenset()
+        # The tensor that now stands for each of them.
+        self.current: dict[int, torch.Tensor] = {}
 
 
 _CALLS = _Calls()
@@ -59,6 +61,12 @@ def _original_traced(tensor: Any) -> Any:
 def original(tensor: Any) -> Any:
     """Return the parameter that a tensor stands for, or the tensor itself."""
     return getattr(tensor, "_adprotocol_parameter", tensor)
+
+
+@trace_instead(_original_traced)
+def current(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what a call around the current one differentiates with respect to in the place of a tensor."""
+    return _CALLS.current.get(id(tensor), tensor)
 
 
 def is_parameter(tensor: Any) -> bool:
@@ -92,6 +100,50 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     return constant
 
 
+# Parameters that calls under way train against their flag, which is set meanwhile: how many calls do, by id.
+_LIFTED: dict[int, int] = {}
+
+
+def _flag_traced(parameter: Any) -> bool:
+    return parameter.requires_grad  # type: ignore[no-any-return]
+
+
+@trace_instead(_flag_traced)
+def flag(parameter: torch.Tensor) -> bool:
+    """Return the flag that the user gave a parameter."""
+    return parameter.requires_grad and id(parameter) not in _LIFTED
+
+
+def lift(leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """Set the flag of the parameters among the leaves, until the returned function is called.
+
+    So each stays in its place, and counts wherever the function reaches it.
+    """
+    lifted = [leaf for leaf in leaves if _can_be_lifted(leaf)]
+    if not lifted:
+        return _nothing
+    with _LOCK:
+        for leaf in lifted:
+            _LIFTED[id(leaf)] = _LIFTED.get(id(leaf), 0) + 1
+            leaf.requires_grad_()
+
+    def lower() -> None:
+        with _LOCK:
+            for leaf in lifted:
+                _LIFTED[id(leaf)] -= 1
+                if not _LIFTED[id(leaf)]:
+                    del _LIFTED[id(leaf)]
+                    leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
+
+    return lower
+
+
+def _can_be_lifted(leaf: torch.Tensor) -> bool:
+    if not isinstance(leaf, torch.nn.Parameter) or (leaf.requires_grad and id(leaf) not in _LIFTED):
+        return False
+    return not (leaf.is_inference() or is_variable(leaf) or torch.nn.parameter.is_lazy(leaf))
+
+
 def _enter_traced(leaves: Any, tracked: Any) -> Any:  # noqa: ARG001
     # In a graph the differentiated tensor is not the parameter itself.
     return _nothing
@@ -103,14 +155,15 @@ def enter(leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor]) -> Ca
     pairs = [(leaf, new) for leaf, new in zip(leaves, tracked, strict=True) if is_parameter(leaf)]
     if not pairs:
         return _nothing
-    before = _CALLS.variables
+    before, current = _CALLS.variables, _CALLS.current
+    _CALLS.current = current | {id(item): new for leaf, new in pairs for item in (leaf, original(leaf))}
     _CALLS.variables = before.union(id(item) for pair in pairs for item in pair)
     for leaf, new in pairs:
         _stand_for(new, leaf)
     _count(1)
 
     def leave() -> None:
-        _CALLS.variables = before
+        _CALLS.variables, _CALLS.current = before, current
         _count(-1)
 
     return leave

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.parameters import original
+from adprotocol_torch.parameters import flag, original
 
 
 @hookimpl
@@ -30,4 +30,4 @@ def trainable(value: torch.Tensor) -> bool | None:
     if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
         return None
     parameter = original(value)
-    return parameter.requires_grad if isinstance(parameter, torch.nn.Parameter) else True
+    return flag(parameter) if isinstance(parameter, torch.nn.Parameter) else True

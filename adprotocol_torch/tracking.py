@@ -12,6 +12,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of
+from adprotocol_torch.parameters import current
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,7 +30,7 @@ def within_gradient(value: torch.Tensor) -> bool:
         # A torch function mode, such as the guard of a batched cond, would answer at a
         # lowered level with tensors of its own level.
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            return _below(value)
+            return _below(current(value))
     if is_grad_enabled():
         if value.requires_grad:
             # 76 ns, only before a True.
@@ -99,10 +100,10 @@ def _in_reentrant_checkpoint() -> bool:
     forward = CheckpointFunction.forward.__code__
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
-        if frame.f_code is forward:
-            # Edges exist only if gradients were on around the checkpoint; otherwise
-            # nothing will run again.
-            return any(node is not None for node, _ in frame.f_locals["ctx"].next_functions)
+        # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
+        # checkpoint around this one does, whose first pass is without gradients too.
+        if frame.f_code is forward and any(node is not None for node, _ in frame.f_locals["ctx"].next_functions):
+            return True
         frame = frame.f_back
     return False
 

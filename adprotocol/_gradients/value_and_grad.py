@@ -234,6 +234,18 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
     empty = [i for i, mask in zip(positions, masks, strict=True) if True not in mask]
     if not empty or (where is not None and len(empty) < len(positions)):
         return
+    if len(empty) < len(positions):
+        # A leaf with an identity takes its gradient at the first of its places, which may be in another argument.
+        taken = {
+            key
+            for structure, mask in zip(structures, masks, strict=True)
+            for i, key in structure.identities.items()
+            if mask[i]
+        }
+        by_position = dict(zip(positions, structures, strict=True))
+        empty = [i for i in empty if taken.isdisjoint(by_position[i].identities.values())]
+        if not empty:
+            return
     argument = structures[positions.index(empty[0])].tree
     why = (
         "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "

@@ -20,13 +20,13 @@ from autograd import (
     value_and_grad,
 )
 from autograd.extend import notrace_primitive, primitive
-from autograd.misc.tracers import const_graph
+from autograd.misc.tracers import const_graph, full_graph
 from autograd.tracer import getval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adprotocol import cond, explain, non_differentiable, within_gradient
-from adprotocol.errors import PredicateError, PredicateShapeError
+from adprotocol.errors import PredicateError, PredicateShapeError, UndecidableError
 
 A = np.array([1.0, 2.0])
 
@@ -185,7 +185,20 @@ def test_notrace_functions_and_primitives_see_plain_values():
 
 
 def test_tracing_without_derivatives_is_not_differentiation(layer):
-    assert const_graph(layer)(2.0) == 10.0
+    answers = []
+    full_graph(lambda x: answers.append(within_gradient(x)) or layer(x), 2.0)
+    assert answers == [False]
+
+
+def test_a_graph_that_is_recorded_once_is_refused(layer):
+    with pytest.raises(UndecidableError, match="const_graph"):
+        const_graph(layer)(2.0)
+    with pytest.raises(UndecidableError, match="const_graph"):
+        grad(const_graph(layer))(2.0)
+    answer = within_gradient(2.0)
+    f = const_graph(lambda x: 3.0 * x if answer else 5.0 * x)
+    assert f(2.0) == 10.0
+    assert grad(f)(2.0) == 5.0
 
 
 def test_checkpoint_is_the_declared_divergence(layer):

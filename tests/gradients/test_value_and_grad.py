@@ -781,9 +781,6 @@ def test_an_outer_backward_through_a_gradient_by_a_parameter_is_right_or_an_erro
     assert close(layer.weight.grad, [[90.0, 90.0]])
 
 
-@pytest.mark.xfail(
-    reason="a parameter selected against its flag is exchanged in the argument that is differentiated only"
-)
 def test_a_parameter_that_is_also_another_argument_counts_alike_whatever_its_flag():
     found = []
     for flag in (True, False):

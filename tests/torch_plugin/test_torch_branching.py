@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
-from adprotocol.errors import ADProtocolError, BranchMismatchError, PredicateError, PredicateShapeError
+from adprotocol.errors import ADProtocolError, BranchError, BranchMismatchError, PredicateError, PredicateShapeError
 
 XS = torch.tensor([-1.0, 0.0, 4.0])
 
@@ -434,9 +434,12 @@ def test_an_in_place_change_of_integers_stays_in_its_branch():
         n[0].add_(10)
         return n * 1
 
+    copied = lambda n: change(n.clone())
     ints = torch.zeros(2, 2, dtype=torch.int64)
-    result = vmap(lambda x, n: cond(x > 0, change, lambda n: n * 1, n))(torch.tensor([-1.0, 1.0]), ints)
+    result = vmap(lambda x, n: cond(x > 0, copied, lambda n: n * 1, n))(torch.tensor([-1.0, 1.0]), ints)
     assert result.tolist() == [[0, 0], [10, 0]]
+    with pytest.raises(BranchError, match="in place"):  # the caller's own: it would be lost
+        vmap(lambda x, n: cond(x > 0, change, lambda n: n * 1, n))(torch.tensor([-1.0, 1.0]), ints)
 
 
 def test_functionalize_under_vmap(layer):

@@ -1,0 +1,91 @@
+"""One pass of PyTorch's engine, which refuses what its graph does not show.
+
+Whether the result of a call is to be differentiable again is read in the graph of
+that result. A tensor that only a hook or a custom ``backward`` computes with is not
+in it: a watch over the functions of PyTorch that run in the pass finds those, which
+is cheap, for the engine itself calls none from Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+
+from adprotocol.errors import UndecidableError
+from adprotocol_torch import graph
+from adprotocol_torch.internals import run_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+
+def gradients(
+    value: torch.Tensor, inputs: Sequence[Any], *, again: bool, is_other: Callable[[torch.Tensor], bool] | None
+) -> list[torch.Tensor | None]:
+    """Return the derivatives of a scalar, None for an input that its graph does not reach.
+
+    `again` makes them differentiable; `is_other` tells the leaves that the pass must not compute with otherwise.
+    """
+    one = torch.ones_like(value)
+    if is_other is None:
+        return list(run_engine(value, one, inputs, create_graph=again))
+    with _Watch(is_other):
+        return list(run_engine(value, one, inputs, create_graph=again))
+
+
+class _Watch(TorchFunctionMode):
+    """Refuse a tensor whose graph ends at a leaf of others."""
+
+    def __init__(self, is_other: Callable[[torch.Tensor], bool]) -> None:
+        super().__init__()
+        self.is_other = is_other
+        self.seen: set[Any] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and func not in _STOPS:
+            for argument in args:
+                if (
+                    isinstance(argument, torch.Tensor)
+                    and argument.requires_grad
+                    and self.reaches_others(argument)
+                    and not _is_shown()
+                ):
+                    raise _hidden()
+        return result
+
+    def reaches_others(self, tensor: torch.Tensor) -> bool:
+        if tensor.is_leaf:
+            return self.is_other(tensor)
+        # A pass may run a checkpoint's part of the program again: each node is looked at once.
+        found = (graph.leaf_of(node) for node, _ in graph.walk([tensor], seen=self.seen))
+        return any(leaf is not None and self.is_other(leaf) for leaf in found)
+
+
+_STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]
+
+
+def _is_shown() -> bool:
+    """Tell whether a checkpoint runs a part of the program again, or a compiler traces: the graph shows that."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and frame.f_code is not gradients.__code__:
+        name = frame.f_code.co_filename
+        if name == checkpoint.__file__ or "_aot_autograd" in name:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _hidden() -> UndecidableError:
+    from adprotocol_torch.divergence import HIDDEN_TENSORS  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "a tensor hook or the backward of a torch.autograd.Function, in the function to differentiate, computes with a "
+        "tensor that requires grad and is no part of the function's result: PyTorch's graph does not show it, and its "
+        f"derivative would be lost. {HIDDEN_TENSORS.remedy}"
+    )

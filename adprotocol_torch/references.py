@@ -1,0 +1,169 @@
+"""Parameters that the function to differentiate reaches otherwise than by its argument.
+
+``list(net.parameters())`` in a loss holds the parameters themselves. Where a call
+puts other tensors in their place, these references would be constants; a parameter
+is one leaf at all its places (its identity), so they count as the argument does:
+
+- the engine differentiates with respect to both (`held_elsewhere`);
+- torch.func is shown its own tensor wherever the parameter is used (`Substitution`).
+
+What was *computed* from a parameter before the call is a constant, as for any
+tensor. Where the parameter itself is differentiated in place, PyTorch cannot tell
+the two apart, and the call is refused (`refuse_history`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from adprotocol.errors import UndecidableError
+from adprotocol_torch import graph
+from adprotocol_torch.parameters import is_parameter, original
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+def has_history(leaf: torch.Tensor) -> bool:
+    """Tell whether anything besides Python holds a parameter: a graph does, through its end at the leaf.
+
+    80 ns; the graph of the result need not be searched for what is older than the call if nothing does.
+    """
+    return leaf.is_leaf and isinstance(leaf, torch.nn.Parameter) and leaf._use_count() > 1  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: int) -> None:
+    """Refuse a result that depends on a parameter through what was computed before the call.
+
+    Nodes are numbered by thread: those that the function made in a thread of its
+    own may look older than the call. So this is an error, never a guess.
+    """
+    leaves = {id(leaf) for leaf in tracked if isinstance(leaf, torch.nn.Parameter)}
+    older = [node for node, _ in graph.walk([value], lambda node: not _is_older(node, start)) if _is_older(node, start)]
+    if any(id(graph.leaf_of(node)) in leaves for node, _ in graph.walk_nodes(older)):
+        raise _computed_before()
+
+
+def _is_older(node: Any, start: int) -> bool:
+    return graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
+
+
+def held_elsewhere(
+    value: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    tracked: Sequence[torch.Tensor],
+    ends: Sequence[Any],
+    start: int,
+) -> dict[int, Any]:
+    """Return what else stands for a tracked parameter in the graph of the value, by its position.
+
+    `ends` are the tracked tensors as the engine takes them. A derivative with
+    respect to what is returned is the whole one if the tracked tensor is a copy of
+    it, else a further term.
+    """
+    places = {i: original(given) for i, given in enumerate(tensors) if is_parameter(given)}
+    places = {i: parameter for i, parameter in places.items() if parameter is not tracked[i]}
+    if not places:
+        return {}
+    stops = {end.node for end in ends if not isinstance(end, torch.Tensor)}
+    older: list[Any] = []
+    reached: set[Any] = set()
+
+    def enter(node: Any) -> bool:
+        if node in stops:
+            return False
+        if _is_older(node, start):
+            older.append(node)
+            return False
+        return True
+
+    for node, output in graph.walk([value], enter):
+        leaf = graph.leaf_of(node)
+        reached.add((node, output) if leaf is None else id(leaf))
+    found: dict[int, Any] = {}
+    for i, parameter in places.items():
+        given = tensors[i]
+        if id(parameter) in reached:
+            found[i] = parameter
+        elif id(given) in reached or (given.grad_fn is not None and (given.grad_fn, given.output_nr) in reached):
+            found[i] = given
+    if found and older:
+        ids = {id(item) for item in found.values()}
+        nodes = {item.grad_fn for item in found.values() if item.grad_fn is not None}
+        others = [node for node in older if node not in nodes]
+        for node, _ in graph.walk_nodes(others):
+            if node in nodes or id(graph.leaf_of(node)) in ids:
+                raise _computed_before()
+    return found
+
+
+def substituted(
+    fun: Callable[[list[torch.Tensor]], Any], tensors: list[torch.Tensor], tracked: list[torch.Tensor]
+) -> Any:
+    """Return ``fun(tracked)``, with the tracked tensors in the place of the parameters that they stand for."""
+    if not any(map(is_parameter, tensors)):
+        return fun(tracked)
+    with Substitution(tensors, tracked):
+        return fun(tracked)
+
+
+class Substitution(TorchFunctionMode):
+    """Give the functions of PyTorch the tracked tensor in the place of the parameter that it stands for."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor], tracked: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.current: dict[int, torch.Tensor] = {}
+        for given, new in zip(tensors, tracked, strict=True):
+            if is_parameter(given):
+                self.current[id(given)] = self.current[id(original(given))] = new
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _OF_THE_OBJECT:
+            return func(*args, **(kwargs or {}))
+        keywords = {name: self.of(item) for name, item in (kwargs or {}).items()}
+        return func(*map(self.of, args), **keywords)
+
+    def of(self, argument: Any) -> Any:
+        """Return what stands for an argument."""
+        if isinstance(argument, torch.Tensor):
+            return self.current.get(id(argument), argument)
+        if type(argument) in (list, tuple):  # torch.cat and torch.stack take them
+            return type(argument)(map(self.of, argument))
+        return argument
+
+
+# What is asked of a tensor as an object, not computed from it.
+_OF_THE_OBJECT = frozenset(
+    {
+        torch.Tensor.requires_grad_,
+        *(
+            accessor
+            for name in ("requires_grad", "is_leaf", "grad", "grad_fn", "data", "_backward_hooks")
+            for attribute in (getattr(torch.Tensor, name),)
+            for accessor in (attribute.__get__, attribute.__set__, attribute.__delete__)
+        ),
+    }
+)
+
+
+def _computed_before() -> UndecidableError:
+    from adprotocol_torch.divergence import COMPUTED_BEFORE  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "the function to differentiate uses a value that was computed, before the call, from a parameter which the "
+        "call differentiates; PyTorch would count it as part of the function, where it is a constant. "
+        f"{COMPUTED_BEFORE.remedy}"
+    )
+
+
+def in_graph() -> UndecidableError:
+    """Return the error for a parameter that a graph reaches by another reference."""
+    return UndecidableError(
+        "the function to differentiate, compiled by torch.compile, reaches a parameter of its argument by another "
+        "reference (a list made before the call, say); in a graph that parameter is another tensor than the one "
+        "differentiated, and its part of the derivative would be lost. Take the parameter from the argument "
+        "(module.parameters() inside the function), or pass it on as non_differentiable(parameter)"
+    )

@@ -1,0 +1,143 @@
+"""What a branch of a batched cond must not do: both run."""
+
+import pytest
+import torch
+from torch.func import grad, vmap
+from torch.nn import functional
+
+from adprotocol import cond
+from adprotocol.errors import BranchError
+
+ONES = torch.ones(2)
+FLAGS = torch.tensor([True, False])
+
+
+def changed_by_an_operator(y):
+    y += 1
+    return y * 1.0
+
+
+def changed_by_a_flag(y):
+    return functional.relu(y, inplace=True) * 1.0
+
+
+def changed_by_a_positional_flag(y):
+    return functional.relu(y, True) * 1.0
+
+
+def changed_by_out(y):
+    torch.add(y, 1.0, out=y)
+    return y * 1.0
+
+
+def changed_through_a_view(y):
+    y.view(1)[0] = 7.0
+    return y * 1.0
+
+
+CHANGES = [
+    changed_by_an_operator,
+    changed_by_a_flag,
+    changed_by_a_positional_flag,
+    changed_by_out,
+    changed_through_a_view,
+]
+
+
+def identity(y):
+    return y * 1.0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_operand_changed_in_place_is_refused(change, swapped):
+    def f(x, flag):
+        y = x * 1.0
+        branches = (identity, change) if swapped else (change, identity)
+        return cond(flag, *branches, y) + y
+
+    with pytest.raises(BranchError, match="in place"):
+        vmap(f)(ONES, FLAGS)
+
+
+@pytest.mark.parametrize("change", CHANGES[:3])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_operand_changed_in_place_is_refused_in_a_graph(change, backend):
+    torch._dynamo.reset()
+
+    def f(x, flag):
+        y = x * 1.0
+        return cond(flag, change, identity, y) + y
+
+    with pytest.raises(Exception, match="in place"):
+        torch.compile(vmap(f), backend=backend, fullgraph=True)(ONES, FLAGS)
+
+
+def test_what_is_closed_over_and_changed_is_refused():
+    def f(x, flag):
+        y = x * 1.0
+
+        def change():
+            nonlocal y
+            y += 1
+            return y * 1.0
+
+        return cond(flag, change, lambda: y * 1.0) + y
+
+    with pytest.raises(BranchError, match="in place"):
+        vmap(f)(ONES, FLAGS)
+
+
+def test_what_the_branch_made_may_be_changed():
+    def change(y):
+        z = y * 2.0
+        z += 1
+        z.view(1)[0] = z[None][0] * 3
+        z.add_(torch.zeros(()).fill_(1.0))
+        return z
+
+    f = lambda x, flag: cond(flag, change, identity, x) + x
+    assert vmap(f)(ONES, FLAGS).tolist() == [11.0, 2.0]
+    assert vmap(grad(f))(ONES, FLAGS).tolist() == [7.0, 2.0]
+    assert torch.func.grad(lambda x: vmap(f)(x, FLAGS).sum())(ONES).tolist() == [7.0, 2.0]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_statistics_of_a_batch_norm_are_refused(frozen):
+    mean, variance = torch.zeros(2), torch.ones(2)
+
+    def f(x, flag):
+        return cond(flag, lambda: functional.batch_norm(x, mean, variance, training=not frozen).sum(), x.sum)
+
+    if frozen:
+        x = torch.ones(2, 3, 2)
+        assert torch.isfinite(vmap(f)(x, FLAGS)).all()
+    else:
+        with pytest.raises(BranchError, match="statistics"):
+            vmap(f)(torch.ones(2, 3, 2), FLAGS)
+    assert mean.tolist() == [0.0, 0.0]
+
+
+def test_a_max_norm_is_refused():
+    weight = torch.full((3, 2), 4.0)
+
+    def f(i, flag):
+        return cond(flag, lambda: functional.embedding(i[None], weight, max_norm=1.0).sum(), lambda: weight.sum() * 1.0)
+
+    with pytest.raises((BranchError, RuntimeError)):
+        vmap(f)(torch.tensor([0, 1]), FLAGS)
+    assert weight.min() == 4.0
+
+
+@torch.jit.script
+def root(x: torch.Tensor) -> torch.Tensor:
+    return x.sqrt()
+
+
+def test_a_function_of_torchscript_is_refused():
+    points = torch.tensor([0.0, 4.0])
+    f = lambda root: lambda x: cond(x > 0, root, lambda x: 0.0 * x, x)
+    assert vmap(grad(f(torch.sqrt)))(points).tolist() == [0.0, 0.25]
+    for transformed in (vmap(grad(f(root))), grad(lambda x: vmap(f(root))(x).sum())):
+        with pytest.raises(BranchError, match=r"torch\.jit"):
+            transformed(points)

@@ -1,0 +1,84 @@
+"""Tensors that only a hook or a custom ``backward`` computes with: PyTorch's graph does not show them."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol import grad, non_differentiable
+from adprotocol.errors import UndecidableError
+
+TWO, THREE = torch.tensor(2.0), torch.tensor(3.0)
+
+
+def scaled_by_a_hook(x, factor):
+    y = x * 1.0
+    y.register_hook(lambda g: g * factor)
+    return y**2
+
+
+def scaled_by_a_rule(x, factor):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx, x):
+            return x * 1.0
+
+        @staticmethod
+        def backward(_ctx, g):
+            return g * factor
+
+    return Scaled.apply(x) ** 2
+
+
+@pytest.mark.parametrize("scaled", [scaled_by_a_hook, scaled_by_a_rule])
+@pytest.mark.parametrize("differentiate", [grad, torch.func.grad])
+def test_a_tracked_factor_in_the_backward_pass_is_refused(scaled, differentiate):
+    if differentiate is torch.func.grad:
+        factor = THREE.clone().requires_grad_()
+        with pytest.raises(UndecidableError, match="has_aux=True"):
+            grad(lambda x: scaled(x, factor))(TWO)
+    else:
+        with pytest.raises(UndecidableError, match="has_aux=True"):
+            grad(lambda factor: grad(lambda x: scaled(x, factor))(TWO))(THREE)
+
+
+@pytest.mark.parametrize("scaled", [scaled_by_a_hook, scaled_by_a_rule])
+def test_the_remedy(scaled):
+    def inner(factor):
+        return grad(lambda x: (scaled(x, factor), factor), has_aux=True)(TWO)[0]
+
+    assert inner(THREE) == 12.0
+    assert grad(inner)(THREE) == 4.0
+
+
+@pytest.mark.parametrize("scaled", [scaled_by_a_hook, scaled_by_a_rule])
+def test_constants_and_what_is_differentiated_are_no_such_tensors(scaled):
+    factor = THREE.clone().requires_grad_()
+    assert grad(lambda x: scaled(x, non_differentiable(factor)))(TWO) == 12.0
+    assert grad(lambda x: scaled(x, factor.detach()))(TWO) == 12.0
+    assert grad(lambda x: scaled(x, THREE))(TWO) == 12.0
+    assert grad(lambda x: scaled(x, x))(TWO) == 8.0
+    with torch.no_grad():
+        assert grad(lambda x: scaled(x, factor))(TWO) == 12.0
+
+
+def test_saved_tensors_and_a_part_that_is_run_again_are_no_such_tensors():
+    teacher = torch.tensor(5.0, requires_grad=True)
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * g
+
+    def part(x):
+        with torch.no_grad():
+            factor = teacher * 1.0
+        return Cube.apply(x * 1.0) * factor
+
+    assert grad(lambda x: Cube.apply(x * 1.0))(TWO) == 12.0
+    assert grad(lambda x: checkpoint(part, x, use_reentrant=False))(TWO) == 60.0

@@ -1,0 +1,179 @@
+"""Parameters that the function to differentiate reaches otherwise than by its argument."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from adprotocol import grad, non_differentiable, within_gradient
+from adprotocol.errors import NothingTrainableError, UndecidableError
+
+
+@pytest.fixture
+def net():
+    module = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(module.weight, 3.0)
+    return module
+
+
+@pytest.fixture
+def decayed(net):
+    """w + w^2 with the second term over a list: 1 + 2 * 3 = 7, second derivative 2."""
+    parameters = list(net.parameters())
+    return lambda module: module(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in parameters)
+
+
+def test_weight_decay_over_a_list_of_parameters(net, decayed):
+    assert grad(decayed)(net)["weight"] == 7.0
+    with torch.no_grad():
+        assert grad(decayed)(net)["weight"] == 7.0
+
+
+def test_in_vmap(net, decayed):
+    found = torch.vmap(lambda c: grad(lambda n: c * decayed(n))(net)["weight"])(torch.tensor([1.0, 2.0]))
+    assert found.flatten().tolist() == [7.0, 14.0]
+    with torch.no_grad():
+        found = torch.vmap(lambda c: grad(lambda n: c * decayed(n))(net)["weight"])(torch.tensor([1.0, 2.0]))
+    assert found.flatten().tolist() == [7.0, 14.0]
+
+
+def test_in_a_dual_level(net, decayed):
+    with forward_ad.dual_level():
+        assert grad(decayed)(net)["weight"] == 7.0
+
+
+def test_in_a_second_derivative(net, decayed):
+    assert grad(lambda n: grad(decayed)(n)["weight"].sum())(net)["weight"] == 2.0
+    assert grad(lambda n: (net.weight * grad(decayed)(n)["weight"]).sum())(net)["weight"] == 7.0 + 3.0 * 2.0
+
+
+def test_in_a_third_derivative(net):
+    held = net.weight
+
+    def first(n):
+        return grad(lambda n: (n.weight * held**2 * net.weight).sum())(n)["weight"].sum()
+
+    assert grad(lambda n: grad(first)(n)["weight"].sum())(net)["weight"] == 24.0 * 3.0
+
+
+def test_in_a_second_derivative_without_gradients_around_the_inner_one(net, decayed):
+    def outer(n):
+        with torch.no_grad():
+            inner = grad(decayed)(n)["weight"]
+        return (inner * n.weight).sum()
+
+    assert grad(outer)(net)["weight"] == 7.0
+
+
+def test_in_vmap_of_a_second_derivative(net, decayed):
+    second = lambda c: grad(lambda n: c * grad(decayed)(n)["weight"].sum())(net)["weight"]
+    assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [2.0, 4.0]
+
+
+def test_a_call_on_the_parameter_itself_inside_of_vmap(net):
+    held = net.weight
+    second = lambda c: grad(lambda n: (c * grad(lambda w: (w**3).sum())(held)).sum())(net)["weight"]
+    assert torch.vmap(second)(torch.tensor([1.0, 2.0])).flatten().tolist() == [18.0, 36.0]
+
+
+def test_where_trains_against_the_flag(net, decayed):
+    net.requires_grad_(False)
+    assert grad(decayed, where="weight")(net)["weight"] == 7.0
+    assert not net.weight.requires_grad
+    found = torch.vmap(lambda c: grad(lambda n: c * decayed(n), where="weight")(net)["weight"])(torch.ones(1))
+    assert found == 7.0
+    with pytest.raises(ZeroDivisionError):
+        grad(lambda n: 1 / 0, where="weight")(net)
+    assert not net.weight.requires_grad
+
+
+def test_the_question_about_a_reference(net):
+    held = net.weight
+    net.requires_grad_(False)
+    answers = []
+
+    def loss(n):
+        answers.append((within_gradient(held), within_gradient(n.weight)))
+        return n.weight.sum()
+
+    grad(loss, where="weight")(net)
+    torch.vmap(lambda c: c * grad(loss, where="weight")(net)["weight"])(torch.ones(1))
+    assert answers == [(True, True), (True, True)]
+    assert not within_gradient(held)
+
+
+def test_a_nested_call_follows_the_flags_that_the_user_gave():
+    module = torch.nn.Linear(1, 1)
+    module.requires_grad_(False)
+    module.bias.requires_grad_()
+    found = []
+
+    def loss(n):
+        found.append(grad(lambda n: n(torch.ones(1, 1)).sum())(n))
+        return n(torch.ones(1, 1)).sum()
+
+    grad(loss, where="*")(module)
+    assert found[0]["weight"] is None
+    assert found[0]["bias"] == 1.0
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_gradient_refuses_a_reference(net, decayed, backend):
+    with pytest.raises(Exception, match="another reference"):
+        torch.compile(lambda n: grad(decayed)(n)["weight"], backend=backend, fullgraph=True)(net)
+    reached = lambda n: n(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in n.parameters())
+    assert torch.compile(lambda n: grad(reached)(n)["weight"], backend=backend, fullgraph=True)(net) == 7.0
+    constant = lambda n: (n.weight * non_differentiable(net.weight)).sum()
+    assert torch.compile(lambda n: grad(constant)(n)["weight"], backend=backend, fullgraph=True)(net) == 3.0
+
+
+def test_a_value_computed_before_the_call_is_a_constant_for_a_tensor():
+    x = torch.tensor(2.0, requires_grad=True)
+    before = x * 3
+    assert grad(lambda x: before * x)(x) == 6.0
+    before.backward()
+    assert x.grad == 3.0
+
+
+def test_a_value_computed_before_the_call_is_refused_for_a_parameter():
+    p = torch.nn.Parameter(torch.tensor(2.0))
+    before = p * 3
+    with pytest.raises(UndecidableError, match="computed, before the call"):
+        grad(lambda p: before * p)(p)
+    assert grad(lambda p: non_differentiable(before) * p)(p) == 6.0
+    assert grad(lambda p: 3 * p * p)(p) == 12.0
+    before.backward()  # the graph is as it was
+    assert p.grad == 3.0
+
+
+def test_a_value_computed_in_the_outer_function_is_a_constant_of_the_inner_one():
+    p = torch.nn.Parameter(torch.tensor(2.0))
+
+    def outer(p):
+        before = p * 3
+        return grad(lambda p: before * p)(p)
+
+    assert grad(outer)(p) == 3.0
+
+
+def test_a_parameter_used_in_threads_of_the_function_is_differentiated():
+    p = torch.nn.Parameter(torch.tensor(2.0))
+
+    def loss(p):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: p * p).result()
+
+    for _ in range(100):
+        p * 1  # nodes are numbered by thread
+    assert grad(loss)(p) == 4.0
+
+
+def test_one_module_or_parameter_at_two_arguments_has_the_whole_derivative_at_the_first():
+    module = torch.nn.Linear(1, 1, bias=False)
+    both = grad(lambda a, b: (a(torch.ones(1, 1)) + 2 * b(torch.ones(1, 1))).sum(), argnums=(0, 1))(module, module)
+    assert both == ({"weight": torch.tensor([[3.0]])}, {"weight": None})
+    second = grad(lambda a, b: (a(torch.ones(1, 1)) + 2 * b).sum(), argnums=(0, 1))(module, module.weight)
+    assert second == ({"weight": torch.tensor([[3.0]])}, None)
+    with pytest.raises(NothingTrainableError, match="argument 1"):
+        grad(lambda a, b: a(torch.ones(1, 1)).sum() + b, argnums=(0, 1))(module, 1)

@@ -1,0 +1,136 @@
+"""A staged cond, and questions in graphs, where PyTorch alone would be wrong."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol import cond, grad, value_and_grad, within_gradient
+from adprotocol.errors import UndecidableError
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+X, W = torch.ones(3), torch.tensor(2.0)
+
+
+@pytest.fixture(autouse=True)
+def _compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fun, backend="eager", *, fullgraph=True):
+    return torch.compile(fun, backend=backend, fullgraph=fullgraph)
+
+
+@BACKENDS
+@pytest.mark.parametrize("differentiate", [grad, torch.func.grad])
+def test_a_gradient_inside_a_branch(backend, differentiate):
+    def f(x, w):
+        return cond(x.sum() > 0, lambda: differentiate(lambda w: w**3)(w), lambda: w * w)
+
+    w = W.clone().requires_grad_()
+    run = compiled(f, backend)
+    for x, value, slope in ((X, 12.0, 12.0), (-X, 4.0, 4.0)):
+        found = run(x, w)
+        assert found == value
+        assert torch.autograd.grad(found, w)[0] == slope
+        assert run(x, W) == value
+
+
+def test_a_gradient_inside_a_branch_inside_a_branch():
+    def inner(x, w):
+        return cond(x[0] > 0, lambda: grad(lambda w: w**3)(w), lambda: w * 5)
+
+    w = W.clone().requires_grad_()
+    run = compiled(lambda x, w: cond(x.sum() > 0, lambda: inner(x, w), lambda: w * w))
+    assert [run(x, w).item() for x in (X, torch.tensor([-1.0, 1.0, 1.0]), -X)] == [12.0, 10.0, 4.0]
+
+
+@BACKENDS
+def test_branches_with_other_strides(backend):
+    def f(x, w):
+        return cond(x.sum() > 0, lambda x: x.unsqueeze(0).mT, lambda x: x.unsqueeze(1) * w, x)
+
+    assert compiled(f, backend)(X, W).shape == (3, 1)
+    assert compiled(f, backend)(-X, W).tolist() == [[-2.0]] * 3
+
+
+@BACKENDS
+def test_inside_a_checkpoint_in_a_graph_pytorch_refuses_it(backend):
+    def f(x, w):
+        return checkpoint(choose, x, w, use_reentrant=False)
+
+    def choose(x, w):
+        return cond(x.sum() > 0, lambda: x.sum() * w, lambda: w * 2)
+
+    w = W.clone().requires_grad_()
+    with pytest.raises(Exception, match="HigherOrderOperator cond"):  # declared
+        compiled(f, backend)(X, w)
+
+
+def test_vmap_of_a_compiled_function():
+    run = compiled(lambda x: 3.0 * x if within_gradient(x) else 5.0 * x, fullgraph=False)
+    x = torch.ones(2, requires_grad=True)
+    assert run(x).tolist() == [3.0, 3.0]
+    assert torch.vmap(run)(x).tolist() == [3.0, 3.0]
+    assert torch.vmap(run)(x.detach()).tolist() == [5.0, 5.0]
+    value, gradient = value_and_grad(lambda x: torch.vmap(run)(x).sum())(torch.ones(2))
+    assert (value, gradient.tolist()) == (6.0, [3.0, 3.0])
+    whole = compiled(lambda x: 3.0 * x if within_gradient(x) else 5.0 * x)
+    with pytest.raises(Exception, match="vmap"):
+        torch.vmap(whole)(x)
+
+
+def test_vmap_of_a_compiled_cond_connects_what_the_branch_does_not_use():
+    run = compiled(lambda a, b: cond(True, lambda a, b: a * 2, lambda a, b: b, a, b), fullgraph=False)
+    a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    found = torch.autograd.grad(torch.vmap(run)(a, b).sum(), (a, b), allow_unused=True)
+    assert [g.tolist() for g in found] == [[2.0, 2.0], [0.0, 0.0]]
+
+
+@BACKENDS
+def test_a_gradient_whose_graph_breaks(backend):
+    def f(x):
+        torch._dynamo.graph_break()
+        return (x**3).sum()
+
+    assert compiled(grad(f), backend, fullgraph=False)(torch.full((2,), 2.0)).tolist() == [12.0, 12.0]
+
+
+def test_a_container_beside_a_leaf():
+    x = X.clone().requires_grad_()
+    for values, answer in (([x, {"b": 1, "a": [X]}], 1.0), ([X, {"a": {"b": (x,)}}], 1.0), ([X, {"a": 1}], 0.0)):
+        run = compiled(lambda x, values=values: X * within_gradient(values))
+        assert run(x).tolist() == [answer] * 3
+
+
+def test_one_answer_about_what_is_closed_over_without_gradients(layer):
+    w = W.clone().requires_grad_()
+    f = lambda x: layer(w) * x
+    with torch.no_grad():
+        eager = value_and_grad(f)(W)
+        batched = torch.vmap(value_and_grad(f))(W.reshape(1))
+        graph = compiled(value_and_grad(f))(W)
+    assert eager == graph == (12.0, 6.0)
+    assert tuple(item.item() for item in batched) == (12.0, 6.0)
+    assert not any(item.requires_grad for item in (*eager, *graph, *batched))
+
+
+def test_a_tangent_passes_a_gradient_that_is_taken_without_gradients():
+    def slope(x):
+        with torch.no_grad():
+            return grad(lambda x: x**3)(x)
+
+    value, tangent = torch.func.jvp(slope, (W,), (torch.tensor(1.0),))
+    assert (value, tangent) == (12.0, 12.0)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_nested_reentrant_checkpoints_are_refused(layer, depth):
+    def nested(fun, left):
+        return fun if left == 0 else nested(lambda x: checkpoint(fun, x, use_reentrant=True), left - 1)
+
+    with pytest.raises(UndecidableError, match="use_reentrant=False"):
+        nested(layer, depth)(W.clone().requires_grad_())
+    with torch.no_grad():
+        assert nested(layer, depth)(W.clone().requires_grad_()) == 10.0
