@@ -116,7 +116,7 @@ def selects() -> bool:
 def _compilation() -> Any:
     from torch._guards import CompileContext  # noqa: PLC0415  (as in `install`)
 
-    return CompileContext.get()
+    return CompileContext.try_get()  # None where nothing but export traces
 
 
 def select_if_differentiated(results: list[torch.Tensor]) -> None:

@@ -166,11 +166,7 @@ def _reaches_others(results: list[torch.Tensor], tracked: list[torch.Tensor]) ->
     """Tell whether the graph of the results reaches a leaf that this call does not track."""
     if results and any(not tensor.is_leaf for tensor in tracked):
         return True
-    is_other = _others(tracked)
-    if any(result.is_leaf and is_other(result) for result in results):
-        return True
-    leaves = (graph.leaf_of(node) for node, _ in graph.walk(results))
-    return any(leaf is not None and is_other(leaf) for leaf in leaves)
+    return any(map(_others(tracked), [result for result in results if result.is_leaf] + graph.leaves(results)))
 
 
 def _others(tracked: list[torch.Tensor]) -> Callable[[torch.Tensor], bool]:

@@ -50,3 +50,8 @@ def _follow(
 def leaf_of(node: Any) -> torch.Tensor | None:
     """Return the leaf of an AccumulateGrad node, the one kind that has a variable and no next function."""
     return getattr(node, "variable", None)
+
+
+def leaves(results: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the leaves at the ends of the graph."""
+    return [leaf for node, _ in walk(results) if (leaf := getattr(node, "variable", None)) is not None]

@@ -78,8 +78,8 @@ def _number(transforms: str, table: nesting.Table, at: float = X) -> str:
 
 def _answer(transforms: str) -> str:
     if nesting.differentiates(transforms):
-        return f"{transforms}of x ** 3, since the answer is True: {_number(transforms, tracked)} at 2.5"
-    return f"{transforms}of 5 x ** 2, since the answer is False: {_number(transforms, plain)} at 2.5"
+        return f"{transforms} of x ** 3, since the answer is True: {_number(transforms, tracked)} at 2.5"
+    return f"{transforms} of 5 x ** 2, since the answer is False: {_number(transforms, plain)} at 2.5"
 
 
 def _branches(transforms: str) -> str:
