@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import random
 import sys
 from collections import Counter
 
@@ -34,7 +33,7 @@ def main(arguments=None):
     for name in options.framework or outcome.FRAMEWORKS:
         counts, questions = Counter(), Counter()
         for i in _steps(options.count, name):
-            result = outcome.draw_and_run(random.Random(f"{name} {options.seed} {i}"), name)
+            result = outcome.numbered(name, options.seed, i)
             counts[result.outcome] += 1
             if result.outcome in (outcome.RIGHT, *outcome.FAILURES):
                 questions.update(result.asked)

@@ -13,6 +13,7 @@ KINDS = {
     "vjp": "reverse",
     "jvp": "forward",
 }
+REFUSED = {}
 
 precision = contextlib.nullcontext
 grad, elementwise_grad = autograd.grad, autograd.elementwise_grad

@@ -12,11 +12,11 @@ CUSTOM, NO_GRAD = "custom", "no_grad"
 class _Generator:
     """Draw one program; `budget` bounds its statements."""
 
-    def __init__(self, random, transforms, budget):
+    def __init__(self, random, framework):
         self.random = random
-        self.transforms = transforms
-        self.names = sorted(transforms)
-        self.budget = budget
+        self.transforms = framework.transforms
+        self.refused = framework.refused
+        self.budget = framework.budget
         self.count = 0
 
     def fresh(self, letter):
@@ -24,7 +24,7 @@ class _Generator:
         return f"{letter}{self.count}"
 
     def function(self, depth, scope, *, barred=(), factor=None, may_nest=True):
-        """Draw a function that sees the names in `scope`; `barred` are kinds of transformations not allowed in it."""
+        """Draw a function that sees the names in `scope`; `barred` are transformations not for it."""
         name, param = self.fresh("f"), self.fresh("x")
         scope = [*scope, param]
         statements = []
@@ -37,7 +37,7 @@ class _Generator:
             scope.append(statement.name)
         mine = [statement.name for statement in statements]
         results = [mine[-1]]
-        results += [name for name in mine[:-1] if self.random.random() < 0.7]  # noqa: PLR2004
+        results += [name for name in mine[:-1] if self.random.random() < 0.7]
         if self.random.random() < 0.3:
             results.append(param)
         return Function(name, param, tuple(statements), tuple(results), factor)
@@ -85,16 +85,16 @@ class _Generator:
         return Branch(self.fresh("x"), asked, shape, container, true, false, self.pick(scope))
 
     def apply(self, depth, scope, barred):
-        transform = self.random.choice([name for name in self.names if self.transforms[name] not in barred])
+        transform = self.random.choice([name for name in sorted(self.transforms) if name not in barred])
         kind = self.transforms[transform]
         # A custom rule may not close over what is differentiated, and the modes of a gradient call are its own.
         inside = [] if kind == CUSTOM else scope
         barred = (*barred, "engine") if kind == NO_GRAD else barred
-        return Apply(
-            self.fresh("x"), transform, self.function(depth - 1, inside, barred=barred), self.pick(scope)
-        )
+        if self.random.random() < 0.95:
+            barred = (*barred, *self.refused.get(transform, ()))
+        return Apply(self.fresh("x"), transform, self.function(depth - 1, inside, barred=barred), self.pick(scope))
 
 
 def draw(random, framework):
     """Return a random program for a framework."""
-    return _Generator(random, framework.transforms, framework.budget).function(DEPTH, [])
+    return _Generator(random, framework).function(DEPTH, [])

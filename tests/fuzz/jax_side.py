@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import enable_x64 as precision  # noqa: F401  (part of every side)
 
 KINDS = {
     "grad": "reverse",
@@ -19,9 +18,15 @@ KINDS = {
     "branch": "either",
     "custom_jvp": "custom",
 }
+# What the framework refuses inside a transformation, so that few programs are spent on it.
+REFUSED = dict.fromkeys(("grad", "vjp", "jacrev"), ("while_loop",))
 
 grad, jacfwd, jacrev, jit, checkpoint = jax.grad, jax.jacfwd, jax.jacrev, jax.jit, jax.checkpoint
 sin, stop, native_value_and_grad = jnp.sin, jax.lax.stop_gradient, jax.value_and_grad
+
+
+def precision():
+    return jax.enable_x64(True)
 
 
 def const(number):
@@ -61,7 +66,9 @@ def scan(f):
 
 
 def while_loop(f):
-    return lambda x: jax.lax.while_loop(lambda state: state[0] < 2, lambda state: (state[0] + 1, f(state[1])), (0, x))[1]
+    return lambda x: jax.lax.while_loop(lambda state: state[0] < 2, lambda state: (state[0] + 1, f(state[1])), (0, x))[
+        1
+    ]
 
 
 def branch(f):
@@ -69,7 +76,7 @@ def branch(f):
 
 
 def custom_jvp(f):
-    fun = jax.custom_jvp(lambda x: f(x))
+    fun = jax.custom_jvp(f)
 
     @fun.defjvp
     def _rule(primals, tangents):

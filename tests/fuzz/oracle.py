@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fuzz.program import Apply, Branch, Constant, Gradient, Operation
 
 NOTHING = frozenset()
-# The region of the levels that PyTorch's engine differentiates; each level of torch.func is a region of its own.
-TAPE = 0
+# How a level treats grad mode: that of PyTorch's engine, one of torch.func, or none of both.
+TAPE, FUNC, WITHOUT = "tape", "func", "without"
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class Oracle:
         self.answers = {}
         self._transforms = transforms
         self._count = 0
-        # Each region of grad mode: whether it is on. A level of forward mode is in none.
-        self._modes = {TAPE: True}
-        self._innermost = TAPE
-        self._region = {}
+        # The open levels of torch.func, each with the grad mode that it was entered in.
+        self._entered = []
+        self._mode = True
+        self._heeds = {}
         self._is_dead = 0
 
     def run(self, function, env, activity):
         """Return the activity of the result of a function."""
         env = {**env, function.param: activity}
         for statement in function.statements:
-            env[statement.name] = self._STATEMENTS[type(statement)](self, statement, env)
+            env[statement.name] = _STATEMENTS[type(statement)](self, statement, env)
         if len(function.results) == 1 and function.factor is None:
             return env[function.results[0]]
         return self._operation(*(env[name] for name in function.results))
@@ -59,7 +59,13 @@ class Oracle:
         return united.without(self._off(united.may))
 
     def _off(self, levels):
-        return frozenset(level for level in levels if not self._modes.get(self._region[level], True))
+        """Return the levels that record nothing now: a mode switched off is off for every level below it too."""
+        off, found = not self._mode, set()
+        for level, entered in reversed(self._entered):
+            if off and self._heeds[level] == FUNC:
+                found.add(level)
+            off = off or not entered
+        return levels & (found | {level for level in levels if off and self._heeds[level] == TAPE})
 
     def _run_operation(self, statement, env):
         return self._operation(*(env[name] for name in statement.args))
@@ -85,7 +91,7 @@ class Oracle:
 
     def _apply(self, statement, env):
         kind = self._transforms[statement.transform]
-        return self._APPLY[kind](self, kind, statement.function, env, env[statement.operand])
+        return _APPLY[kind](self, kind, statement.function, env, env[statement.operand])
 
     def _gradient(self, statement, env):
         return self._differentiate("engine", statement.function, env, env[statement.operand])
@@ -98,12 +104,11 @@ class Oracle:
         return self._hedged(self.run(function, env, self._hedged(operand)))
 
     def _no_grad(self, _kind, function, env, operand):
-        region, before = self._innermost, self._modes[self._innermost]
-        self._modes[region] = False
+        before, self._mode = self._mode, False
         try:
             return self.run(function, env, operand)
         finally:
-            self._modes[region] = before
+            self._mode = before
 
     def _either(self, _kind, function, env, operand):
         return self.run(function, env, operand) | operand
@@ -125,44 +130,44 @@ class Oracle:
         self._count += 1
         level = self._count
         new = frozenset({level})
-        modes, innermost = dict(self._modes), self._innermost
-        self._region[level] = None
-        if kind == "tape":
-            # It switches grad mode on, for the region that it is in.
-            self._region[level] = TAPE
-            self._modes[self._innermost] = True
-        else:
+        self._heeds[level] = {"tape": TAPE, "func": FUNC}.get(kind, WITHOUT)
+        before = self._mode
+        if kind != "tape":
             operand = self._hedged(operand)
         if kind == "func":
-            self._region[level] = self._innermost = level
-            self._modes[level] = True
+            self._entered.append((level, before))
+        if kind in ("tape", "func"):
+            self._mode = True
         found = self.run(function, env, operand | Activity(new, new))
-        self._modes, self._innermost = modes, innermost
+        self._mode = before
+        if kind == "func":
+            self._entered.pop()
         # A graph that was made with create_graph stays connected to the variable of its level.
         may = (found.may | operand.may) - (NOTHING if kind == "tape" else new)
         # What returns the value along with the derivative keeps what is certain about the value.
         must = found.must - new if kind in ("forward", "engine") else NOTHING
         return self._hedged(Activity(must, may))
 
-    _STATEMENTS = {
-        Operation: _run_operation,
-        Constant: _constant,
-        Branch: _branch,
-        Apply: _apply,
-        Gradient: _gradient,
-    }
-    _APPLY = {
-        "plain": _plain,
-        "no_grad": _no_grad,
-        "either": _either,
-        "loop": _loop,
-        "custom": _custom,
-        "func": _differentiate,
-        "tape": _differentiate,
-        "reverse": _differentiate,
-        "forward": _differentiate,
-        "tangent": _differentiate,
-    }
+
+_STATEMENTS = {
+    Operation: Oracle._run_operation,
+    Constant: Oracle._constant,
+    Branch: Oracle._branch,
+    Apply: Oracle._apply,
+    Gradient: Oracle._gradient,
+}
+_APPLY = {
+    "plain": Oracle._plain,
+    "no_grad": Oracle._no_grad,
+    "either": Oracle._either,
+    "loop": Oracle._loop,
+    "custom": Oracle._custom,
+    "func": Oracle._differentiate,
+    "tape": Oracle._differentiate,
+    "reverse": Oracle._differentiate,
+    "forward": Oracle._differentiate,
+    "tangent": Oracle._differentiate,
+}
 
 
 def answers(program, transforms):

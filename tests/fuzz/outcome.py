@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import random
 import warnings
 from dataclasses import dataclass
 
@@ -43,6 +44,10 @@ class Framework:
     @property
     def transforms(self):
         return self.names[self.kinds]
+
+    @property
+    def refused(self):
+        return self.names["REFUSED"]
 
 
 FRAMEWORKS = {
@@ -132,7 +137,12 @@ def run(program, framework):
     return result(RIGHT if same else WRONG, repr(got), repr(want))
 
 
-def draw_and_run(random, name):
+def draw_and_run(source_of_choices, name):
     """Draw a program for the framework of this name, and return its result."""
     framework = FRAMEWORKS[name]
-    return run(generator.draw(random, framework), framework)
+    return run(generator.draw(source_of_choices, framework), framework)
+
+
+def numbered(name, seed, i):
+    """Return the result of program `i` of a seed."""
+    return draw_and_run(random.Random(f"{name} {seed} {i}"), name)  # noqa: S311  (no secret)

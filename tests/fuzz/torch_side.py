@@ -19,6 +19,14 @@ KINDS = {
     "no_grad": "no_grad",
 }
 COMPILED = {name: KINDS[name] for name in ("grad", "vjp", "jacrev", "jvp", "jacfwd", "vmap", "no_grad")}
+_FORWARD = ("jvp", "dual_level", "jacfwd")
+# What PyTorch refuses inside a transformation, so that few programs are spent on it.
+REFUSED = {
+    **dict.fromkeys(("grad", "vjp", "jacrev"), ("backward", "checkpoint")),
+    **dict.fromkeys(("jvp", "jacfwd"), (*_FORWARD, "backward")),
+    "dual_level": _FORWARD,
+    "vmap": ("backward", "dual_level"),
+}
 
 precision = contextlib.nullcontext
 grad, jacfwd, jacrev = torch.func.grad, torch.func.jacfwd, torch.func.jacrev
