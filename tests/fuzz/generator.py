@@ -90,8 +90,7 @@ class _Generator:
         # A custom rule may not close over what is differentiated, and the modes of a gradient call are its own.
         inside = [] if kind == CUSTOM else scope
         barred = (*barred, "engine") if kind == NO_GRAD else barred
-        if self.random.random() < 0.95:
-            barred = (*barred, *self.refused.get(transform, ()))
+        barred = (*barred, *self.refused.get(transform, ()))
         return Apply(self.fresh("x"), transform, self.function(depth - 1, inside, barred=barred), self.pick(scope))
 
 

@@ -18,7 +18,7 @@ KINDS = {
     "branch": "either",
     "custom_jvp": "custom",
 }
-# What the framework refuses inside a transformation, so that few programs are spent on it.
+# What JAX refuses inside a transformation.
 REFUSED = dict.fromkeys(("grad", "vjp", "jacrev"), ("while_loop",))
 
 grad, jacfwd, jacrev, jit, checkpoint = jax.grad, jax.jacfwd, jax.jacrev, jax.jit, jax.checkpoint

@@ -53,7 +53,7 @@ class Framework:
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
-        Framework("jax", "jax_side", 9),
+        Framework("jax", "jax_side", 12),
         Framework("torch", "torch_side", 14),
         Framework("autograd", "autograd_side", 14),
         Framework("compiled", "torch_side", 8, "COMPILED", compiled=True),

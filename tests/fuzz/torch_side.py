@@ -20,12 +20,13 @@ KINDS = {
 }
 COMPILED = {name: KINDS[name] for name in ("grad", "vjp", "jacrev", "jvp", "jacfwd", "vmap", "no_grad")}
 _FORWARD = ("jvp", "dual_level", "jacfwd")
-# What PyTorch refuses inside a transformation, so that few programs are spent on it.
+# What PyTorch refuses inside a transformation. A checkpoint runs again in the backward pass, when the level of
+# forward mode or of vmap is over: tests/fuzz/test_fuzz.py has what comes of that.
 REFUSED = {
     **dict.fromkeys(("grad", "vjp", "jacrev"), ("backward", "checkpoint")),
-    **dict.fromkeys(("jvp", "jacfwd"), (*_FORWARD, "backward")),
-    "dual_level": _FORWARD,
-    "vmap": ("backward", "dual_level"),
+    **dict.fromkeys(("jvp", "jacfwd"), (*_FORWARD, "backward", "checkpoint")),
+    "dual_level": (*_FORWARD, "checkpoint"),
+    "vmap": ("backward", "dual_level", "checkpoint"),
 }
 
 precision = contextlib.nullcontext
