@@ -27,6 +27,7 @@ REFUSED = {
     **dict.fromkeys(("jvp", "jacfwd"), (*_FORWARD, "backward", "checkpoint")),
     "dual_level": (*_FORWARD, "checkpoint"),
     "vmap": ("backward", "dual_level", "checkpoint"),
+    "checkpoint": ("grad", "vjp", "jacrev"),
 }
 
 precision = contextlib.nullcontext
@@ -97,9 +98,14 @@ def backward(f):
     return lambda x: _on_tape(f, x)[1]
 
 
+def _only_by_functorch():
+    within = torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    return within or torch.compiler.is_compiling()
+
+
 def native_value_and_grad(f):
     def both(x):
-        if torch._C._functorch.peek_interpreter_stack() is None and not torch.compiler.is_compiling():
+        if not _only_by_functorch():
             return _on_tape(f, x)
         gradient, value = torch.func.grad_and_value(f)(x)
         return value, gradient
