@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from fuzz import outcome
+from fuzz import outcome, shrink
 
 REPROS = 5
 
@@ -48,7 +48,7 @@ def main(arguments=None):
         table.add_row(name, *map(str, numbers))
     for name, i, result in sorted(shown, key=lambda entry: len(entry[2].ours))[:REPROS]:
         console.print(f"\n# {result.outcome}: {name}, seed {options.seed}, program {i}", style="bold")
-        console.print(result.repro, markup=False, soft_wrap=True)
+        console.print(shrink.shrink(result).repro, markup=False, soft_wrap=True)
     for (name, message), count in errors.most_common(12):
         console.print(f"{count:6} {name}: {message}", markup=False)
     console.print(table)

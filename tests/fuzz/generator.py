@@ -1,4 +1,4 @@
-"""Random programs, drawn from a `random.Random`: that of a seed, or one that hypothesis steers."""
+"""Random programs, each drawn from a `random.Random`."""
 
 from fuzz.program import Apply, Branch, Constant, Function, Gradient, Operation
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import adprotocol
 from fuzz import generator, oracle, source
+from fuzz.program import Function
 
 RIGHT, REFUSED, LOUD, BROKEN, WRONG = "right", "refused", "loud", "broken", "wrong"
 # What each outcome means; the last two are failures.
@@ -53,7 +54,7 @@ class Framework:
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
-        Framework("jax", "jax_side", 12),
+        Framework("jax", "jax_side", 10),
         Framework("torch", "torch_side", 14),
         Framework("autograd", "autograd_side", 14),
         Framework("compiled", "torch_side", 8, "COMPILED", compiled=True),
@@ -65,6 +66,7 @@ FRAMEWORKS = {
 class Result:
     """The outcome of a program, with both results or errors as text, and how many questions it asks."""
 
+    program: Function
     framework: Framework
     outcome: str
     ours: str
@@ -120,7 +122,7 @@ def run(program, framework):
     asked = tuple(answer for answer in answers.values() if answer is not None)
 
     def result(outcome, got, want):
-        return Result(framework, outcome, ours, by_hand, got, want, asked)
+        return Result(program, framework, outcome, ours, by_hand, got, want, asked)
 
     try:
         want = _evaluate(framework, by_hand)
@@ -137,12 +139,7 @@ def run(program, framework):
     return result(RIGHT if same else WRONG, repr(got), repr(want))
 
 
-def draw_and_run(source_of_choices, name):
-    """Draw a program for the framework of this name, and return its result."""
-    framework = FRAMEWORKS[name]
-    return run(generator.draw(source_of_choices, framework), framework)
-
-
 def numbered(name, seed, i):
     """Return the result of program `i` of a seed."""
-    return draw_and_run(random.Random(f"{name} {seed} {i}"), name)  # noqa: S311  (no secret)
+    framework = FRAMEWORKS[name]
+    return run(generator.draw(random.Random(f"{name} {seed} {i}"), framework), framework)  # noqa: S311  (no secret)
