@@ -46,12 +46,12 @@ def main(arguments=None):
         failures += sum(counts[one] for one in outcome.FAILURES)
         numbers = [options.count, *(counts[one] for one in outcome.OUTCOMES), questions.total(), questions[True]]
         table.add_row(name, *map(str, numbers))
-    for name, i, result in sorted(shown, key=lambda entry: len(entry[2].ours))[:REPROS]:
-        console.print(f"\n# {result.outcome}: {name}, seed {options.seed}, program {i}", style="bold")
-        console.print(shrink.shrink(result).repro, markup=False, soft_wrap=True)
     for (name, message), count in errors.most_common(12):
         console.print(f"{count:6} {name}: {message}", markup=False)
     console.print(table)
+    for name, i, result in sorted(shown, key=lambda entry: len(entry[2].ours))[:REPROS]:
+        console.print(f"\n# {result.outcome}: {name}, seed {options.seed}, program {i}", style="bold")
+        console.print(shrink.shrink(result).repro, markup=False, soft_wrap=True)
     return 1 if failures else 0
 
 

@@ -5,6 +5,9 @@ import dataclasses
 from fuzz import outcome
 from fuzz.program import Apply, Branch, Function, Gradient
 
+# A compilation takes a second, any other run some milliseconds.
+RUNS, COMPILATIONS = 500, 100
+
 
 def _renamed(node, old, new):
     """Return a part of a program with a name replaced."""
@@ -57,8 +60,9 @@ def _functions(statement):
     return [part for part in parts if isinstance(part, Function)]
 
 
-def shrink(result, limit=500):
-    """Return the result of the smallest program found that has the outcome of `result`, in at most `limit` runs."""
+def shrink(result):
+    """Return the result of the smallest program found that has the outcome of `result`, in some hundred runs."""
+    limit = COMPILATIONS if result.framework.compiled else RUNS
     found = True
     while found:
         found = False
