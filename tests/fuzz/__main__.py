@@ -1,0 +1,64 @@
+"""Run generated programs, and print what came of them and a repro of each that failed; status 1 if any did."""
+
+import argparse
+import os
+import sys
+from collections import Counter
+
+# As in the tests: a bare machine, and two devices.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from fuzz import outcome, shrink
+
+REPROS = 5
+
+
+def main(arguments=None):
+    """Print the summary and return the exit status."""
+    parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
+    parser.add_argument("count", type=int, help="how many programs for each framework")
+    parser.add_argument("--seed", type=int, default=0, help="the programs of another seed are others (0)")
+    parser.add_argument("--framework", action="append", choices=outcome.FRAMEWORKS, help="one of them (all)")
+    parser.add_argument("--show", choices=outcome.OUTCOMES, help="print a few programs of this outcome as well")
+    options = parser.parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for title in ("framework", "programs", *outcome.OUTCOMES, "asked", "True"):
+        table.add_column(title, justify="left" if title == "framework" else "right")
+    shown, failures, errors = [], 0, Counter()
+    for name in options.framework or outcome.FRAMEWORKS:
+        counts, questions = Counter(), Counter()
+        for i in _steps(options.count, name):
+            result = outcome.numbered(name, options.seed, i)
+            counts[result.outcome] += 1
+            if result.outcome in (outcome.RIGHT, *outcome.FAILURES):
+                questions.update(result.asked)
+            elif result.outcome == outcome.LOUD:
+                errors[name, result.got[:90]] += 1
+            else:
+                errors[name, result.want[:90]] += 1
+            if result.outcome in (*outcome.FAILURES, options.show):
+                shown.append((name, i, result))
+        failures += sum(counts[one] for one in outcome.FAILURES)
+        numbers = [options.count, *(counts[one] for one in outcome.OUTCOMES), questions.total(), questions[True]]
+        table.add_row(name, *map(str, numbers))
+    for (name, message), count in errors.most_common(12):
+        console.print(f"{count:6} {name}: {message}", markup=False)
+    console.print(table)
+    for name, i, result in sorted(shown, key=lambda entry: len(entry[2].ours))[:REPROS]:
+        console.print(f"\n# {result.outcome}: {name}, seed {options.seed}, program {i}", style="bold")
+        console.print(shrink.shrink(result).repro, markup=False, soft_wrap=True)
+    return 1 if failures else 0
+
+
+def _steps(count, name):
+    console = Console(stderr=True)
+    return track(range(count), description=name, console=console, transient=True, disable=not sys.stderr.isatty())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

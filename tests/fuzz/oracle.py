@@ -1,0 +1,177 @@
+"""The answers to the questions of a program, from its structure alone.
+
+A level is one transformation that differentiates. The activity of a value is the set
+of levels through which an operation on it would carry a derivative. Where the set is
+not certain (what a derivative returns may or may not depend on an outer variable; a
+framework may carry zeros), it lies between `must` and `may`, and a question on which
+the two differ has no answer here: it is not asked.
+"""
+
+from dataclasses import dataclass
+
+from fuzz.program import Apply, Branch, Constant, Gradient, Operation
+
+NOTHING = frozenset()
+# How a level treats grad mode: that of PyTorch's engine, one of torch.func, or none of both.
+TAPE, FUNC, WITHOUT = "tape", "func", "without"
+
+
+@dataclass(frozen=True)
+class Activity:
+    """The levels that a value is certainly differentiated at, and those that it may be."""
+
+    must: frozenset = NOTHING
+    may: frozenset = NOTHING
+
+    def __or__(self, other):
+        return Activity(self.must | other.must, self.may | other.may)
+
+    def without(self, levels):
+        return Activity(self.must - levels, self.may - levels)
+
+
+class Oracle:
+    """Follow the activity of every value of a program, and note the answer to each question by the branch's name."""
+
+    def __init__(self, transforms):
+        self.answers = {}
+        self._transforms = transforms
+        self._count = 0
+        # The open levels of torch.func, each with the grad mode that it was entered in.
+        self._entered = []
+        self._mode = True
+        self._heeds = {}
+        self._is_dead = 0
+
+    def run(self, function, env, activity):
+        """Return the activity of the result of a function."""
+        env = {**env, function.param: activity}
+        for statement in function.statements:
+            env[statement.name] = _STATEMENTS[type(statement)](self, statement, env)
+        if len(function.results) == 1 and function.factor is None:
+            return env[function.results[0]]
+        return self._operation(*(env[name] for name in function.results))
+
+    def _operation(self, *activities):
+        united = Activity()
+        for activity in activities:
+            united |= activity
+        return united.without(self._off(united.may))
+
+    def _off(self, levels):
+        """Return the levels that record nothing now: a mode switched off is off for every level below it too."""
+        off, found = not self._mode, set()
+        for level, entered in reversed(self._entered):
+            if off and self._heeds[level] == FUNC:
+                found.add(level)
+            off = off or not entered
+        return levels & (found | {level for level in levels if off and self._heeds[level] == TAPE})
+
+    def _run_operation(self, statement, env):
+        return self._operation(*(env[name] for name in statement.args))
+
+    def _constant(self, statement, env):
+        if statement.function is not None:
+            self.run(statement.function, env, Activity())
+        return Activity()
+
+    def _branch(self, statement, env):
+        asked = self._operation(*(env[name] for name in statement.asked))
+        answer = True if asked.must else False if not asked.may else None
+        if not self._is_dead:
+            self.answers[statement.name] = answer
+        operand = env[statement.operand]
+        chosen, other = (statement.false, statement.true) if answer is False else (statement.true, statement.false)
+        found = self._operation(self.run(chosen, env, operand))
+        self._is_dead += 1
+        # A staged cond differentiates both branches, and cond connects every operand.
+        unused = self._operation(self.run(other, env, operand))
+        self._is_dead -= 1
+        return Activity(found.must, found.may | unused.may | operand.may)
+
+    def _apply(self, statement, env):
+        kind = self._transforms[statement.transform]
+        return _APPLY[kind](self, kind, statement.function, env, env[statement.operand])
+
+    def _gradient(self, statement, env):
+        return self._differentiate("engine", statement.function, env, env[statement.operand])
+
+    def _hedged(self, activity):
+        """Return the activity of a value on which a transformation may have operated."""
+        return Activity(self._operation(activity).must, activity.may)
+
+    def _plain(self, _kind, function, env, operand):
+        return self._hedged(self.run(function, env, self._hedged(operand)))
+
+    def _no_grad(self, _kind, function, env, operand):
+        before, self._mode = self._mode, False
+        try:
+            return self.run(function, env, operand)
+        finally:
+            self._mode = before
+
+    def _either(self, _kind, function, env, operand):
+        return self.run(function, env, operand) | operand
+
+    def _loop(self, _kind, function, env, operand):
+        carry, before = operand, None
+        while carry != before:
+            before, carry = carry, carry | self.run(function, env, carry)
+        return carry
+
+    def _custom(self, _kind, function, env, operand):
+        """Take off the innermost level, which the rule by hand serves; the rule runs the function below it."""
+        must = operand.must - {max(operand.must, default=None)}
+        may = operand.may - {max(operand.may, default=None)}
+        found = self.run(function, env, Activity(must, may))
+        return Activity(found.must | operand.must, found.may | operand.may)
+
+    def _differentiate(self, kind, function, env, operand):
+        self._count += 1
+        level = self._count
+        new = frozenset({level})
+        self._heeds[level] = {"tape": TAPE, "func": FUNC}.get(kind, WITHOUT)
+        before = self._mode
+        if kind != "tape":
+            operand = self._hedged(operand)
+        if kind == "func":
+            self._entered.append((level, before))
+        if kind in ("tape", "func"):
+            self._mode = True
+        found = self.run(function, env, operand | Activity(new, new))
+        self._mode = before
+        if kind == "func":
+            self._entered.pop()
+        # A graph that was made with create_graph stays connected to the variable of its level.
+        may = (found.may | operand.may) - (NOTHING if kind == "tape" else new)
+        # What returns the value along with the derivative keeps what is certain about the value.
+        must = found.must - new if kind in ("forward", "engine") else NOTHING
+        return self._hedged(Activity(must, may))
+
+
+_STATEMENTS = {
+    Operation: Oracle._run_operation,
+    Constant: Oracle._constant,
+    Branch: Oracle._branch,
+    Apply: Oracle._apply,
+    Gradient: Oracle._gradient,
+}
+_APPLY = {
+    "plain": Oracle._plain,
+    "no_grad": Oracle._no_grad,
+    "either": Oracle._either,
+    "loop": Oracle._loop,
+    "custom": Oracle._custom,
+    "func": Oracle._differentiate,
+    "tape": Oracle._differentiate,
+    "reverse": Oracle._differentiate,
+    "forward": Oracle._differentiate,
+    "tangent": Oracle._differentiate,
+}
+
+
+def answers(program, transforms):
+    """Return the answer at each branch of a program: True, False, or None where the structure does not tell."""
+    oracle = Oracle(transforms)
+    oracle.run(program, {}, Activity())
+    return oracle.answers
