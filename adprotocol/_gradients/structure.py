@@ -138,17 +138,35 @@ class Structure:
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         if not self._views:
-            bindings = self.bindings
-            return [
-                bindings[type(leaf)].trainable(leaf) if wanted else None
-                for leaf, wanted in zip(self.leaves, mask, strict=True)
-            ]
+            return self._capable_leaves(mask)
         found: list[bool | None] = []
         for i, leaf in enumerate(self._outer):
             if i in self._views:
                 found.extend(_view_flags(*self._views[i]))
             else:
                 found.append(_flag(leaf) if mask[len(found)] else None)
+        return found
+
+    def _capable_leaves(self, mask: Sequence[bool]) -> list[bool | None]:
+        bindings = self.bindings
+        if not [binding for binding in bindings.values() if binding.kind is OPAQUE]:
+            return [
+                bindings[type(leaf)].trainable(leaf) if wanted else None
+                for leaf, wanted in zip(self.leaves, mask, strict=True)
+            ]
+        # An object of unknown class is searched for arrays, 1 ms for a function that JAX made: once for all its places.
+        searched: dict[int, bool | None] = {}
+        found: list[bool | None] = []
+        for leaf, wanted in zip(self.leaves, mask, strict=True):
+            binding = bindings[type(leaf)]
+            if not wanted:
+                found.append(None)
+            elif binding.kind is not OPAQUE:
+                found.append(binding.trainable(leaf))
+            else:
+                if id(leaf) not in searched:
+                    searched[id(leaf)] = binding.trainable(leaf)
+                found.append(searched[id(leaf)])
         return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:

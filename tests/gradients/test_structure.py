@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from adprotocol import NonDifferentiable, combine, grad, partition, trainable, within_gradient
+from adprotocol._dispatch.table import BINDINGS
 from adprotocol.errors import MixedFrameworksError, OpaqueValueError, SelectionError, TreeError, UnclaimedTypeError
 
 CALLS = {
@@ -420,3 +421,16 @@ def test_the_result_holds_no_module():
 def test_a_module_without_tensors_is_an_empty_dict():
     assert trainable([nn.ReLU(), 1.0]) == [{}, 1.0]
     assert partition(nn.ReLU()) == ({}, {})
+
+
+def test_an_object_of_unknown_class_is_searched_once_for_all_its_places(monkeypatch):
+    class Activation:
+        pass
+
+    searched = []
+    known = BINDINGS.OPAQUE.trainable
+    monkeypatch.setattr(BINDINGS.OPAQUE, "trainable", lambda value: searched.append(value) or known(value))
+    shared, other = Activation(), Activation()
+    model = [{"w": 1.0, "activation": shared} for _ in range(5)] + [{"w": 1.0, "activation": other}]
+    assert [layer["w"] for layer in trainable(model)] == [1.0] * 6
+    assert searched == [shared, other]
