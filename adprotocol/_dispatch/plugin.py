@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.divergence import Divergence
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol.divergence import Divergence
 
 ACTIVE = "active"
 NOT_IMPORTED = "not imported"
@@ -65,6 +65,8 @@ class Plugin:
         Raises `PluginError` if the hook raises, or returns anything but divergences
         with different names.
         """
+        from adprotocol.divergence import Divergence  # noqa: PLC0415  (with dataclasses 15 ms; not at import)
+
         if "divergences" not in self.hooks:
             return ()
         where = f"plugin {self.name!r}: the hook divergences"

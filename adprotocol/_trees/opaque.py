@@ -13,7 +13,6 @@ from typing import Any
 from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
 from adprotocol._trees.traversal import too_deep, tree_leaves
-from adprotocol.divergence import OBJECTS
 from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
 
 # How many objects inside an object of unknown class are searched for arrays.
@@ -87,6 +86,8 @@ def check_held(value: Any, item: Any) -> bool:
         opaque = False
         framework = type(item).__module__
     if framework is not None:
+        from adprotocol.divergence import OBJECTS  # noqa: PLC0415  (for the message only)
+
         msg = (
             f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
             f"{framework} {type(item).__qualname__} but is not a structure that can be flattened. {OBJECTS.remedy}"
