@@ -7,12 +7,20 @@ An installed plugin is found by its entry point and needs no registration
 from __future__ import annotations
 
 from adprotocol._dispatch.registry import REGISTRY, Plugin
+from adprotocol.errors import PluginError
 
-__all__ = ["Plugin", "register", "unregister"]
+__all__ = ["Plugin", "PluginError", "register", "unregister"]
 
 
 def register(implementation: object, framework: str) -> Plugin:
     """Register a plugin by hand.
+
+    >>> from adprotocol import plugins
+    >>> try:
+    ...     plugins.register(object(), "toyad")
+    ... except plugins.PluginError as error:
+    ...     print("lacks the required hook(s)" in str(error))
+    True
 
     Args:
         implementation: a module, or any object, whose functions are marked with
@@ -30,6 +38,13 @@ def register(implementation: object, framework: str) -> Plugin:
 
 def unregister(name: str) -> None:
     """Remove a plugin that `register` added.
+
+    >>> from adprotocol import plugins
+    >>> try:
+    ...     plugins.unregister("toyad")
+    ... except plugins.PluginError as error:
+    ...     print("no plugin 'toyad'" in str(error))
+    True
 
     Args:
         name: the name of its record.

@@ -63,8 +63,7 @@ class _Watch(TorchFunctionMode):
         if tensor.is_leaf:
             return self.is_other(tensor)
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
-        found = (graph.leaf_of(node) for node, _ in graph.walk([tensor], seen=self.seen))
-        return any(leaf is not None and self.is_other(leaf) for leaf in found)
+        return any(map(self.is_other, graph.leaves([tensor], self.seen)))
 
 
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]

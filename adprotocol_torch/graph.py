@@ -52,6 +52,6 @@ def leaf_of(node: Any) -> torch.Tensor | None:
     return getattr(node, "variable", None)
 
 
-def leaves(results: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the leaves at the ends of the graph."""
-    return [leaf for node, _ in walk(results) if (leaf := getattr(node, "variable", None)) is not None]
+def leaves(results: Iterable[torch.Tensor], seen: set[Any] | None = None) -> list[torch.Tensor]:
+    """Return the leaves at the ends of the graph; nodes in `seen`, which grows, are not followed."""
+    return [leaf for node, _ in walk(results, seen=seen) if (leaf := getattr(node, "variable", None)) is not None]
