@@ -44,12 +44,11 @@ CHECKPOINT_AFTER_ITS_LEVEL = Divergence(
     name="checkpoint-after-its-level",
     title="A checkpoint inside `torch.func.jvp`, `vmap` or a dual level, differentiated outside of it",
     remedy="Ask outside the checkpoint, and pass the answer in as an argument",
-    outcome="wrong",
     text="""\
 The backward pass runs the function of `torch.utils.checkpoint` again. If it comes after the end of a forward level or a
-`vmap` around the checkpoint, the second run does not see that level, and the answer about what only the level tracks is
-False there: the value is that of one branch, the gradient that of the other. Ask outside the checkpoint, and pass the
-answer in as an argument.
+`vmap` around the checkpoint, the second run does not see that level, and an answer that was True by that level would be
+False there: the value of one branch, the gradient of the other. The backward pass raises `UndecidableError`. Ask
+outside the checkpoint, and pass the answer in as an argument.
 """,
 )
 

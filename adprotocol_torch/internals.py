@@ -5,6 +5,7 @@ Tried with PyTorch 2.13. A comment at each name says why no public API serves.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,9 @@ unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled = torch._C._is_fwd_grad_enabled  # noqa: SLF001
+
+# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint.
+saved_tensor_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)  # noqa: SLF001, FBT003
 
 # Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
@@ -83,6 +87,7 @@ __all__ = [
     "never_compile",
     "next_sequence_number",
     "run_engine",
+    "saved_tensor_hooks",
     "top_interpreter",
     "unwrapped",
 ]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
 import torch
-from torch.utils.checkpoint import CheckpointFunction
 
-from adprotocol.errors import UndecidableError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
+from adprotocol_torch.checkpoints import note_true, refuse_first_pass
 from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of
 from adprotocol_torch.parameters import current
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 is_grad_enabled = torch.is_grad_enabled
 # The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
@@ -30,15 +23,18 @@ def within_gradient(value: torch.Tensor) -> bool:
         # A torch function mode, such as the guard of a batched cond, would answer at a
         # lowered level with tensors of its own level.
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            return _below(current(value))
+            return _below_noted(current(value))
     if is_grad_enabled():
         if value.requires_grad:
             # 76 ns, only before a True.
             return level_of(value) == NO_LEVEL or _outlived(value)
-    elif _in_reentrant_checkpoint():
-        raise _reentrant_error()
+    else:
+        refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
-    return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
+    if forward_ad._current_level >= 0 and _has_tangent(value):  # noqa: SLF001
+        note_true()
+        return True
+    return False
 
 
 def _outlived(value: torch.Tensor) -> bool:
@@ -59,6 +55,14 @@ def is_dual(value: torch.Tensor) -> bool:
 
 def _has_tangent(value: torch.Tensor) -> bool:
     return internals.forward_mode_is_enabled() and internals.has_tangent(value)
+
+
+def _below_noted(value: torch.Tensor) -> bool:
+    answer = _below(value)
+    # A leaf of the tape is tracked after the end of every level, too.
+    if answer and not (level_of(value) == NO_LEVEL and value.requires_grad):
+        note_true()
+    return answer
 
 
 def _below(value: torch.Tensor) -> bool:
@@ -89,33 +93,6 @@ def is_batched(value: torch.Tensor) -> bool:
             return True
         value = internals.unwrapped(value)
     return False
-
-
-def _in_reentrant_checkpoint() -> bool:
-    """Tell whether this is the first pass of a checkpoint that will run again with gradients.
-
-    Called only while gradients are switched off. Walking the stack costs about 1 µs
-    for 30 frames; PyTorch leaves no other mark.
-    """
-    forward = CheckpointFunction.forward.__code__
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
-        # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
-        # checkpoint around this one does, whose first pass is without gradients too.
-        if frame.f_code is forward and any(node is not None for node, _ in frame.f_locals["ctx"].next_functions):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _reentrant_error() -> UndecidableError:
-    from adprotocol_torch.divergence import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
-
-    return UndecidableError(
-        "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
-        "first without gradients and then again with them: a branch on the answer would return the value of one run "
-        f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
-    )
 
 
 @hookimpl

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 import adprotocol
 from adprotocol._dispatch.table import BINDINGS
@@ -135,33 +134,3 @@ def test_the_command_counts_and_shows_a_repro_that_runs(capsys, monkeypatch):
     by_hand, ours = map(float, done.stdout.split())
     assert by_hand == pytest.approx(float(wrong.want))
     assert ours == pytest.approx(by_hand)
-
-
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the backward pass runs the checkpoint again when the level is over, and there the answer is False",
-)
-@pytest.mark.parametrize(
-    ("transform", "is_tracked"), [(torch_side.jvp, False), (torch_side.dual_level, False), (torch_side.vmap, True)]
-)
-def test_a_checkpoint_that_outlives_a_level_has_the_gradient_of_the_branch_that_gave_the_value(transform, is_tracked):
-    def by_hand(x, y):
-        return torch.sin(1.5 * x)
-
-    def ours(x, y):
-        return adprotocol.cond(adprotocol.within_gradient(y), lambda: by_hand(x, y), lambda: torch.sin(0.5 * x))
-
-    def gradient(layer):
-        def program(x):
-            at = x if is_tracked else torch_side.const(0.3)
-            return transform(torch_side.checkpoint(lambda y: layer(x, y)))(at)
-
-        return torch_side.backward(program)(torch_side.const(0.7)).item()
-
-    want = gradient(by_hand)
-    try:
-        got = gradient(ours)
-    except adprotocol.ADProtocolError:
-        return
-    assert got == pytest.approx(want)

@@ -1,0 +1,101 @@
+"""Answers inside ``torch.utils.checkpoint``, which runs its function twice: the two runs must take one branch."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
+
+from adprotocol.errors import UndecidableError
+from adprotocol_torch import internals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import CodeType, FrameType
+
+_REENTRANT = CheckpointFunction.forward.__code__
+_CHECKPOINT = inspect.unwrap(checkpoint).__code__
+
+
+def refuse_first_pass() -> None:
+    """Raise in the first pass of a reentrant checkpoint that will run again with gradients.
+
+    Called only while gradients are switched off. Walking the stack costs about 1 µs
+    for 30 frames; PyTorch leaves no other mark.
+    """
+    for local in _callers(_REENTRANT):
+        # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
+        # checkpoint around this one does, whose first pass is without gradients too.
+        if any(node is not None for node, _ in local["ctx"].next_functions):
+            raise _reentrant_error()
+
+
+def note_true() -> None:
+    """Note, for the checkpoints under way, a True that only a level of torch.func or of forward mode gave.
+
+    The backward pass runs them again, perhaps after the end of that level, when the answer is False.
+    """
+    if internals.saved_tensor_hooks() is None:
+        return
+    for local in _callers(_CHECKPOINT):
+        # None for a reentrant checkpoint.
+        if (generator := local.get("gen")) is not None:
+            frame = generator.gi_frame.f_locals["new_frame"]
+            if not isinstance(frame.recompute_fn, _SecondPass):
+                frame.recompute_fn = _SecondPass(frame.recompute_fn, frame.weak_holders)
+            frame.recompute_fn.note()
+    for local in _callers(_SecondPass.__call__.__code__):
+        local["again"].append(True)
+
+
+class _SecondPass:
+    """What a checkpoint runs again; it raises if answers that were True in the first pass are not."""
+
+    def __init__(self, function: Callable[..., None], saved: Sequence[object]) -> None:
+        self._function = function
+        self._saved = saved
+        self._asked: list[int] = []
+
+    def note(self) -> None:
+        self._asked.append(len(self._saved))
+
+    def __call__(self, *args: Any) -> None:
+        again: list[bool] = []
+        try:
+            self._function(*args)
+        finally:
+            # The second pass may stop once it has saved as many tensors as the first.
+            if len(again) < sum(count < len(self._saved) for count in self._asked):
+                raise _outlived_error()
+
+
+def _callers(code: CodeType) -> Iterator[dict[str, Any]]:
+    """Yield the local names of each frame of the stack that runs `code`."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is code:
+            yield frame.f_locals
+        frame = frame.f_back
+
+
+def _reentrant_error() -> UndecidableError:
+    from adprotocol_torch.divergence import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
+        "first without gradients and then again with them: a branch on the answer would return the value of one run "
+        f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
+    )
+
+
+def _outlived_error() -> UndecidableError:
+    from adprotocol_torch.divergence import CHECKPOINT_AFTER_ITS_LEVEL  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "within_gradient was asked inside torch.utils.checkpoint, about a tensor that was differentiated at a level of "
+        "torch.func or of forward mode. The backward pass runs the checkpoint again after the end of that level, where "
+        "the answer is another: the value would be that of one branch, the gradient that of the other. "
+        f"{CHECKPOINT_AFTER_ITS_LEVEL.remedy}"
+    )
