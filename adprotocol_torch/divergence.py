@@ -339,7 +339,8 @@ NESTED_IN_THREADS = Divergence(
     outcome="wrong",
     text="""\
 A call of `grad` inside the differentiated function does not see the outer call if it runs in a new thread, and loses
-the outer derivative with respect to parameters. Make nested calls in the thread of the outer one.
+the outer derivative with respect to parameters. So does a parameter that the function of a nested call reaches by a
+reference of its own, not by its argument, in a thread that it starts. Make nested calls in the thread of the outer one.
 """,
 )
 
