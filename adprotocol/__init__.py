@@ -6,7 +6,7 @@ one way. A library depends on this package alone; JAX, PyTorch and autograd answ
 through plugins, which are loaded when their framework is in use.
 """
 
-from adprotocol._gradients.partition import combine, partition, trainable
+from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
 from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable
@@ -32,6 +32,7 @@ __all__ = [
     "partition",
     "register_trainable",
     "trainable",
+    "trainable_mask",
     "value_and_grad",
     "within_gradient",
 ]

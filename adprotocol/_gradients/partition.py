@@ -57,7 +57,37 @@ def trainable(tree: Any, where: Any = None) -> Any:
     )
 
 
-def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
+def trainable_mask(tree: Any, where: Any = None) -> Any:
+    """Return the same structure with a bool at every leaf: whether it takes a gradient.
+
+    Optimisers take such a mask: ``optax.masked(optimizer, mask)``, or parameter groups of ``torch.optim``.
+
+    >>> import adprotocol
+    >>> model = {"kernel": {"variance": 1.0, "lengthscale": 2.0}, "order": 3}
+    >>> adprotocol.trainable_mask(model, where="*.variance")
+    {'kernel': {'variance': True, 'lengthscale': False}, 'order': False}
+
+    Args:
+        tree: as for `trainable`.
+        where: as for `trainable`.
+
+    Returns:
+        The structure of `tree`, with True, False, or None where `tree` has None.
+        A torch module gives a dict from qualified name to bool. The mask is also a
+        `where`.
+
+    Raises:
+        ADProtocolError: as `trainable` does.
+
+    As ``optax.masked`` and ``optax.partition`` take it.
+    """
+    structure, mask = _select(tree, where)
+    return structure.with_leaves(
+        [None if leaf is None else selected for leaf, selected in zip(structure.leaves, mask, strict=True)]
+    )
+
+
+def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any, Any]:
     """Return the trainable part and the rest, each with None where the other has the leaf.
 
     >>> import adprotocol
@@ -67,9 +97,16 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
     >>> adprotocol.combine(params, rest)
     {'w': 1.0, 'order': 3}
 
+    Without `strict` any leaf may be selected, to split a structure by another question:
+
+    >>> adprotocol.partition({"w": 1.0, "order": 3}, lambda path, leaf: isinstance(leaf, int), strict=False)
+    ({'w': None, 'order': 3}, {'w': 1.0, 'order': None})
+
     Args:
         tree: as for `trainable`.
         where: as for `trainable`.
+        strict: whether to refuse a selected leaf that cannot take a gradient
+            (an integer, a label, a function).
 
     Returns:
         Two structures like `tree`. The leaves are the identical objects.
@@ -79,7 +116,7 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
 
     After ``equinox.partition``.
     """
-    structure, mask = _select(tree, where)
+    structure, mask = _select(tree, where, strict=strict)
     leaves = structure.leaves
     return (
         structure.with_leaves([leaf if selected else None for leaf, selected in zip(leaves, mask, strict=True)]),
@@ -118,10 +155,10 @@ def combine(*trees: Any) -> Any:
     return first.with_leaves([next((leaf for leaf in column if leaf is not None), None) for column in columns])
 
 
-def _select(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
+def _select(tree: Any, where: Any, *, strict: bool = True) -> tuple[Structure, list[bool]]:
     structure = Structure(tree)
     structure.framework()  # refuses two frameworks
-    (mask,) = select([structure], where)
+    (mask,) = select([structure], where, strict=strict)
     return structure, mask
 
 

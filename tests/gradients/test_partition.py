@@ -20,8 +20,8 @@ import pytest
 import torch
 from torch import nn
 
-from adprotocol import NonDifferentiable, combine, partition, trainable
-from adprotocol.errors import OpaqueValueError, TreeError
+from adprotocol import NonDifferentiable, combine, partition, trainable, trainable_mask
+from adprotocol.errors import OpaqueValueError, SelectionError, TreeError
 
 
 class Half(float, enum.Enum):
@@ -356,3 +356,46 @@ def test_parts_of_parts():
     assert (inner, outer) == ({"a": None, "b": [2.0, None]}, {"a": 1.0, "b": [None, None]})
     assert trainable(params) == params
     assert combine(outer, inner, tree) == tree
+
+
+@pytest.mark.parametrize("kind", [dict, "dataclass", "module"])
+def test_a_mask_has_the_bools_of_trainable(kind):
+    model = {"w": 1.5, "k": NonDifferentiable(2.0), "n": 3, "f": math.sin, "none": None, "deep": {"w": jnp.ones(2)}}
+    if kind == "dataclass":
+        model = dataclasses.make_dataclass("Model", model)(**model)
+    elif kind == "module":
+        model = nn.Linear(2, 1)
+        model.bias.requires_grad_(False)
+        assert trainable_mask(model) == {"weight": True, "bias": False}
+        assert trainable_mask(model, where="bias") == {"weight": False, "bias": True}
+        return
+    for where, w in ((None, (True, True)), ("w", (True, False)), ({"deep": True}, None)):
+        if w is None:
+            with pytest.raises(SelectionError):
+                trainable_mask(model, where)
+            continue
+        mask = trainable_mask(model, where)
+        names = vars(mask) if kind == "dataclass" else mask
+        assert names == {"w": w[0], "k": False, "n": False, "f": False, "none": None, "deep": {"w": w[1]}}
+        # The mask is a `where` that selects the same.
+        assert trainable_mask(model, where=mask) == mask
+
+
+def test_a_mask_is_refused_as_trainable_is():
+    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
+        trainable_mask({"n": 1}, where="n")
+
+
+def test_a_partition_that_is_not_strict_takes_any_leaf():
+    model = {"w": jnp.ones(2), "n": 3, "f": math.sin, "k": NonDifferentiable(2.0), "name": "tanh", "none": None}
+    chosen, rest = partition(model, lambda path, _: path in ("n", "f", "k", "name"), strict=False)
+    assert chosen == {"w": None, "n": 3, "f": math.sin, "k": model["k"], "name": "tanh", "none": None}
+    assert list(rest.values())[1:] == [None] * 5
+    assert rest["w"] is model["w"]
+    assert combine(chosen, rest)["k"] is model["k"]
+    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
+        partition(model, lambda path, _: path == "n")
+    # As equinox.partition with is_array.
+    arrays, others = partition({"i": jnp.arange(2), "s": "a"}, lambda _, leaf: eqx.is_array(leaf), strict=False)
+    assert (arrays["s"], others["i"]) == (None, None)
+    assert arrays["i"].tolist() == [0, 1]
