@@ -26,6 +26,7 @@ class Kind(enum.Enum):
     FUNCTION = "a function"
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
+    HOLDER = "a variable that looks like an array and holds one as its value"
     OPAQUE = "an object of an unknown class"
     MISSING = "an omitted argument"
     # Of a framework.
@@ -36,7 +37,7 @@ class Kind(enum.Enum):
 
 
 # A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, HOLDER, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
 def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
@@ -79,7 +80,7 @@ class Binding:
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework. `held` returns the values inside others of the kind that may
-    belong to a framework: the elements of object arrays, the values in labels. The
+    belong to a framework: the elements of object arrays, the values in labels and variables. The
     instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
