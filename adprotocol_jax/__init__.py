@@ -15,7 +15,7 @@ import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import check_output, combine_aux, partition_aux
+from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, label, node, primitive
 from adprotocol_jax.cond import branch
@@ -139,15 +139,16 @@ def explain(value: Any) -> str:
     """Say what JAX's tracer tells."""
     if isinstance(value, _PROGRAMS):
         return "a program; ask about its arguments"
+    hint = f"; {ASK_PARAMETERS}" if internals.is_differentiating() else ""
     if not isinstance(value, jax.core.Tracer):
-        return "a concrete array; JAX differentiates tracers only"
+        return "a concrete array; JAX differentiates tracers only" + hint
     if not internals.is_inexact(value):
         return f"a value of type {value.aval} has no derivative"
     answer = primitive.ask(value)
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
-        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation"
+        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation" + hint
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 

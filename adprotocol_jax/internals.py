@@ -88,6 +88,11 @@ _TANGENT_TRACERS = tuple(
 )
 
 
+_TANGENT_TRACES = tuple(
+    cls for cls in (getattr(_ad, "LinearizeTrace", None), getattr(_ad, "JVPTrace", None)) if cls is not None
+)
+
+
 def has_tangent_now(tracer: Any) -> bool:
     """Tell whether the current trace is one of grad or jvp that gave the tracer a tangent.
 
@@ -99,6 +104,17 @@ def has_tangent_now(tracer: Any) -> bool:
         and tracer._trace is _core.trace_ctx.trace  # noqa: SLF001
         and type(tracer.tangent) is not ad.Zero
     )
+
+
+def is_differentiating() -> bool:
+    """Tell whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
+
+    A function that is traced by jit is called once, so what surrounds it is not known there.
+    """
+    trace = _core.trace_ctx.trace
+    while trace is not None and not isinstance(trace, _TANGENT_TRACES):
+        trace = getattr(trace, "parent_trace", None)
+    return trace is not None
 
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:

@@ -49,6 +49,16 @@ def never_compile(function: Callable[..., object]) -> None:
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
 
 
+def is_differentiating() -> bool:
+    """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
+
+    The tape leaves no mark: there the leaves alone know.
+    """
+    levels = torch._C._functorch.get_interpreter_stack() or ()  # noqa: SLF001
+    derivatives = (Transform.Grad, Transform.Jvp)
+    return forward_ad._current_level >= 0 or any(level.key() in derivatives for level in levels)  # noqa: SLF001
+
+
 def run_engine(
     value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:

@@ -18,6 +18,9 @@ class Missing:
 
 NOT_GIVEN = Missing()
 
+# Added to a False by `explain` where something else is differentiated: a layer that asks about its data is off.
+ASK_PARAMETERS = "something else is differentiated here: to know whether a model is trained, ask about its parameters"
+
 
 def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
     """Tell whether a derivative is being propagated through any of the values, here and now.
