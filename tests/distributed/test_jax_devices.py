@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-LIMIT = 180  # seconds; a hang is a failure
+LIMIT = 400  # seconds; a hang is a failure
 
 
 def test_eight_devices_agree_with_one(tmp_path):

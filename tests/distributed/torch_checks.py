@@ -443,7 +443,7 @@ def dtensor_in_torch_func(_rank):
 
 
 def an_error_in_one_process_leaves_no_other_waiting(rank):
-    group = dist.new_group(timeout=timedelta(seconds=2))
+    group = dist.new_group(timeout=timedelta(seconds=20))
     model = DistributedDataParallel(network(), process_group=group)
     if rank == 0:
         refused(lambda: adprotocol.grad(loss)(model, data(rank)))
@@ -482,7 +482,7 @@ def main(rank, folder):
     torch.set_num_threads(1)
     # Found by a file, so that tests can run side by side; a hang is an error after the time limit.
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=len(RANKS), timeout=timedelta(seconds=30)
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=len(RANKS), timeout=timedelta(seconds=120)
     )
     global MESH  # noqa: PLW0603  (made once, in this process)
     MESH = init_device_mesh("cpu", (len(RANKS),))
