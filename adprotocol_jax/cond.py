@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import predicate_error, predicate_shape_error
-from adprotocol_jax import internals
+from adprotocol.extend import predicate_error, predicate_shape_error, tree_leaves, tree_map
+from adprotocol_jax import internals, varying
 from adprotocol_jax.answer import untracked, with_constants
 
 if TYPE_CHECKING:
@@ -45,11 +45,20 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         return run
 
     known_true, known_false = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
+    axes = internals.varying_axes(pred)
+    if axes:
+        given = tree_leaves(operands)
+        operands = tree_map(lambda leaf: varying.as_varying(leaf, axes), operands)
+        cast = list(zip(given, tree_leaves(operands), strict=True))
+        known_true, known_false = (
+            None if known is None else [*known, *(new for old, new in cast if any(old is item for item in known))]
+            for known in (known_true, known_false)
+        )
     try:
         return jax.lax.cond(
             pred,
-            with_constants(recorded(true_fun), known_true),
-            with_constants(recorded(false_fun), known_false),
+            with_constants(recorded(true_fun), known_true, axes),
+            with_constants(recorded(false_fun), known_false, axes),
         )
     except TypeError as error:
         if len(seen) != len((true_fun, false_fun)):
@@ -69,8 +78,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     # which arithmetic would promote. Trace again with the numbers cast.
     return jax.lax.cond(
         pred,
-        with_constants(lambda: _numbers_like(true_fun(*operands), like_other), known_true),
-        with_constants(lambda: _numbers_like(false_fun(*operands), like_chosen), known_false),
+        with_constants(lambda: _numbers_like(true_fun(*operands), like_other), known_true, axes),
+        with_constants(lambda: _numbers_like(false_fun(*operands), like_chosen), known_false, axes),
     )
 
 

@@ -130,6 +130,21 @@ def literal(tracer: Any) -> Any:
     return atom.val if isinstance(atom, Literal) else None
 
 
+def varying_axes(value: Any) -> frozenset[Any]:
+    """Return the axes of a mesh along which a value may differ, as far as ``jax.shard_map`` follows that."""
+    aval = jax.typeof(value)
+    found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
+    return frozenset(getattr(aval, "vma", ()) if found is None else found)
+
+
+def as_varying(value: Any, axes: frozenset[Any]) -> Any:
+    """Return a value as one that may differ along the axes."""
+    missing = tuple(axes - varying_axes(value))
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(value, missing, to="varying")
+    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
+
+
 def linearize_to(primitive: Any, answer: Any) -> None:
     """Register the rule that ``grad`` uses, with a result that has no tangent.
 

@@ -332,6 +332,34 @@ with `has_aux=True`, or give it to the hook as `non_differentiable(tensor)`.
 """,
 )
 
+DATA_PARALLEL = Divergence(
+    name="distributed-data-parallel",
+    title="The gradient of a DistributedDataParallel",
+    remedy=(
+        "Call loss.backward() and read .grad; or differentiate ddp.module, or ddp itself within ddp.no_sync(), and "
+        "average the gradients with torch.distributed.all_reduce"
+    ),
+    text="""\
+`DistributedDataParallel` averages gradients over processes where `backward()` accumulates them into `.grad`.
+`torch.autograd.grad` accumulates none, and gives each process the gradient of its own data. `grad` with respect to the
+parameters raises `UndecidableError` when the function calls the wrapper. Call `loss.backward()`, or differentiate
+`ddp.module` and average the gradients. The hooks inside of the module work as elsewhere.
+[Distributed programs](distributed.md) shows both.
+""",
+)
+
+FULLY_SHARDED = Divergence(
+    name="fully-sharded",
+    title="The gradient of a module sharded by FSDP",
+    remedy="Call loss.backward() and read .grad; freeze parameters with requires_grad_(False) instead of where=",
+    text="""\
+`torch.distributed.fsdp.fully_shard` and `FullyShardedDataParallel` compute with whole parameters that they gather for
+the call, and reduce their gradients where `backward()` accumulates them. With respect to the sharded parameters
+`torch.autograd.grad` finds nothing, `torch.func.functional_call` with other tensors included: `grad` raises
+`UndecidableError` when the function calls the module. Call `loss.backward()`; freeze with `requires_grad_(False)`.
+""",
+)
+
 NESTED_IN_THREADS = Divergence(
     name="nested-calls-in-threads",
     title="Nested calls in threads",

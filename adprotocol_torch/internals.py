@@ -6,6 +6,7 @@ Tried with PyTorch 2.13. A comment at each name says why no public API serves.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,6 +75,28 @@ def run_engine(
     )
 
 
+def fully_sharded() -> list[torch.nn.Module]:
+    """Return the modules that ``torch.distributed.fsdp.fully_shard`` was applied to; PyTorch's own list of them."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return []
+    from torch.distributed._composable_state import _module_state_mapping  # noqa: PLC0415  (only where it is in use)
+
+    kind = sys.modules["torch.distributed.fsdp"].FSDPModule
+    return [module for module in list(_module_state_mapping) if isinstance(module, kind)]
+
+
+def shards(module: Any) -> list[torch.Tensor]:
+    """Return the parameters of a module that FSDP manages, sharded and whole.
+
+    The module itself has the ones or the others, as its last call left it.
+    """
+    if not hasattr(module, "_get_fsdp_state"):
+        return []
+    managed = [item for group in module._get_fsdp_state()._fsdp_param_groups for item in group.fsdp_params]  # noqa: SLF001
+    found = [getattr(item, name, None) for item in managed for name in ("sharded_param", "_unsharded_param")]
+    return [parameter for parameter in found if parameter is not None]
+
+
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
 
@@ -88,6 +111,7 @@ __all__ = [
     "coerce_cinterpreter",
     "forward_ad",
     "forward_mode_is_enabled",
+    "fully_sharded",
     "functorch_is_active",
     "get_gradient_edge",
     "has_tangent",
@@ -98,6 +122,7 @@ __all__ = [
     "next_sequence_number",
     "run_engine",
     "saved_tensor_hooks",
+    "shards",
     "top_interpreter",
     "unwrapped",
 ]
