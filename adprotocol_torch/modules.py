@@ -8,6 +8,7 @@ afterwards. Hooks, buffers and submodules stay in place.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # the child of a fork would wait for ever for a thread that it has not
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 # By id of a submodule, the thread that replaced its tensors.
 _FILLED: dict[int, int] = {}

@@ -10,6 +10,7 @@ parameter's flag, and is one leaf at all its places.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # the child of a fork would wait for ever for a thread that it has not
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 class _Calls(threading.local):
