@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
 
 _LOCK = threading.Lock()
-if hasattr(os, "register_at_fork"):  # the child of a fork would wait for ever for a thread that it has not
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+def _renew_lock() -> None:
+    """Forget a lock that is held by a thread which the child of a fork has not."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 # By id of a submodule, the thread that replaced its tensors.
 _FILLED: dict[int, int] = {}

@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LOCK = threading.Lock()
-if hasattr(os, "register_at_fork"):  # the child of a fork would wait for ever for a thread that it has not
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+def _renew_lock() -> None:
+    """Forget a lock that is held by a thread which the child of a fork has not."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Calls(threading.local):

@@ -10,6 +10,7 @@ before it joins the common one, so a broken one cannot disturb the others
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
-    "NUMPY_GROUP", "REGISTRY", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
+    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
@@ -48,7 +49,13 @@ BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 LOCK = threading.RLock()
 # A process is forked only between changes: the child of a change under way would wait for its lock for ever.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+
+    def _release() -> None:
+        # Not held where the fork began before this module was imported, in another thread.
+        with contextlib.suppress(RuntimeError):
+            LOCK.release()
+
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class Registry:
