@@ -115,4 +115,14 @@ def registrations(number):
     assert within_gradient(box) is False  # an object like any other
 
 
-STEPS = (torch_tape, torch_functions, torch_modules, autograd_gradients, new_classes, registrations)
+TRACKED, PLAIN = torch.ones(1, requires_grad=True), torch.ones(1)
+
+
+def torch_questions(_number):
+    assert within_gradient({"x": [TRACKED]}, PLAIN) is True
+    assert within_gradient({"x": [PLAIN]}, 1.0) is False
+
+
+# What may be under way in a thread when another one forks: nothing that holds a lock of PyTorch's own.
+AT_FORK = (autograd_gradients, registrations, torch_questions)
+STEPS = (torch_tape, torch_functions, torch_modules, torch_questions, autograd_gradients, new_classes, registrations)

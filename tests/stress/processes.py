@@ -5,6 +5,7 @@ without JAX: the threads of XLA are not in a child.
 """
 
 import concurrent.futures
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,11 @@ import numpy as np
 import torch
 
 from adprotocol import NonDifferentiable, grad, non_differentiable, within_gradient
-from stress.light import STEPS
+from stress.light import AT_FORK
 from stress.model import Line, check, layer
 
 # For a child of a fork that waits for what is not there.
-LIMIT = 60
+LIMIT = 20
 
 
 def gradients_of(model, number):
@@ -64,17 +65,20 @@ def _child(number):
 
 def forked(seconds):
     """Fork again and again while threads ask, differentiate and register; return how often, and what went wrong."""
+    # First without threads: PyTorch imports parts of itself on first use, and a child would wait for such an import.
+    _child(1)
     over, failures, count = threading.Event(), [], 0
 
     def work(i):
+        step = AT_FORK[i % len(AT_FORK)]
         while not over.is_set():
             try:
-                STEPS[i](i + 1)
+                step(i + 1)
             except BaseException as error:  # noqa: BLE001  (reported below)
-                failures.append(f"{STEPS[i].__name__}: {error!r}")
+                failures.append(f"{step.__name__}: {error!r}")
                 over.set()
 
-    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(STEPS))]
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(2 * len(AT_FORK))]
     for thread in threads:
         thread.start()
     end = time.monotonic() + seconds
@@ -83,6 +87,7 @@ def forked(seconds):
         child = os.fork()
         if child == 0:
             signal.alarm(LIMIT)
+            faulthandler.dump_traceback_later(LIMIT * 0.8)
             status = 1
             try:
                 _child(count % 9 + 1)
