@@ -22,7 +22,7 @@ from stress.light import AT_FORK
 from stress.model import Line, check, layer
 
 # For a child of a fork that waits for what is not there.
-LIMIT = 20
+LIMIT = 60
 
 
 def gradients_of(model, number):

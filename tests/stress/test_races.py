@@ -117,7 +117,7 @@ thread.start()
 registering.wait()
 child = os.fork()
 if child == 0:
-    signal.alarm(20)  # ends a child that waits for ever
+    signal.alarm(60)  # ends a child that waits for ever
     {check}
     os._exit(0)
 thread.join()
