@@ -74,11 +74,13 @@ def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
         if operand.is_nested:
             continue  # it cannot be sliced
         dense = operand if operand.layout is torch.strided else operand.to_dense()
-        zero = dense.reshape(-1)[:0].sum()
-        if zero.is_complex() and not result.is_complex():
-            zero = zero.real
+        empty = dense.reshape(-1)[:0]
+        if empty.is_complex() and not result.is_complex():
+            empty = empty.real
+        # Moved while it is empty: nothing is copied between devices, in the backward pass neither.
+        zero = empty.to(device=result.device, dtype=result.dtype).sum()
         # Minus: x - 0 is x for every x, while -0 + 0 is 0.
-        result = result - zero.to(device=result.device, dtype=result.dtype)
+        result = result - zero
     return result
 
 

@@ -39,6 +39,11 @@ saved_tensor_hooks = functools.partial(torch._C._autograd._top_saved_tensors_def
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 
 
+def is_below_autograd() -> bool:
+    """Tell whether PyTorch is past autograd in the operation under way; no public switch shows that."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
+
+
 def never_compile(function: Callable[..., object]) -> None:
     """Keep Dynamo from compiling the frames of a function and of its callees.
 
@@ -116,6 +121,7 @@ __all__ = [
     "get_gradient_edge",
     "has_tangent",
     "is_batched",
+    "is_below_autograd",
     "is_functional",
     "level_of",
     "never_compile",

@@ -8,6 +8,7 @@ afterwards. Hooks, buffers and submodules stay in place.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 
 
 _LOCK = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Forget a lock that is held by a thread which the child of a fork has not."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 # By id of a submodule, the thread that replaced its tensors.
 _FILLED: dict[int, int] = {}

@@ -10,6 +10,7 @@ before it joins the common one, so a broken one cannot disturb the others
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -17,7 +18,17 @@ from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import validation
 from adprotocol._dispatch.binding import of_framework
-from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, LOADING, NOT_IMPORTED, NOT_INSTALLED, WAITING, Plugin
+from adprotocol._dispatch.plugin import (
+    ACTIVE,
+    BLOCKED,
+    FAILED,
+    LOADING,
+    NOT_IMPORTED,
+    NOT_INSTALLED,
+    UNSETTLED,
+    WAITING,
+    Plugin,
+)  # fmt: skip
 from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
-    "NUMPY_GROUP", "REGISTRY", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
+    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
@@ -36,12 +47,22 @@ NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
 LOCK = threading.RLock()
+# A process is forked only between changes: the child of a change under way would wait for its lock for ever.
+if hasattr(os, "register_at_fork"):
+
+    def _release() -> None:
+        # Not held where the fork began before this module was imported, in another thread.
+        with contextlib.suppress(RuntimeError):
+            LOCK.release()
+
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class Registry:
     """Hold every known plugin, and the pluggy manager that the active ones joined."""
 
     def __init__(self) -> None:
+        # Replaced, never changed, for other threads may be going through it.
         self.plugins: dict[str, Plugin] | None = None
         self.watchers: list[Callable[[], None]] = []
         self._manager: pluggy.PluginManager | None = None
@@ -62,9 +83,10 @@ class Registry:
         return self._manager
 
     def refresh(self) -> None:
-        """Load each plugin whose framework has been imported since the last call."""
-        for plugin in tuple(self.known().values()):
-            if plugin.state in WAITING and _imported(plugin.framework):
+        """Load each plugin whose framework has been imported since the last call, or wait until it is loaded."""
+        for plugin in self.known().values():
+            # Waits for the thread that loads it; within its own import, this goes on.
+            if plugin.state in UNSETTLED and _imported(plugin.framework):
                 with LOCK:
                     if plugin.state in WAITING:
                         plugin.state = LOADING
@@ -112,7 +134,7 @@ class Registry:
             if plugin.error is not None:
                 msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
                 raise PluginError(msg) from plugin.error
-            self.known()[name] = plugin
+            self.plugins = {**self.known(), name: plugin}
             self._changed()
             return plugin
 
@@ -126,7 +148,7 @@ class Registry:
             if plugin.entry_point is not None:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
                 raise PluginError(msg)
-            del self.known()[name]
+            self.plugins = {other: record for other, record in self.known().items() if other != name}
             self.manager.unregister(name=name)
             self._changed()
 
