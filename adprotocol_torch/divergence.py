@@ -294,7 +294,8 @@ MODULE_IN_THREADS = Divergence(
 While a function runs under a `where` that freezes parameters against their flags, the module holds other tensors. A
 second thread that gives the module to `grad` meanwhile gets a `ConcurrencyError`. One that calls the module directly
 gets the same values, but differentiates the substitutes, not the parameters. A parameter that `where` trains against
-its flag has its `requires_grad` set meanwhile, which other threads see. Give each thread a copy.
+its flag has its `requires_grad` set meanwhile, which other threads see. A dual level, which PyTorch counts for the
+whole process, has other tensors in the module in the same way. Give each thread a copy.
 """,
 )
 
