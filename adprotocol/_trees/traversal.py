@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import CONTAINER, OPAQUE
 from adprotocol._dispatch.table import binding_of
-from adprotocol._trees.node import NAMESPACE, admit_value
+from adprotocol._trees.node import NAMESPACE, admit_value, look_again
 from adprotocol.errors import TreeError
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def container_leaves(tree: Any) -> list[Any]:
     """
     import optree  # noqa: PLC0415  (P1: not at import)
 
+    if look_again():
+        nodes_changed()
     while True:
         try:
             found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
@@ -60,6 +62,8 @@ def tree_flatten(
     """
     import optree  # noqa: PLC0415
 
+    if look_again():
+        nodes_changed()
     while True:
         try:
             found, treespec = optree.tree_flatten(tree, visit or is_leaf, none_is_leaf=True, namespace=NAMESPACE)
