@@ -86,9 +86,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         )
         raise BranchMismatchError(msg)
     places = itertools.count()
-    return put_together(
-        common, [results[next(places)] if constant is _Tensor else constant for constant in constants]
-    )
+    return put_together(common, [results[next(places)] if constant is _Tensor else constant for constant in constants])
 
 
 class _Tensor:
