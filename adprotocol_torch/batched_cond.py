@@ -84,8 +84,8 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
     return BranchMismatchError(
         "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_described(if_true)}, false_fun {_described(if_false)}. Make them equal (broadcast, cast, or return zeros of "
-        "the same shape)"
+        f"{_described(if_true)}, false_fun {_described(if_false)}. Make them equal (broadcast, cast, or return zeros "
+        "of the same shape)"
     )
 
 

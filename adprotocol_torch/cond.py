@@ -79,7 +79,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     outline, constants = dynamo.kept(if_true)
     other_outline, others = dynamo.kept(if_false)
     common = common_outline(outline, other_outline)
-    if common is None or not all([same_constant(*pair) for pair in zip(constants, others, strict=True)]):
+    if common is None or not all(map(same_constant, constants, others)):
         msg = (
             "the branches of a staged cond must return equal structures: true_fun returned "
             f"{_described(outline, constants)}, false_fun {_described(other_outline, others)}. Make them equal"

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol_torch import internals, tracking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INSTALLED = False
 

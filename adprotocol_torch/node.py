@@ -47,7 +47,7 @@ def tree_version() -> int:
 
 @hookimpl
 def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-    """Register a class, under its full name, by which ``torch.export`` saves it; one that PyTorch knows stays as it is."""
+    """Register a class, under its full name, by which ``torch.export`` saves it; a known one stays as it is."""
     if cls in _pytree.SUPPORTED_NODES:
         return
 

@@ -71,7 +71,7 @@ def common_outline(one: Outline, other: Outline) -> Outline | None:
         return None if inner is None else (LABEL, inner)
     if labelled[0] or labelled[1]:
         return common_outline(one[1] if labelled[0] else one, other[1] if labelled[1] else other)
-    if one == LEAF or other == LEAF:
+    if LEAF in (one, other):
         return LEAF if one == other else None
     if one[0] is not other[0] or len(one[-1]) != len(other[-1]) or not _equal(one[1:3], other[1:3]):
         return None

@@ -127,7 +127,8 @@ def look_again() -> bool:
         return False
     with LOCK:
         _SEEN[:] = found
-        return any([admit_registered(cls) for cls in tuple(_BY_FIELDS)])
+        known = [admit_registered(cls) for cls in tuple(_BY_FIELDS)]
+        return any(known)
 
 
 def _plugins_changed() -> None:
@@ -155,7 +156,7 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 def declared_static(cls: type) -> frozenset[str]:
-    """Return the fields of a dataclass or an attrs class whose metadata declares them static, as Equinox and flax do."""
+    """Return the fields of a class whose metadata declares them static, as Equinox and flax do."""
     attrs_fields = getattr(cls, "__attrs_attrs__", None)
     fields = attrs_fields if attrs_fields is not None else cls.__dataclass_fields__.values()  # type: ignore[attr-defined]
     return frozenset(

@@ -80,7 +80,7 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], tuple[str, ...]] | None:
 
 
 def one_level(tree: Any) -> tuple[list[Any], Any, tuple[str, ...], Callable[[Any, list[Any]], Any]] | None:
-    """Return the children of one node, its metadata, their names, and the function that rebuilds it; None for a leaf."""
+    """Return the children of one node, its metadata, their names, and what rebuilds it; None for a leaf."""
     if not is_container(tree):
         return None
     import optree  # noqa: PLC0415

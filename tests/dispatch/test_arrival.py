@@ -72,7 +72,8 @@ PROGRAMS = {
         def make():
             for i in range(50):
                 made.append(register_structure(dataclasses.make_dataclass("Made", ["w"])))
-        threads = [threading.Thread(target=make) for _ in range(4)] + [threading.Thread(target=__import__, args=("jax",))]
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        threads.append(threading.Thread(target=__import__, args=("jax",)))
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         import jax
@@ -155,7 +156,7 @@ def test_an_import_that_fails_is_awaited_on(module):
     seen = []
     name = module("raise ValueError")
     arrival.when_imported(name, seen.append)
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         importlib.import_module(name)
     assert seen == []
     module("x = 12345", name)

@@ -1,6 +1,5 @@
 """`register_structure`: the class is a node of each framework's own trees, whatever was imported when."""
 
-import collections
 import dataclasses
 import enum
 import io
@@ -205,7 +204,7 @@ def test_nested_and_with_none():
 @pytest.mark.parametrize("cls", [Plain, Attrs, ByMetadata, Pair])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compile_takes_it(cls, backend):
-    compiled = torch.compile(lambda m, x: line(m, x), fullgraph=True, backend=backend)
+    compiled = torch.compile(line, fullgraph=True, backend=backend)
     assert compiled(made(cls, torch.tensor(3.0), torch.tensor(1.0)), 2.0) == 19.0
     mapped = torch.compile(
         lambda m: _pytree.tree_map(lambda leaf: 2 * leaf, m).w.sum(), fullgraph=True, backend=backend
@@ -316,7 +315,7 @@ def test_a_class_met_in_a_graph_before_it_was_registered():
         w: Any
         name: str = "n"
 
-    f = lambda m: grad(lambda m: (m.w * m.w).sum())(m)
+    f = grad(lambda m: (m.w * m.w).sum())
     model = Model(torch.ones(2))
     assert torch.compile(f, fullgraph=True, backend="eager")(model).name is None
     register_structure(Model, static=("name",))
@@ -384,8 +383,12 @@ def test_unknown_static_fields_are_refused_by_name():
 
 
 def test_static_fields_of_a_named_tuple_are_refused():
+    class Point(typing.NamedTuple):
+        x: Any
+        y: Any
+
     with pytest.raises(StructureError, match="make it a dataclass"):
-        register_structure(collections.namedtuple("Point", "x y"), static=("y",))
+        register_structure(Point, static=("y",))
 
 
 def test_a_decorator_below_dataclass_is_refused():

@@ -61,7 +61,7 @@ def value_of(h: Checked, result: Any) -> Any:
     "cond/structure-returned",
     rule="C8",
     transform="grad of {way}",
-    expects="3 x where x > 0, else x x, in a dataclass with a list, a named tuple, a string and None: the gradients 3, -4",
+    expects="3 x where x > 0, else x x, in a dataclass of list, named tuple, string and None: the gradients 3 and -4",
     source=_DATACLASSES,
 )
 def structure_returned(h: Checked, way: str) -> None:

@@ -32,7 +32,7 @@ def power_class() -> type[Any]:
                 x = x * x
             return self.scale * x - self.shift
 
-    fields = [("scale", Any), ("shift", Any), ("power", int, dataclasses.field(default=1))]
+    fields: list[Any] = [("scale", Any), ("shift", Any), ("power", int, dataclasses.field(default=1))]
     made = dataclasses.make_dataclass("Power", fields, bases=(Power,), frozen=True)
     return adprotocol.register_structure(made, static=("power",))
 
