@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 LEAF: tuple[()] = ()
 LABEL = "label"
 
-# Nested: (class, metadata, names, unflatten, outlines of the children), (LABEL, outline), or LEAF.
+# Nested: (class, metadata, names, what rebuilds it, outlines of the children), (LABEL, outline), or LEAF. What
+# rebuilds it is a function, for a dict its keys in their own order; it is no part of the structure.
 Outline = tuple[Any, ...]
 
 
@@ -38,12 +39,26 @@ def _whole(result: Any, leaves: list[Any]) -> Outline:
 def _outline(result: Any, leaves: list[Any]) -> Outline:
     if isinstance(result, NonDifferentiable):
         return (LABEL, _whole(result.value, leaves))
+    cls = type(result)
+    # Not by optree, whose metadata for a dict differs under a compiler that traces Python.
+    if cls is list or cls is tuple:
+        return (cls, None, (), cls, tuple([_outline(item, leaves) for item in result]))
+    if cls is dict:
+        keys = _sorted_keys(result)
+        return (cls, keys, (), tuple(result), tuple([_outline(result[key], leaves) for key in keys]))
     node = one_level(result)
     if node is None:
         leaves.append(result)
         return LEAF
     children, metadata, names, unflatten = node
-    return (type(result), metadata, names, unflatten, tuple([_outline(child, leaves) for child in children]))
+    return (cls, metadata, names, unflatten, tuple([_outline(child, leaves) for child in children]))
+
+
+def _sorted_keys(tree: dict[Any, Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(tree, key=lambda key: (type(key).__name__, key)))
+    except TypeError:  # keys without an order
+        return tuple(tree)
 
 
 def put_together(outline: Outline, leaves: Sequence[Any]) -> Any:
@@ -56,8 +71,14 @@ def _built(outline: Outline, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if outline[0] == LABEL:
         return NonDifferentiable(_built(outline[1], leaves))
-    _, metadata, _, unflatten, children = outline
-    return unflatten(metadata, [_built(child, leaves) for child in children])
+    cls, metadata, _, rebuild, children = outline
+    built = [_built(child, leaves) for child in children]
+    if cls is list or cls is tuple:
+        return cls(built)
+    if cls is dict:
+        items = dict(zip(metadata, built, strict=True))
+        return {key: items[key] for key in rebuild}
+    return rebuild(metadata, built)
 
 
 def common_outline(one: Outline, other: Outline) -> Outline | None:
@@ -114,7 +135,7 @@ def _described(outline: Outline, leaves: Iterator[str]) -> str:
     if cls is tuple:
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     if cls is dict:
-        return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(metadata, texts, strict=True)) + "}"
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in zip(metadata, texts, strict=True)) + "}"
     fields = ", ".join(f"{name}={text}" for name, text in zip(names, texts, strict=True))
     # Metadata of more than the names: static fields, which may be what differs.
     static = "" if metadata == names or issubclass(cls, tuple) else f" with {metadata!r:.200}"

@@ -31,7 +31,7 @@ class Computed:
         self.more = "more"
 
 
-@attrs.frozen
+@attrs.define
 class Attrs:
     a: Any
     rest: Any = None
@@ -184,6 +184,37 @@ def test_the_program_is_that_of_arrays_alone():
     wrapped = jax.jit(jax.grad(lambda x: cond(x > 0.0, lambda x: Frozen(a=3.0 * x), lambda x: Frozen(a=x * x), x).a))
     texts = [f.lower(1.0).compile().as_text().partition("ENTRY")[2].count("\n") for f in (plain, wrapped)]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("framework", WAYS)
+def test_dicts_keep_their_order_and_match_in_any(framework):
+    stage, array, _ = WAYS[framework]
+
+    def f(x):
+        made = cond(x > 0, lambda: {"b": x, 1: 2 * x, "a": x}, lambda: {"a": x, 1: 3 * x, "b": x})
+        assert list(made) == ["b", 1, "a"]
+        return made[1]
+
+    assert float(stage(f)(array(1.0))) == 2.0
+    assert float(stage(f)(array(-1.0))) == -3.0
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_program_returns_it(strict):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            made = cond(
+                x.sum() > 0,
+                lambda x: {"y": [Pair(Computed(3.0 * x))], "n": None, "s": "s"},
+                lambda x: {"y": [Pair(Computed(x * x))], "n": None, "s": "s"},
+                x,
+            )
+            assert (made["n"], made["s"], list(made)) == (None, "s", ["y", "n", "s"])
+            return made["y"][0].a.a
+
+    program = torch.export.export(Net(), (torch.ones(2),), strict=strict).module()
+    assert program(torch.tensor([2.0, 1.0])).tolist() == [6.0, 3.0]
+    assert program(torch.tensor([-2.0, -1.0])).tolist() == [4.0, 1.0]
 
 
 # What is no array must be the same in both.
