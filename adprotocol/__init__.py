@@ -13,6 +13,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._hooks.within_gradient import explain, within_gradient
 from adprotocol._trees.declaration import register_trainable
+from adprotocol._trees.registration import register_structure
 from adprotocol.errors import ADProtocolError
 
 # Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
@@ -30,6 +31,7 @@ __all__ = [
     "grad",
     "non_differentiable",
     "partition",
+    "register_structure",
     "register_trainable",
     "trainable",
     "trainable_mask",

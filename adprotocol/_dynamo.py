@@ -71,6 +71,7 @@ for _function in (
     registry.wake_plugins,
     table.resolve,
     node.admit_value,
+    node.look_again,
     node.field_names,
     declaration.class_declares,
     framework.default,
@@ -83,6 +84,12 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 trace_instead(table.resolved)(table.binding_of)
+
+
+# Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
+@_stands_for(node.check_static)
+def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    pass
 
 
 @_stands_for(within_gradient.within_gradient)

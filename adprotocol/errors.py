@@ -78,6 +78,10 @@ class TreeError(ADProtocolError, ValueError):
     """A structure cannot be traversed or rebuilt, has two leaves with the same path, or does not match another."""
 
 
+class StructureError(ADProtocolError, TypeError):
+    """`register_structure` was given what it cannot register, or a static field holds what cannot be compared."""
+
+
 class DeclarationError(ADProtocolError, ValueError):
     """A class declares trainable fields that it does not have, or in a wrong form."""
 

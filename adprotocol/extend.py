@@ -12,6 +12,8 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where something else is differentiated.
 - `Divergence`: one rule that the framework does not allow the plugin to keep.
+- `take_apart`, `put_together`, `common_outline`, `same_constant`, `describe`: for `cond`, the
+  results of branches as leaves and an outline.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, the same on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
@@ -22,6 +24,7 @@ from adprotocol._gradients.output import check_output, combine_aux, map_aux, par
 from adprotocol._hooks.cond import predicate_error, predicate_shape_error
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._hooks.result import common_outline, describe, put_together, same_constant, take_apart
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declaring, trainable_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
@@ -34,13 +37,18 @@ __all__ = [
     "View",
     "check_output",
     "combine_aux",
+    "common_outline",
     "constant_tree",
     "declaring",
+    "describe",
     "map_aux",
     "partition_aux",
     "predicate_error",
     "predicate_shape_error",
+    "put_together",
     "run_while_tracing",
+    "same_constant",
+    "take_apart",
     "trace_instead",
     "trainable_names",
     "tree_leaves",

@@ -221,6 +221,37 @@ def tree_node(
 
 
 @hookspec
+def tree_version() -> int:
+    """Return a number that changes when a class is registered with the framework's own tree library.
+
+    Optional; with `tree_node`. The traversal may meet a dataclass before it is
+    registered there, and flattens it by its fields; when this number changes, it asks
+    `tree_node` again. Called for every structure, so look at a length, and at nothing
+    else.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def register_node(
+    cls: type,
+    flatten: Callable[[Any], tuple[Children, Metadata, Iterable[str]]],
+    unflatten: Callable[[Metadata, Children], Any],
+) -> None:
+    """Register a class with the framework's own tree library, as `adprotocol.register_structure` asks.
+
+    Optional. `cls` is a dataclass or an attrs class. ``flatten`` takes an instance and
+    returns its children, the metadata (hashable and comparable: names and static
+    fields), and the names of the children, for libraries that show paths;
+    ``unflatten`` takes any children, and calls no constructor. Leave a class that the
+    library knows as it is. Called when the class is registered, or, for those
+    registered before, when the plugin is loaded: at the end of the import of its
+    framework.
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def label_protocol() -> Mapping[str, Any]:
     """Return the methods by which functions of the framework accept a `NonDifferentiable` label, by name.
 

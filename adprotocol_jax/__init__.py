@@ -129,6 +129,18 @@ def tree_node(value: Any) -> Any:
 
 
 @hookimpl
+def tree_version() -> int:
+    """Count the classes that are registered with ``jax.tree_util``."""
+    return internals.registered_classes()
+
+
+@hookimpl
+def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Register a class with ``jax.tree_util``."""
+    node.register(cls, flatten, unflatten)
+
+
+@hookimpl
 def label_protocol() -> dict[str, Any]:
     """Let JAX's functions read a label as the constant that it holds."""
     return {"__jax_array__": label.as_array}

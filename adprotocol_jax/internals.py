@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src import literals as _literals
+from jax._src import tree_util as _tree_util
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
@@ -38,9 +39,22 @@ LITERALS: tuple[type, ...] = tuple(
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
 
+# The classes registered with jax.tree_util: nothing public counts them, or tells of a class without an instance.
+_NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
+
 # The zero tangent with which ``grad`` marks an output as constant. The class is
 # exported; float0 is the dtype of every tangent of a boolean.
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
+
+
+def registered_classes() -> int:
+    """Return the number of the classes registered with ``jax.tree_util``."""
+    return len(_NODES)
+
+
+def is_registered(cls: type) -> bool:
+    """Tell whether a class is registered with ``jax.tree_util``."""
+    return cls in _NODES
 
 
 def is_reference(value: Any) -> bool:

@@ -210,7 +210,7 @@ ERRORS_UNDER_COMPILE = Divergence(
     name="mismatch-under-compile",
     title="Mismatched branches under `torch.compile`",
     remedy="Call the function without torch.compile to see the error alone",
-    scenarios=("cond/mismatch-under-compile",),
+    scenarios=("cond/mismatch-under-compile", "cond/other-structures-under-compile"),
     text="""\
 Dynamo wraps what is raised while it traces: mismatched branches raise PyTorch's own error type, not
 `BranchMismatchError`, with our message inside. Call the function without `torch.compile` to see the error alone.

@@ -11,12 +11,14 @@ before it joins the common one, so a broken one cannot disturb the others
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
 from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import validation
+from adprotocol._dispatch.arrival import when_imported
 from adprotocol._dispatch.binding import of_framework
 from adprotocol._dispatch.plugin import (
     ACTIVE,
@@ -65,6 +67,8 @@ class Registry:
         # Replaced, never changed, for other threads may be going through it.
         self.plugins: dict[str, Plugin] | None = None
         self.watchers: list[Callable[[], None]] = []
+        # Called with each plugin before it becomes active; what they raise makes it fail.
+        self.greeters: list[Callable[[Plugin], None]] = []
         self._manager: pluggy.PluginManager | None = None
 
     def known(self) -> dict[str, Plugin]:
@@ -82,11 +86,16 @@ class Registry:
             self._manager = validation.new_manager()
         return self._manager
 
-    def refresh(self) -> None:
-        """Load each plugin whose framework has been imported since the last call, or wait until it is loaded."""
+    def refresh(self, arrived: str = "") -> None:
+        """Load each plugin whose framework has been imported since the last call, or wait until it is loaded.
+
+        `arrived` names a module, a framework or a plugin, whose import is about to end.
+        """
         for plugin in self.known().values():
             # Waits for the thread that loads it; within its own import, this goes on.
-            if plugin.state in UNSETTLED and _imported(plugin.framework):
+            if plugin.state in UNSETTLED and _imported(plugin.framework, arrived):
+                if arrived == plugin.framework and _is_half_imported(plugin):
+                    continue  # it imports its framework; its own end is awaited too
                 with LOCK:
                     if plugin.state in WAITING:
                         plugin.state = LOADING
@@ -118,12 +127,27 @@ class Registry:
                 plugin.viewed = validation.checked_types(hooks["view_types"](), plugin.name, "view_types")
             plugin.hooks, plugin.priority = hooks, priority
             plugin.bindings = of_framework(plugin.name, hooks)
+            for greet in self.greeters:
+                greet(plugin)
             self.manager.register(implementation, plugin.name)
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
         else:
             plugin.state = ACTIVE
+
+    def await_frameworks(self) -> None:
+        """Load each plugin at the end of the import of its framework, instead of at the first value seen after it."""
+        for plugin in tuple(self.known().values()):
+            if plugin.state not in WAITING or plugin.entry_point is None:
+                continue
+            if plugin.framework in sys.modules and not _imported(plugin.framework):
+                # Another thread imports it, and its end can no longer be announced: wait for it.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(plugin.framework)
+            when_imported(plugin.framework, self.refresh)
+            when_imported(plugin.entry_point.module, self.refresh)
+        self.refresh()
 
     def register(self, implementation: object, framework: str) -> Plugin:
         """Add a plugin by hand; raises `PluginError` if pluggy refuses it or a required hook is missing."""
@@ -231,10 +255,17 @@ def _installed(framework: str) -> bool:
         return False
 
 
-def _imported(framework: str) -> bool:
-    module = sys.modules.get(framework)
+def _imported(name: str, arrived: str = "") -> bool:
+    module = sys.modules.get(name)
     # While its import runs, the plugin would see a half-imported framework.
-    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return module is not None and (
+        name == arrived or not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    )
+
+
+def _is_half_imported(plugin: Plugin) -> bool:
+    name = "" if plugin.entry_point is None else plugin.entry_point.module
+    return name in sys.modules and not _imported(name)
 
 
 def root(cls: type) -> str:

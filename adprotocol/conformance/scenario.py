@@ -30,8 +30,8 @@ HOOKS = ("within_gradient", "non_differentiable", "trainable", "value_and_grad",
 RULES = (
     *(f"W{i}" for i in range(1, 10)),
     *(f"N{i}" for i in range(1, 5)),
-    *(f"T{i}" for i in range(1, 11)),
-    *(f"C{i}" for i in range(1, 8)),
+    *(f"T{i}" for i in range(1, 12)),
+    *(f"C{i}" for i in range(1, 9)),
     *(f"P{i}" for i in range(1, 7)),
 )
 
