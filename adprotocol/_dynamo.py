@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import within_gradient
+from adprotocol._hooks import prevent_gradient, within_gradient
 from adprotocol._trees import declaration, node, path, traversal
+from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,6 +89,15 @@ trace_instead(table.resolved)(table.binding_of)
 @_stands_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
     return within_gradient.ask(values or (within_gradient.NOT_GIVEN,))
+
+
+# Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.
+@_stands_for(prevent_gradient.prevented)
+def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:  # noqa: ARG001
+    return GradientPreventedError(
+        f"{message} (prevent_gradient was given a value that is being differentiated in a function that is compiled; "
+        "where its derivative is not wanted, pass non_differentiable(value))"
+    )
 
 
 @_stands_for(path.paths_of)

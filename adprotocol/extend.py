@@ -11,6 +11,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
 - `Divergence`: one rule that the framework does not allow the plugin to keep.
+- `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, the same on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
@@ -21,6 +22,7 @@ from adprotocol._gradients.output import check_output, combine_aux, map_aux, par
 from adprotocol._hooks.cond import predicate_error, predicate_shape_error
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._trees.declaration import declaring, trainable_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
 from adprotocol.divergence import Divergence
@@ -33,6 +35,7 @@ __all__ = [
     "combine_aux",
     "constant_tree",
     "declaring",
+    "gradient_prevented",
     "map_aux",
     "partition_aux",
     "predicate_error",

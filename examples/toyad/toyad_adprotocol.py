@@ -14,7 +14,14 @@ import toyad
 
 from adprotocol import NonDifferentiable
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import check_output, combine_aux, partition_aux, predicate_error, predicate_shape_error
+from adprotocol.extend import (
+    check_output,
+    combine_aux,
+    gradient_prevented,
+    partition_aux,
+    predicate_error,
+    predicate_shape_error,
+)
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -51,6 +58,12 @@ def within_gradient(value: Any) -> Any:
 def non_differentiable(value: Any) -> Any:
     """Stop the derivatives of all levels."""
     return toyad.stop_gradient(value)
+
+
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Let toyad guard the value: the answer may be staged, and then the error comes with the derivative."""
+    return toyad.guard(value, lambda x: gradient_prevented(x, message, "toyad: a level of grad or jvp follows it"))
 
 
 @hookimpl
