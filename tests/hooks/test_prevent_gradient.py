@@ -129,7 +129,9 @@ def test_integers_labels_and_functions_pass_in_a_gradient(ad):
     assert close(ad.derivative(loss)(ad.make(2.0)), 4.0)
 
 
-@pytest.mark.parametrize("value", [1, 2.5, 1j, True, "text", b"", None, print, int, len, [], {}, (), np.ones(3)], ids=str)
+@pytest.mark.parametrize(
+    "value", [1, 2.5, 1j, True, "text", b"", None, print, int, len, [], {}, (), np.ones(3)], ids=str
+)
 def test_values_of_no_framework_pass(value):
     assert guard(value) is value
 

@@ -113,7 +113,9 @@ def test_what_is_constant_in_a_program_that_is_differentiated_passes():
 
 def test_a_while_loop_that_tests_a_guarded_value_passes():
     def f(x):
-        return lax.while_loop(lambda carry: guard(carry[1]) < 2.0, lambda carry: (carry[0] * 2.0, carry[1] + 1.0), (x, 0.0))[0]
+        return lax.while_loop(
+            lambda carry: guard(carry[1]) < 2.0, lambda carry: (carry[0] * 2.0, carry[1] + 1.0), (x, 0.0)
+        )[0]
 
     assert float(jax.jvp(f, (3.0,), (1.0,))[1]) == 4.0
 

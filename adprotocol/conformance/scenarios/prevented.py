@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 _TENSORFLOW = "TensorFlow: an identity that refuses a gradient: "
 _TENSORFLOW += "https://www.tensorflow.org/api_docs/python/tf/raw_ops/PreventGradient"
-_NNLIB = "NNlib: within_gradient, to warn where something is differentiated that should not be: "
-_NNLIB += "https://github.com/FluxML/NNlib.jl/pull/434"
+_NNLIB = "NNlib: is this being differentiated: https://github.com/FluxML/NNlib.jl/pull/434"
 _LABEL = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
 
 
