@@ -132,8 +132,9 @@ def _container_leaves(tree: Any) -> list[Any]:
 
 
 class _Constant:
-    """A leaf that is a constant of the graph; Dynamo runs optree's functions on a dict of constants, and cannot store
-    what they return.
+    """A leaf that is a constant of the graph.
+
+    Dynamo runs optree's function on a dict of constants, and cannot store what it returns.
     """
 
     def __init__(self, value: Any) -> None:
@@ -164,14 +165,14 @@ def _tree_flatten(
 
 
 @_stands_for(traversal.tree_unflatten)
-def _tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:
+def _tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
     if traversal.is_native(treespec):
         return treespec.unflatten(leaves)
     return _unflatten(treespec, list(leaves))
 
 
-# Where all children of a dict are constants (None), Dynamo runs optree's function on them, with metadata of its own that
-# this does not take: the keys in their order, and as they are flattened.
+# Where all children of a dict are constants (None), Dynamo runs optree's function on them, with metadata of its own
+# that this does not take: the keys in their order, and as they are flattened.
 def _unflatten(treespec: Any, leaves: list[Any]) -> Any:
     if treespec.is_leaf():
         return leaves[0]

@@ -95,7 +95,7 @@ class NothingTrainableError(SelectionError):
 
 
 class ArgumentError(ADProtocolError, TypeError, ValueError):
-    """`value_and_grad` was given no function or impossible `argnums`, or `prevent_gradient` a message that is no text."""
+    """`value_and_grad` was given no function, or impossible `argnums`; `prevent_gradient` a message that is no text."""
 
 
 class OutputError(ADProtocolError, TypeError):

@@ -77,8 +77,8 @@ class _Prevention(HiPrimitive):
     def to_lojax(self, value: Any, *, message: str) -> Any:
         return jax.typeof(value).raise_val(*[self.guard(array, message) for array in _lowered(value)])
 
-    def jvp(self, primals: Any, tangents: Any, *, message: str) -> Any:  # noqa: ARG002
-        self.refuse(primals[0], message)
+    def jvp(self, primals: Any, tangents: Any, **params: Any) -> Any:  # noqa: ARG002
+        self.refuse(primals[0], params["message"])
 
 
 @functools.cache

@@ -50,8 +50,8 @@ def _check(module: torch.nn.Module) -> None:
         found = hidden.find(module)
     if found is not None:
         msg = (
-            f"combine cannot make a stand-in for a {type(module).__qualname__}: {found}, which has a reference of its own "
-            "to a part of the module and would compute with the module's own tensors; let it take the module as an "
+            f"combine cannot make a stand-in for a {type(module).__qualname__}: {found}, which has a reference of its "
+            "own to a part of the module and would compute with the module's own tensors; let it take the module as an "
             "argument, or make it a method"
         )
         raise UndecidableError(msg)

@@ -33,6 +33,7 @@ RULES = (
     *(f"W{i}" for i in range(1, 10)),
     *(f"N{i}" for i in range(1, 6)),
     *(f"T{i}" for i in range(1, 11)),
+    "T12",
     *(f"C{i}" for i in range(1, 8)),
     *(f"P{i}" for i in range(1, 7)),
 )

@@ -487,10 +487,10 @@ class Query(Primitive):
 class Guard(Primitive):
     """The operand itself, which no level may differentiate: those that would raise."""
 
-    def evaluate(self, args, error):
+    def evaluate(self, args, error):  # noqa: ARG002
         return args[0]
 
-    def kinds(self, args, error):
+    def kinds(self, args, error):  # noqa: ARG002
         return [(args[0].shape, args[0].dtype)]
 
     def forward(self, _trace, args, _below, error):

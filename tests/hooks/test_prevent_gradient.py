@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
+from ad_backends import AUTOGRAD, JAX, close, on_every_backend
 from minimal_plugin import Array, Minimal
 
 import adprotocol
