@@ -11,6 +11,7 @@ from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.within_gradient import explain, within_gradient
 from adprotocol._trees.declaration import register_trainable
 from adprotocol._trees.registration import register_structure
@@ -31,6 +32,7 @@ __all__ = [
     "grad",
     "non_differentiable",
     "partition",
+    "prevent_gradient",
     "register_structure",
     "register_trainable",
     "trainable",

@@ -103,6 +103,17 @@ def non_differentiable(value: Any) -> Any:
 
 
 @hookspec
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Return `value`, or raise `adprotocol.extend.gradient_prevented` with `message` if it is differentiated.
+
+    Optional, and needed only where `within_gradient` may answer with a staged
+    boolean: such a plugin puts an operation into the program that passes the value
+    on, and whose derivative rule raises. Otherwise `within_gradient` decides.
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],

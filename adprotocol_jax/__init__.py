@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_jax import internals, label, node, primitive
+from adprotocol_jax import internals, label, node, prevention, primitive
 from adprotocol_jax.cond import branch
 from adprotocol_jax.constant import as_constant
 
@@ -84,6 +84,16 @@ def non_differentiable(value: Any) -> Any:
     """Stop the gradient of a tracer; anything concrete is constant already."""
     _refuse_reference(value)
     return as_constant(value)
+
+
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
+    if not _can_be_tracked(value):
+        return value
+    if internals.has_tangent_now(value):
+        prevention.refuse(value, message)
+    return prevention.guard(value, message)
 
 
 @hookimpl

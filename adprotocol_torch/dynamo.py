@@ -18,7 +18,7 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
-from adprotocol_torch import internals, tracking
+from adprotocol_torch import hidden, internals, tracking
 
 _INSTALLED = False
 
@@ -97,6 +97,14 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
                 found.append(i)
             seen.add(memory)
     return found
+
+
+def hidden_part(module: torch.nn.Module) -> str | None:
+    """Describe what hides a reference to a part of a module.
+
+    In a traced function `install` registers Dynamo's handler for it.
+    """
+    return hidden.find(module)
 
 
 # The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
@@ -189,6 +197,11 @@ def install() -> None:
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
 
+    def hides(_self: Any, _tx: Any, module: Any) -> Any:
+        # A module that the function itself makes is a copy of one that was searched.
+        given = module.value
+        return ConstantVariable.create(hidden.find(given) if "_modules" in vars(given) else None)
+
     def key(_self: Any, _tx: Any) -> Any:
         return ConstantVariable.create(new_key())
 
@@ -210,6 +223,7 @@ def install() -> None:
         (are_reached, reached),
         (select_if_differentiated, selecting),
         (sharing, shared),
+        (hidden_part, hides),
         (new_key, key),
         (keep, keeping),
         (kept, taking),

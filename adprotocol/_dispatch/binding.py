@@ -97,6 +97,7 @@ class Binding:
         "kind",
         "name",
         "non_differentiable",
+        "prevent_gradient",
         "trainable",
         "value_and_grad",
         "view",
@@ -111,6 +112,7 @@ class Binding:
         within_gradient: Callable[[Any], Any] = never,
         any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
         non_differentiable: Callable[[Any], Any] = same,
+        prevent_gradient: Callable[[Any, str], Any] | None = None,
         cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any] = branch,
         trainable: Callable[[Any], bool | None] = cannot,
         identity: Callable[[Any], Any] | None = None,
@@ -127,6 +129,7 @@ class Binding:
         self.within_gradient = within_gradient
         self.any_within_gradient = any_within_gradient
         self.non_differentiable = non_differentiable
+        self.prevent_gradient = prevent_gradient
         self.cond = cond
         self.trainable = trainable
         self.identity = identity
@@ -141,6 +144,8 @@ class Binding:
         return f"<Binding {self.name}>"
 
 
+# The hooks that are given only what may carry a derivative.
+_OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 # The optional hooks that a binding holds unchanged.
 _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
@@ -150,7 +155,7 @@ def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Bi
     given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
     given.setdefault("trainable", inexact)
     given["differentiates_numpy"] = "differentiates_numpy" in hooks and hooks["differentiates_numpy"]() is True
-    asked = {"within_gradient": hooks["within_gradient"], "non_differentiable": hooks["non_differentiable"]}
+    asked: dict[str, Any] = {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
     view = hooks.get("view")
 
     def bind(kind: Kind, **special: Any) -> Binding:

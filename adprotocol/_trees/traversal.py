@@ -49,7 +49,7 @@ def container_leaves(tree: Any) -> list[Any]:
             found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
             raise too_deep(tree) from error
-        if not _admit_all(found):
+        if not admit_all(found):
             return found
 
 
@@ -69,7 +69,7 @@ def tree_flatten(
             found, treespec = optree.tree_flatten(tree, visit or is_leaf, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
             raise too_deep(tree) from error
-        if not _admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
+        if not admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
             return found, treespec
 
 
@@ -176,7 +176,7 @@ def _refusing(tree: Any, leaves: list[Any]) -> tuple[str, type]:
     return refusing
 
 
-def _admit_all(leaves: list[Any]) -> bool:
+def admit_all(leaves: list[Any]) -> bool:
     """Register the container types among the leaves as nodes; return whether there were any."""
     admitted = False
     for cls in {type(leaf) for leaf in leaves}:

@@ -19,6 +19,7 @@ from adprotocol.extend import (
     combine_aux,
     common_outline,
     describe,
+    gradient_prevented,
     partition_aux,
     predicate_error,
     predicate_shape_error,
@@ -61,6 +62,12 @@ def within_gradient(value: Any) -> Any:
 def non_differentiable(value: Any) -> Any:
     """Stop the derivatives of all levels."""
     return toyad.stop_gradient(value)
+
+
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Let toyad guard the value: the answer may be staged, and then the error comes with the derivative."""
+    return toyad.guard(value, lambda x: gradient_prevented(x, message, "toyad: a level of grad or jvp follows it"))
 
 
 @hookimpl

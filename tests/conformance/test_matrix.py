@@ -15,7 +15,7 @@ from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, P
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRANSFORMS = ("grad", "jvp", "jit", "compile", "vmap", "checkpoint", "scan")
-HOOKS = ("within_gradient", "non_differentiable", "trainable", "value_and_grad", "cond", "plugins")
+HOOKS = ("within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins")
 
 
 def large(backend="jax", outcome=PASS):

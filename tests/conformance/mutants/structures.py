@@ -5,6 +5,7 @@ from pathlib import Path
 import toyad
 import toyad_adprotocol as right
 
+import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
 from mutants.mutant import mutant
@@ -226,3 +227,33 @@ def claims_nothing():
         """No value is of this type."""
 
     return {"array_types": lambda: (Nothing,)}
+
+
+combine = adprotocol.combine
+
+
+@mutant("trainable")
+def combine_returns_the_model():
+    """Returns the model that the result is to be like."""
+    return {"adprotocol.combine": lambda *trees, like=None: combine(*trees) if like is None else like}
+
+
+@mutant("trainable")
+def combine_accepts_a_missing_leaf():
+    """Leaves None in the model where no structure has a leaf."""
+
+    def parts_alone(*trees, like=None):
+        del like
+        return combine(*trees)
+
+    return {"adprotocol.combine": parts_alone}
+
+
+@mutant("value_and_grad")
+def combine_cuts_the_derivative():
+    """Makes the leaves constant that are put into the model."""
+    return {
+        "adprotocol.combine": lambda *trees, like=None: (
+            combine(*trees) if like is None else combine(*map(adprotocol.non_differentiable, trees), like=like)
+        )
+    }
