@@ -320,7 +320,7 @@ def test_a_stand_in_may_be_made_in_a_graph_or_given_to_one(backend):
     unchanged(module, before)
     assert torch.allclose(made, doubled(module)(X))
     params, rest = partition(module)
-    given = combine({name: (2.0 * p).detach() for name, p in params.items()}, rest, like=module)
+    given = combine(optree.tree_map(lambda p: (2.0 * p).detach(), params), rest, like=module)
     assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend=backend)(given, X), made)
 
 
