@@ -44,6 +44,7 @@ format: $(VENV)/.dev ## let ruff repair what it can
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy
 	$(BIN)/mypy examples/co2
+	$(BIN)/mypy examples/neutral/neutral
 
 unit: $(VENV)/.dev ## the tests
 	$(PYTEST) $(ARGS)

@@ -1,0 +1,268 @@
+"""The recipes of docs/cookbook.md on every framework: their definitions run as they stand, against closed forms."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import autograd
+import autograd.numpy as anp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import adprotocol
+from adprotocol import errors
+
+PAGE = Path(__file__).parents[1] / "docs" / "cookbook.md"
+DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+
+
+def definitions():
+    """Run the blocks of the page that only define, and none of those that show a result."""
+    module = ModuleType("cookbook")
+    sys.modules[module.__name__] = module
+    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
+        if all(isinstance(node, DEFINES) for node in ast.parse(code).body):
+            exec(code, vars(module))  # noqa: S102  (the page is ours)
+    return SimpleNamespace(**vars(module))
+
+
+recipes = definitions()
+
+
+def tensor(values):
+    return torch.tensor(np.asarray(values), dtype=torch.float64)
+
+
+def single(values):
+    return jnp.asarray(values, dtype=jnp.float32)
+
+
+def compiled(fun):
+    torch.compiler.reset()
+    return torch.compile(fun, fullgraph=True, backend="aot_eager")
+
+
+def tape(fun):
+    def gradient(x):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(fun(x), x)[0]
+
+    return gradient
+
+
+# How arrays are made, and the framework's own gradient, which surrounds the recipe.
+EAGER = {
+    "autograd": (np.asarray, autograd.grad),
+    "jax": (single, jax.grad),
+    "torch tape": (tensor, tape),
+    "torch func": (tensor, torch.func.grad),
+    "adprotocol on torch": (tensor, adprotocol.grad),
+}
+STAGED = {
+    "jax grad of jit": (single, lambda f: jax.grad(jax.jit(f))),
+    "jax jit of grad": (single, lambda f: jax.jit(jax.grad(f))),
+    "jax vmap": (single, lambda f: lambda x: jax.vmap(jax.grad(f))(x[None])[0]),
+    "torch compile": (tensor, lambda f: compiled(torch.func.grad(f))),
+    "torch vmap": (tensor, lambda f: lambda x: torch.vmap(torch.func.grad(f))(x[None])[0]),
+}
+EVERY = {**EAGER, **STAGED}
+ARRAYS = {"numpy": np.asarray, "jax": single, "torch": tensor}
+
+
+@pytest.fixture(params=EVERY)
+def way(request):
+    return EVERY[request.param]
+
+
+@pytest.fixture(params=EAGER)
+def eager(request):
+    return EAGER[request.param]
+
+
+@pytest.fixture(params=ARRAYS)
+def array(request):
+    return ARRAYS[request.param]
+
+
+def close(got, want):
+    got = got.detach() if isinstance(got, torch.Tensor) else got
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-6)
+
+
+def test_every_recipe_is_tested():
+    names = {name for name, value in vars(recipes).items() if getattr(value, "__module__", "") == "cookbook"}
+    source = Path(__file__).read_text("utf-8")
+    assert names
+    assert {name for name in names if f"recipes.{name}" not in source} <= {"dropout"}  # by `model`
+
+
+def test_dropout_is_on_in_training_alone(way, array):
+    make, grad = way
+    x, noise = make([1.0, 3.0]), make([0.2, 0.7])
+    close(grad(lambda w: recipes.model({"w": w}, x, noise))(make([1.0, 1.0])), [0.0, 6.0])
+    close(recipes.model({"w": array([1.0, 1.0])}, array([1.0, 3.0]), array([0.2, 0.7])), 4.0)
+
+
+def batch_norm(make):
+    """Return the batch norm of a scale and a batch, with the other arrays made by `make`."""
+    shift, mean, var = make([0.5]), make([0.0]), make([1.0])
+
+    def normalised(scale, x):
+        params = {"scale": scale, "shift": shift}
+        return recipes.batch_norm(params, {"mean": mean, "var": var}, x, adprotocol.within_gradient(params))
+
+    return normalised
+
+
+def test_batch_norm_takes_the_statistics_of_the_batch_in_training_alone(way, array):
+    make, grad = way
+    x, scale = [[1.0], [3.0]], [2.0]
+    normalised, batch = batch_norm(make), make(x)
+    close(grad(lambda scale: normalised(scale, batch)[0][1].sum())(make(scale)), [1.0 / np.sqrt(1.0 + 1e-5)])
+    y, after = batch_norm(array)(array(scale), array(x))
+    close(y, 2.0 * np.array(x) / np.sqrt(1.0 + 1e-5) + 0.5)
+    close(after["mean"], [0.0])
+
+
+def test_batch_norm_notes_the_statistics_as_constants(way):
+    make, grad = way
+    normalised, x = batch_norm(make), make([[1.0], [3.0]])
+
+    def total(scale):
+        y, after = normalised(scale, x * scale)
+        # The statistics would have a derivative with respect to scale.
+        return (after["mean"] + after["var"]).sum() + 0.0 * y.sum()
+
+    close(grad(total)(make([2.0])), [0.0])
+
+
+def test_flags_come_first(way):
+    make, grad = way
+
+    def layer(flag):
+        return lambda x: recipes.in_training(flag, x, lambda x: 3.0 * x, lambda x: 5.0 * x, x).sum()
+
+    close(grad(layer(True))(make([1.0])), [3.0])
+    close(grad(layer(False))(make([1.0])), [5.0])
+    assert recipes.in_training(True, 1.0, lambda x: 3.0 * x, lambda x: 5.0 * x, 1.0) == 5.0
+
+
+def test_a_conservative_answer_is_a_bool(way, array):
+    make, grad = way
+    answers = []
+
+    def f(x):
+        answers.append(recipes.may_be_differentiated(x))
+        return x.sum()
+
+    grad(f)(make([1.0]))
+    assert set(answers) == {True}
+    assert recipes.may_be_differentiated(array([1.0])) is False
+
+
+def test_the_fast_path_serves_where_nothing_is_differentiated(way, array):
+    make, grad = way
+    layer = lambda x: recipes.with_fast_path(x, lambda x: x * 5.0, lambda x: x * 3.0).sum()
+    close(grad(layer)(make([1.0])), [3.0])
+    close(layer(array([1.0])), 5.0)
+
+
+def test_the_fast_path_may_be_a_callback_of_jax():
+    fast = lambda x: jax.pure_callback(np.sin, x, x)
+    layer = jax.jit(lambda x: recipes.with_fast_path(x, fast, jnp.sin))
+    assert float(layer(1.0)) == pytest.approx(np.sin(1.0))
+    assert float(jax.grad(layer)(1.0)) == pytest.approx(np.cos(1.0))
+
+
+def test_to_numpy_inside_and_outside_of_a_gradient(eager, array):
+    make, grad = eager
+    found = []
+
+    def f(x):
+        found.append(recipes.to_numpy(x * 2.0))
+        return x.sum()
+
+    grad(f)(make([1.0, 2.0]))
+    found.append(recipes.to_numpy(array([2.0, 4.0])))
+    for value in found:
+        assert type(value) is np.ndarray or issubclass(type(value), np.ndarray)
+        close(value, [2.0, 4.0])
+
+
+def test_given_gradients_are_the_gradients(way):
+    make, grad = way
+    value, gradients = make(7.0), [make([3.0, 4.0]), make([1.0, 0.0])]
+
+    def f(x):
+        return recipes.with_gradients(value, [x, 2.0 * x], gradients) ** 2
+
+    close(grad(f)(make([1.0, 2.0])), [14.0 * 5.0, 14.0 * 4.0])
+    close(recipes.with_gradients(value, [make([1.0])], [make([3.0])]), 7.0)
+
+
+def test_straight_through_rounds_and_passes_the_gradient(way):
+    make, grad = way
+
+    def floor(x):
+        return x - x % 1.0
+
+    close(grad(lambda x: (recipes.straight_through(floor, x) ** 2).sum())(make([1.75, 2.25])), [2.0, 4.0])
+
+
+def test_no_nan_reaches_the_gradient(way):
+    make, grad = way
+    close(grad(lambda x: recipes.safe_sqrt(x).sum())(make([4.0, 0.0, -1.0])), [0.25, 0.0, 0.0])
+
+
+def test_hvp_and_jacobian(array):
+    close(recipes.hvp(lambda x: (x**3).sum(), array([1.0, 2.0]), array([1.0, 0.5])), [6.0, 6.0])
+    rows = recipes.jacobian(lambda x: x**2 * x.sum(), array([1.0, 2.0]))
+    close(np.stack([np.asarray(row) for row in rows]), [[7.0, 1.0], [4.0, 16.0]])
+
+
+def test_accumulated_gradients_are_the_mean(array):
+    model = {"w": array([1.0, 2.0]), "n": 3}
+    batches = [(array([1.0, 0.0]),), (array([0.0, 3.0]),)]
+    value, gradient = recipes.accumulated(lambda m, x: (m["w"] ** 2 * x).sum(), model, batches)
+    close(value, (1.0 + 12.0) / 2)
+    close(gradient["w"], [1.0, 6.0])
+    assert gradient["n"] is None
+
+
+def test_lora_trains_its_factors(array):
+    layer = recipes.LoRA(array([[1.0, 0.0], [0.0, 1.0]]), array([[1.0], [2.0]]), array([[0.0, 1.0]]))
+    gradient = adprotocol.grad(lambda layer: layer(array([1.0, 1.0])).sum())(layer)
+    assert gradient.weight is None
+    close(gradient.down, [[1.0], [1.0]])
+    close(gradient.up, [[3.0, 3.0]])
+
+
+def test_the_spectral_norm_is_differentiated_and_the_iteration_not(way):
+    make, grad = way
+    weight = np.array([[2.0, 1.0], [0.0, 1.0]])
+    u, s, v = np.linalg.svd(weight)
+    start = make(u[:, 0])
+
+    def f(w):
+        return recipes.spectral_norm(w, start)[0][0, 0]
+
+    first = np.array([[1.0, 0.0], [0.0, 0.0]])
+    close(grad(f)(make(weight)), first / s[0] - 2.0 / s[0] ** 2 * np.outer(u[:, 0], v[0]))
+
+
+def test_a_rank_refuses_to_be_differentiated(array):
+    assert int(recipes.rank_of(array([0.2, 0.7]))) == 1
+    for make, grad in EAGER.values():
+        with pytest.raises(errors.GradientPreventedError, match="the rank has no derivative"):
+            grad(lambda x: recipes.rank_of(x) * 1.0)(make([0.2, 0.7]))
+    with pytest.raises(errors.GradientPreventedError):
+        jax.grad(jax.jit(lambda x: recipes.rank_of(x) * 1.0))(jnp.ones(2))
+
+
+def test_autograd_boxes_of_its_own_numpy():
+    assert float(autograd.grad(lambda x: recipes.straight_through(anp.floor, x) * x)(1.5)) == pytest.approx(2.5)
