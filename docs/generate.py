@@ -98,12 +98,18 @@ SUPPORT_TABLE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>adprotocol: support</title>
-<style>body {{ font-family: system-ui, sans-serif; margin: 2rem; }}</style>
+<style>
+body {{ font-family: system-ui, sans-serif; margin: 2rem; }}
+svg {{ max-width: 100%; height: auto; }}
+.wide {{ overflow-x: auto; }}
+</style>
 </head>
 <body>
 <h1>What the plugins of adprotocol support</h1>
 {picture}
+<div class="wide" tabindex="0">
 {table}
+</div>
 </body>
 </html>
 """
