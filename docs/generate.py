@@ -22,6 +22,7 @@ from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; tests load this file from elsewhere.
 sys.path.insert(0, str(Path(__file__).parent))
+import pictures
 import support as recorded
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "support.md": support,
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
+    "benchmarks.svg": pictures.ratios,
 }
 
 
