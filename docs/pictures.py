@@ -59,7 +59,9 @@ def support_short() -> str:
     parts, y = [], MARGIN + 38
     for column, (name, report) in enumerate(reports.items()):
         x = LEFT + CELL * column
-        parts.append(_text(x, MARGIN + 14, name, "head") + _text(x, MARGIN + 28, report.framework_version or "", "small"))
+        parts.append(
+            _text(x, MARGIN + 14, name, "head") + _text(x, MARGIN + 28, report.framework_version or "", "small")
+        )
     for row, title in ROWS.items():
         parts.append(_text(LEFT - 14, y + 12, title, "right"))
         for column, name in enumerate(reports):
@@ -175,14 +177,19 @@ def ratios() -> str:
 
     points = found_ratios()
     groups = [name for name in GROUPS if any(point.group == name for point in points)]
-    marks = {"met": ("o", "#1b7f5c", "target met"), "MISSED": ("X", "#c05a00", "target missed"), "": ("s", "#8a94a0", "no target")}
+    marks = {
+        "met": ("o", "#1b7f5c", "target met"),
+        "MISSED": ("X", "#c05a00", "target missed"),
+        "": ("s", "#8a94a0", "no target"),
+    }
     with mpl.rc_context({"svg.hashsalt": "adprotocol", "font.size": 9}):
         figure = Figure(figsize=(8.2, 0.36 * len(groups) + 1.3), layout="constrained")
         axes = figure.subplots()
         for verdict, (marker, colour, label) in marks.items():
             chosen = [point for point in points if point.verdict == verdict]
             lines = [groups.index(point.group) for point in chosen]
-            axes.scatter([point.value for point in chosen], lines, 42, colour, marker, alpha=0.6, linewidths=0, label=label)
+            values = [point.value for point in chosen]
+            axes.scatter(values, lines, s=42, c=colour, marker=marker, alpha=0.6, linewidths=0, label=label)
         axes.axvline(1.0, color="#1c232b", linewidth=0.8)
         axes.set_xscale("log")
         at = [0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10]
