@@ -45,7 +45,7 @@ LEFT, CELL, ROW, MARGIN, SQUARE = 250, 110, 24, 16, 16
 
 
 def support_short() -> str:
-    """Return the results of the conformance suite as a picture: a row for each transformation, a mark for each framework."""
+    """Return the results of the conformance suite as a picture: a row for a transformation, a mark for a framework."""
     reports = {report.backend: report for report in recorded.reports(FRAMEWORKS)}
     states = {
         (row, name): [

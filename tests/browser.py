@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to over its debugging pipe: what a page shows at a width, and after its scripts ran."""
+"""Chromium without a window, spoken to over its debugging pipe: what a page shows, at a width and after its scripts."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The built site: what its search finds first, that nothing is cut off, and what a package index shows of the README."""
+"""The built site: what its search finds first, that nothing is cut off, what a package index shows of the README."""
 
 import fcntl
 import importlib.util
@@ -48,7 +48,8 @@ WIDE, NARROW = 1400, 390
 
 # Wider than the window, with nothing around it that scrolls; or clipped by what is around it.
 CUT = """[...document.querySelectorAll("body *")].filter(element => {
-  if (!element.checkVisibility() || element.closest(".visually-hidden, .sidebar-drawer, .toc-drawer, svg, math")) return false;
+  if (!element.checkVisibility()) return false;
+  if (element.closest(".visually-hidden, .sidebar-drawer, .toc-drawer, svg")) return false;
   const style = getComputedStyle(element);
   if (["hidden", "clip"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
   if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
