@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adprotocol import divergence
+from adprotocol import divergence, errors
 from adprotocol._dispatch import registry
 from adprotocol.conformance import all_scenarios
 from adprotocol.conformance._reports import written
@@ -127,11 +127,18 @@ def support_picture() -> str:
     return written.matrix_to_svg(Matrix.of(recorded.reports()))
 
 
+def error_index() -> str:
+    """Return an entry of the index for each error, so that the search shows the page first."""
+    names = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    return f"```{{index}} {', '.join(f'! {name}' for name in (*names, 'UsageError', 'BrokenBackend'))}\n```\n"
+
+
 # Each generated part by its file name, with the function that returns its text.
 PARTS: dict[str, Callable[[], str]] = {
     "divergences.md": divergences,
     "scenarios.md": scenarios,
     "support.md": support,
+    "error-index.md": error_index,
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
     "benchmarks.svg": pictures.ratios,

@@ -41,8 +41,8 @@ QUERIES = {
     "Equinox": "comparison",
     "benchmarks": "benchmarks",
 }
-ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type) and name != "ADProtocolError"]
-QUERIES |= dict.fromkeys(ERRORS, "errors")
+ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
+QUERIES |= dict.fromkeys([*ERRORS, "UsageError", "BrokenBackend"], "errors")
 
 WIDE, NARROW = 1400, 390
 
@@ -204,6 +204,16 @@ def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
     text = pictures.ratios()
     assert text.count("<use ") >= len(with_ratio)
     assert [ratio.group for ratio in pictures.found_ratios() if f"<!-- {ratio.group} -->" not in text] == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_table(pictures):
+    rows = [row for row in pictures.table() if row[0].startswith("right answers in ")]
+    tried = re.search(r"in (\d+) nestings", rows[0][0])[1]
+    ours = [f"{row[1]} of {tried}" for row in rows]
+    theirs = [f"{row[2].rpartition(': ')[2]} of {tried}" for row in rows]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"| `within_gradient` | {ours[0]} | {ours[1]} |" in readme
+    assert f"`qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in readme
 
 
 def test_the_reference_lists_public_names_only(site):
