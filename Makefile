@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support mutants fuzz bench bench-pennylane-env \
+.PHONY: help demo test quick lint format types unit coverage docs support mutants fuzz stress cuda-record bench bench-pennylane-env \
 	hooks clean
 .DEFAULT_GOAL := help
 
@@ -63,6 +63,12 @@ mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is
 
 fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, and FRAMEWORK=jax for one framework
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)
+
+stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
+	cd tests && $(abspath $(BIN))/python -m stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
+
+cuda-record: $(VENV)/.dev ## on a machine with a CUDA device: its tests and the conformance suite, for the page on accelerators
+	$(BIN)/python benchmarks/gpu_record.py
 
 bench: $(VENV)/.dev ## the benchmarks
 	$(BIN)/python benchmarks/run.py

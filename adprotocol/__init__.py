@@ -6,13 +6,15 @@ one way. A library depends on this package alone; JAX, PyTorch and autograd answ
 through plugins, which are loaded when their framework is in use.
 """
 
-from adprotocol._gradients.partition import combine, partition, trainable
+from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
 from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.within_gradient import explain, within_gradient
 from adprotocol._trees.declaration import register_trainable
+from adprotocol._trees.registration import register_structure
 from adprotocol.errors import ADProtocolError
 
 # Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
@@ -30,8 +32,11 @@ __all__ = [
     "grad",
     "non_differentiable",
     "partition",
+    "prevent_gradient",
+    "register_structure",
     "register_trainable",
     "trainable",
+    "trainable_mask",
     "value_and_grad",
     "within_gradient",
 ]

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import within_gradient
+from adprotocol._hooks import prevent_gradient, within_gradient
 from adprotocol._trees import declaration, node, path, traversal
+from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ for _function in (
     registry.wake_plugins,
     table.resolve,
     node.admit_value,
+    node.look_again,
     node.field_names,
     declaration.class_declares,
     framework.default,
@@ -85,9 +87,24 @@ wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 trace_instead(table.resolved)(table.binding_of)
 
 
+# Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
+@_stands_for(node.check_static)
+def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    pass
+
+
 @_stands_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
     return within_gradient.ask(values or (within_gradient.NOT_GIVEN,))
+
+
+# Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.
+@_stands_for(prevent_gradient.prevented)
+def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:  # noqa: ARG001
+    return GradientPreventedError(
+        f"{message} (prevent_gradient was given a value that is being differentiated in a function that is compiled; "
+        "where its derivative is not wanted, pass non_differentiable(value))"
+    )
 
 
 @_stands_for(path.paths_of)
@@ -119,6 +136,61 @@ def _container_leaves(tree: Any) -> list[Any]:
     for child in children:
         found.extend(_container_leaves(child) if traversal.is_container(child) else [child])
     return found
+
+
+class _Constant:
+    """A leaf that is a constant of the graph.
+
+    Dynamo runs optree's function on a dict of constants, and cannot store what it returns.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _marked(tree: Any) -> Any:
+    if type(tree) is dict:
+        return {key: _marked(tree[key]) for key in tree}
+    if type(tree) in (list, tuple):
+        return type(tree)([_marked(item) for item in tree])
+    return _Constant(tree) if tree is None or isinstance(tree, (bool, int, float, str)) else tree
+
+
+@_stands_for(traversal.tree_flatten)
+def _tree_flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None, *, visit: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Any]:
+    import optree  # noqa: PLC0415
+
+    while True:
+        found, treespec = optree.tree_flatten(
+            _marked(tree), visit or is_leaf, none_is_leaf=True, namespace=node.NAMESPACE
+        )
+        found = [leaf.value if type(leaf) is _Constant else leaf for leaf in found]
+        if not traversal.admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
+            return found, treespec
+
+
+@_stands_for(traversal.tree_unflatten)
+def _tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
+    if traversal.is_native(treespec):
+        return treespec.unflatten(leaves)
+    return _unflatten(treespec, list(leaves))
+
+
+# Where all children of a dict are constants (None), Dynamo runs optree's function on them, with metadata of its own
+# that this does not take: the keys in their order, and as they are flattened.
+def _unflatten(treespec: Any, leaves: list[Any]) -> Any:
+    if treespec.is_leaf():
+        return leaves[0]
+    subtrees: list[Any] = []
+    for child in treespec.children():
+        subtrees.append(_unflatten(child, leaves[: child.num_leaves]))
+        leaves = leaves[child.num_leaves :]
+    if treespec.type is dict:
+        in_order, as_flattened = treespec._metadata  # noqa: SLF001
+        return {key: subtrees[as_flattened.index(key)] for key in in_order}
+    return treespec._unflatten_func(treespec._metadata, subtrees)  # noqa: SLF001
 
 
 def _declares(value: Any) -> bool:

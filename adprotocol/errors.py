@@ -70,12 +70,20 @@ class NotConstantError(ADProtocolError, TypeError):
     """`non_differentiable` was given something that cannot be made constant."""
 
 
+class GradientPreventedError(ADProtocolError, RuntimeError):
+    """A value given to `prevent_gradient` is differentiated."""
+
+
 class UndecidableError(ADProtocolError, RuntimeError):
     """The framework does not allow a right answer here."""
 
 
 class TreeError(ADProtocolError, ValueError):
     """A structure cannot be traversed or rebuilt, has two leaves with the same path, or does not match another."""
+
+
+class StructureError(ADProtocolError, TypeError):
+    """`register_structure` was given what it cannot register, or a static field holds what cannot be compared."""
 
 
 class DeclarationError(ADProtocolError, ValueError):
@@ -91,7 +99,7 @@ class NothingTrainableError(SelectionError):
 
 
 class ArgumentError(ADProtocolError, TypeError, ValueError):
-    """`value_and_grad` was given something that is not callable, or `argnums` that name no arguments of the call."""
+    """`value_and_grad` was given no function, or impossible `argnums`; `prevent_gradient` a message that is no text."""
 
 
 class OutputError(ADProtocolError, TypeError):

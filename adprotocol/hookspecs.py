@@ -103,6 +103,17 @@ def non_differentiable(value: Any) -> Any:
 
 
 @hookspec
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Return `value`, or raise `adprotocol.extend.gradient_prevented` with `message` if it is differentiated.
+
+    Optional, and needed only where `within_gradient` may answer with a staged
+    boolean: such a plugin puts an operation into the program that passes the value
+    on, and whose derivative rule raises. Otherwise `within_gradient` decides.
+    """
+    raise NotImplementedError
+
+
+@hookspec
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],
@@ -216,6 +227,37 @@ def tree_node(
     and must accept any children. Called once for each type except the built-in
     containers; for a dataclass, whose static fields only the framework may know, with
     a blank instance that has no attributes yet.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tree_version() -> int:
+    """Return a number that changes when a class is registered with the framework's own tree library.
+
+    Optional; with `tree_node`. The traversal may meet a dataclass before it is
+    registered there, and flattens it by its fields; when this number changes, it asks
+    `tree_node` again. Called for every structure, so look at a length, and at nothing
+    else.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def register_node(
+    cls: type,
+    flatten: Callable[[Any], tuple[Children, Metadata, Iterable[str]]],
+    unflatten: Callable[[Metadata, Children], Any],
+) -> None:
+    """Register a class with the framework's own tree library, as `adprotocol.register_structure` asks.
+
+    Optional. `cls` is a dataclass or an attrs class. ``flatten`` takes an instance and
+    returns its children, the metadata (hashable and comparable: names and static
+    fields), and the names of the children, for libraries that show paths;
+    ``unflatten`` takes any children, and calls no constructor. Leave a class that the
+    library knows as it is. Called when the class is registered, or, for those
+    registered before, when the plugin is loaded: at the end of the import of its
+    framework.
     """
     raise NotImplementedError
 

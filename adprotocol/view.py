@@ -18,6 +18,10 @@ def _keep(container: Any) -> tuple[Any, Callable[[], None]]:
     return container, _nothing_to_undo
 
 
+def _same(container: Any) -> Any:
+    return container
+
+
 def _nothing_to_undo() -> None:
     pass
 
@@ -35,9 +39,12 @@ class View:
             without arguments that undoes the change to the object. By default the
             container itself is the value.
         aliases: further names of parts, each mapped to a name in `container`.
+        rebuild: takes a container like `container` with other leaves; returns a new
+            value that is used as the object is and holds these, and leaves the object
+            alone. By default the container itself is the value.
     """
 
-    __slots__ = ("aliases", "container", "fill", "flags")
+    __slots__ = ("aliases", "container", "fill", "flags", "rebuild")
 
     def __init__(
         self,
@@ -45,8 +52,10 @@ class View:
         flags: Any = None,
         fill: Callable[[Any], tuple[Any, Callable[[], None]]] = _keep,
         aliases: Mapping[str, str] | None = None,
+        rebuild: Callable[[Any], Any] = _same,
     ) -> None:
         self.container = container
         self.flags = flags
         self.fill = fill
         self.aliases = aliases or {}
+        self.rebuild = rebuild

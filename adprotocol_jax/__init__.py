@@ -15,9 +15,9 @@ import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import check_output, combine_aux, partition_aux
+from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_jax import internals, label, node, primitive
+from adprotocol_jax import internals, label, node, prevention, primitive
 from adprotocol_jax.cond import branch
 from adprotocol_jax.constant import as_constant
 
@@ -87,6 +87,16 @@ def non_differentiable(value: Any) -> Any:
 
 
 @hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
+    if not _can_be_tracked(value):
+        return value
+    if internals.has_tangent_now(value):
+        prevention.refuse(value, message)
+    return prevention.guard(value, message)
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch if the predicate is concrete, else stage ``jax.lax.cond``."""
     return branch(pred, true_fun, false_fun, operands)
@@ -129,6 +139,18 @@ def tree_node(value: Any) -> Any:
 
 
 @hookimpl
+def tree_version() -> int:
+    """Count the classes that are registered with ``jax.tree_util``."""
+    return internals.registered_classes()
+
+
+@hookimpl
+def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Register a class with ``jax.tree_util``."""
+    node.register(cls, flatten, unflatten)
+
+
+@hookimpl
 def label_protocol() -> dict[str, Any]:
     """Let JAX's functions read a label as the constant that it holds."""
     return {"__jax_array__": label.as_array}
@@ -139,15 +161,16 @@ def explain(value: Any) -> str:
     """Say what JAX's tracer tells."""
     if isinstance(value, _PROGRAMS):
         return "a program; ask about its arguments"
+    hint = f"; {ASK_PARAMETERS}" if internals.is_differentiating() else ""
     if not isinstance(value, jax.core.Tracer):
-        return "a concrete array; JAX differentiates tracers only"
+        return "a concrete array; JAX differentiates tracers only" + hint
     if not internals.is_inexact(value):
         return f"a value of type {value.aval} has no derivative"
     answer = primitive.ask(value)
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
-        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation"
+        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation" + hint
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from adprotocol_jax import internals
+from adprotocol_jax import internals, varying
 from adprotocol_jax.constant import as_constant
 
 if TYPE_CHECKING:
@@ -62,12 +62,21 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
     return found
 
 
-def with_constants(fun: Callable[[], Any], values: Sequence[Any] | None) -> Callable[[], Any]:
-    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them (None: all)."""
-    if values is not None and not values:
+def with_constants(
+    fun: Callable[[], Any], values: Sequence[Any] | None, axes: frozenset[Any] = frozenset()
+) -> Callable[[], Any]:
+    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them (None: all).
+
+    `axes` are those along which the predicate differs: what is not allowed for these is refused.
+    """
+    if values is not None and not values and not axes:
         return fun
 
     def constant(const: Any) -> Any:
+        made = made_constant(const)
+        return varying.without_transpose(made, axes) if axes and made is const else made
+
+    def made_constant(const: Any) -> Any:
         if values is not None:
             return as_constant(const) if any(const is value for value in values) else const
         traced = isinstance(const, jax.core.Tracer) and not internals.is_reference(const)
@@ -83,6 +92,8 @@ def with_constants(fun: Callable[[], Any], values: Sequence[Any] | None) -> Call
             return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
 
         closed = jax.make_jaxpr(arrays)()
+        if axes:
+            varying.refuse_collectives(closed.jaxpr, axes)
         results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, [constant(const) for const in closed.consts]))())
         treedef, *leaves = others
         return jax.tree.unflatten(treedef, [next(results) if leaf is None else leaf for leaf in leaves])

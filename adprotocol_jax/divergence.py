@@ -155,6 +155,24 @@ A derivative belongs to the value that a `jax.Ref` holds now. Asking about the r
 """,
 )
 
+VARYING_PREDICATES = Divergence(
+    name="predicate-that-differs-over-devices",
+    title="A predicate that differs from device to device",
+    remedy=(
+        "Pass the value as an operand of cond, move a collective out of the branches, or make the predicate equal on "
+        "all devices with jax.lax.psum"
+    ),
+    outcome="wrong",
+    text="""\
+Devices with different predicates take different branches, so a branch of `jax.lax.cond` inside `jax.shard_map` must not
+communicate: JAX waits forever, or under `vmap` loses the part of the derivative that comes from other devices. The
+derivative with respect to a value that is equal on all devices communicates too, and JAX's own is wrong. `cond` is
+right with respect to operands, and raises `UndecidableError` for collectives and for such values that a branch closes
+over. With `check_vma=False`, and under `jax.pmap`, JAX does not tell which values differ, and nothing is refused: there
+no branch may hold a collective unless the predicate is equal on all devices.
+""",
+)
+
 EXPORT = Divergence(
     name="export",
     title="Value and gradient of an exported program",
@@ -202,4 +220,5 @@ DIVERGENCES = (
     CUSTOM_RULES,
     LABEL_AS_INDEX,
     MUTABLE_REFERENCES,
+    VARYING_PREDICATES,
 )

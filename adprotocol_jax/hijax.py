@@ -1,4 +1,4 @@
-"""The two questions for values of JAX's high-level types (``jax.experimental.hijax``).
+"""The questions for values of JAX's high-level types (``jax.experimental.hijax``).
 
 A class of the user's stands for several arrays there and has a tangent type of its
 own. Ordinary primitives do not take such values; primitives that say what they are
@@ -62,6 +62,29 @@ class _Constant(HiPrimitive):
     def jvp(self, primals: Any, tangents: Any, **_params: Any) -> Any:  # noqa: ARG002
         (primal,) = primals
         return self.bind(primal), Zero(jax.typeof(primal).to_tangent_aval())  # type: ignore[no-untyped-call]
+
+
+class _Prevention(HiPrimitive):
+    """Guard the arrays below, by `guard`; `refuse` raises where the value is differentiated."""
+
+    def __init__(self, guard: Callable[[Any, str], Any], refuse: Callable[[Any, str], Any]) -> None:
+        super().__init__("adprotocol_prevent_gradient_of_hijax")  # type: ignore[no-untyped-call]
+        self.guard, self.refuse = guard, refuse
+
+    def abstract_eval(self, aval: Any, **_params: Any) -> Any:
+        return aval, set()
+
+    def to_lojax(self, value: Any, *, message: str) -> Any:
+        return jax.typeof(value).raise_val(*[self.guard(array, message) for array in _lowered(value)])
+
+    def jvp(self, primals: Any, tangents: Any, **params: Any) -> Any:  # noqa: ARG002
+        self.refuse(primals[0], params["message"])
+
+
+@functools.cache
+def prevention_primitive(guard: Callable[[Any, str], Any], refuse: Callable[[Any, str], Any]) -> Any:
+    """Return the primitive that guards values of such types, given the functions that guard arrays and that raise."""
+    return _Prevention(guard, refuse)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src import literals as _literals
+from jax._src import tree_util as _tree_util
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.state.types import AbstractRef as _StateAbstractRef
@@ -38,9 +39,22 @@ LITERALS: tuple[type, ...] = tuple(
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
 
+# The classes registered with jax.tree_util: nothing public counts them, or tells of a class without an instance.
+_NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
+
 # The zero tangent with which ``grad`` marks an output as constant. The class is
 # exported; float0 is the dtype of every tangent of a boolean.
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
+
+
+def registered_classes() -> int:
+    """Return the number of the classes registered with ``jax.tree_util``."""
+    return len(_NODES)
+
+
+def is_registered(cls: type) -> bool:
+    """Tell whether a class is registered with ``jax.tree_util``."""
+    return cls in _NODES
 
 
 def is_reference(value: Any) -> bool:
@@ -88,6 +102,11 @@ _TANGENT_TRACERS = tuple(
 )
 
 
+_TANGENT_TRACES = tuple(
+    cls for cls in (getattr(_ad, "LinearizeTrace", None), getattr(_ad, "JVPTrace", None)) if cls is not None
+)
+
+
 def has_tangent_now(tracer: Any) -> bool:
     """Tell whether the current trace is one of grad or jvp that gave the tracer a tangent.
 
@@ -101,6 +120,17 @@ def has_tangent_now(tracer: Any) -> bool:
     )
 
 
+def is_differentiating() -> bool:
+    """Tell whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
+
+    A function that is traced by jit is called once, so what surrounds it is not known there.
+    """
+    trace = _core.trace_ctx.trace
+    while trace is not None and not isinstance(trace, _TANGENT_TRACES):
+        trace = getattr(trace, "parent_trace", None)
+    return trace is not None
+
+
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
     equation = getattr(tracer, "parent", None)  # releases that do not keep it: unknown
@@ -112,6 +142,21 @@ def literal(tracer: Any) -> Any:
     """Return the number that a staged tracer stands for, or None if it is none."""
     atom = getattr(tracer, "val", None)
     return atom.val if isinstance(atom, Literal) else None
+
+
+def varying_axes(value: Any) -> frozenset[Any]:
+    """Return the axes of a mesh along which a value may differ, as far as ``jax.shard_map`` follows that."""
+    aval = jax.typeof(value)
+    found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
+    return frozenset(getattr(aval, "vma", ()) if found is None else found)
+
+
+def as_varying(value: Any, axes: frozenset[Any]) -> Any:
+    """Return a value as one that may differ along the axes."""
+    missing = tuple(axes - varying_axes(value))
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(value, missing, to="varying")
+    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

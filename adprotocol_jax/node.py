@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
+from adprotocol_jax import internals
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -30,6 +32,22 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
         return jax.tree_util.tree_unflatten(metadata[0], list(children))
 
     return flatten, unflatten
+
+
+def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Iterable[Any]], Any]) -> None:
+    """Register a class, with the names of its children as keys; one that JAX knows stays as it is."""
+    if internals.is_registered(cls):
+        return
+
+    def without_keys(instance: Any) -> tuple[Any, Any]:
+        children, metadata, _ = flatten(instance)
+        return children, metadata
+
+    def with_keys(instance: Any) -> tuple[Any, Any]:
+        children, metadata, names = flatten(instance)
+        return [(GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
+
+    jax.tree_util.register_pytree_with_keys(cls, with_keys, unflatten, without_keys)
 
 
 def _name(key: Any) -> str:

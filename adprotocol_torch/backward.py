@@ -17,7 +17,7 @@ from torch.utils import checkpoint
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import graph
-from adprotocol_torch.internals import run_engine
+from adprotocol_torch.internals import is_below_autograd, run_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,8 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and func not in _STOPS:
+        # Below autograd is what the engine itself computes: a mode that counts, say, sees its operations in Python.
+        if isinstance(result, torch.Tensor) and func not in _STOPS and not is_below_autograd():
             for argument in args:
                 if (
                     isinstance(argument, torch.Tensor)

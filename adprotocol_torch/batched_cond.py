@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol import NonDifferentiable
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import tree_leaves, tree_map, tree_structure
+from adprotocol.extend import common_outline, describe, put_together, same_constant, take_apart
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
 from adprotocol_torch.connection import is_float
 
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
 
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
-    if_true = _run(pred, true_fun, operands)
-    if_false = _run(~pred, false_fun, operands)
-    if_true, if_false = _unlabelled(if_true), _unlabelled(if_false)
-    if tree_structure(if_true) != tree_structure(if_false):
+    if_true = take_apart(_run(pred, true_fun, operands))
+    if_false = take_apart(_run(~pred, false_fun, operands))
+    outline = common_outline(if_true[1], if_false[1])
+    if outline is None:
         raise _mismatch(if_true, if_false)
-    others = iter(tree_leaves((if_false,)))
-    return tree_map(lambda leaf: _where(pred, leaf, next(others), if_true, if_false), if_true)
+    pairs = zip(if_true[0], if_false[0], strict=True)
+    return put_together(outline, [_where(pred, leaf, other, if_true, if_false) for leaf, other in pairs])
 
 
 def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -52,15 +51,10 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
     return result
 
 
-def _unlabelled(result: Any) -> Any:
-    """Replace each label in a result by the constant that it holds."""
-    return tree_map(lambda leaf: leaf.value if isinstance(leaf, NonDifferentiable) else leaf, result)
-
-
 def _where(pred: Any, leaf: Any, alternative: Any, if_true: Any, if_false: Any) -> Any:
     tensors = [item for item in (leaf, alternative) if isinstance(item, torch.Tensor)]
     if not tensors and not _is_number(leaf) and not _is_number(alternative):
-        if leaf is alternative or _equal(leaf, alternative):
+        if same_constant(leaf, alternative):
             return leaf
         raise _mismatch(if_true, if_false)
     if tensors:
@@ -72,11 +66,6 @@ def _where(pred: Any, leaf: Any, alternative: Any, if_true: Any, if_false: Any) 
     if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
         raise _mismatch(if_true, if_false)
     return torch.where(pred, leaf, alternative)
-
-
-def _equal(leaf: Any, alternative: Any) -> bool:
-    equal = leaf == alternative
-    return equal if isinstance(equal, bool) else False
 
 
 def _is_number(leaf: Any) -> bool:
@@ -95,23 +84,20 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
     return BranchMismatchError(
         "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_describe(if_true)}, false_fun {_describe(if_false)}. Make them equal (broadcast, cast, or return zeros of "
-        "the same shape)"
+        f"{_described(if_true)}, false_fun {_described(if_false)}. Make them equal (broadcast, cast, or return zeros "
+        "of the same shape)"
     )
 
 
-def _describe(result: Any) -> str:
-    return str(tree_map(_Described, result))
+def _described(result: tuple[list[Any], Any]) -> str:
+    leaves, outline = result
+    return describe(outline, [_leaf(leaf) for leaf in leaves])
 
 
-class _Described:
-    def __init__(self, leaf: Any) -> None:
-        self.leaf = leaf
-
-    def __repr__(self) -> str:
-        if isinstance(self.leaf, torch.Tensor):
-            return f"{str(self.leaf.dtype).removeprefix('torch.')}{list(self.leaf.shape)}"
-        return repr(self.leaf)
+def _leaf(leaf: Any) -> str:
+    if isinstance(leaf, torch.Tensor):
+        return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+    return repr(leaf)
 
 
 class _Guard(TorchFunctionMode):

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import predicate_error, predicate_shape_error, tree_leaves, tree_map
+from adprotocol.extend import (
+    common_outline,
+    describe,
+    predicate_error,
+    predicate_shape_error,
+    put_together,
+    same_constant,
+    take_apart,
+    tree_leaves,
+    tree_map,
+)
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import dynamo, tracking
 from adprotocol_torch.batched_cond import select
@@ -51,48 +61,49 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         )
 
     # Operands are closed over, so that they may be anything; Dynamo lifts the
-    # tensors among them. torch.cond refuses a result that aliases an operand, hence
-    # the copy, and results that are not tensors: numbers become tensors, None and
-    # strings are recorded during tracing, and put back.
-    def tensors(fun: Callable[..., Any], notes: int) -> Callable[[], Any]:
-        def run() -> Any:
-            places = itertools.count()
-            return tree_map(lambda leaf: _as_result(leaf, like, notes, next(places)), fun(*operands))
+    # tensors among them. torch.cond refuses results that are not tensors, so it gets
+    # the tensors alone; the rest is kept during tracing, and put back. It refuses a
+    # result that aliases an operand, too, hence the copy.
+    def tensors(fun: Callable[..., Any], key: int) -> Callable[[], list[torch.Tensor]]:
+        def run() -> list[torch.Tensor]:
+            leaves, outline = take_apart(fun(*operands))
+            dynamo.keep(key, (outline, tuple([_Tensor if _is_lifted(leaf) else leaf for leaf in leaves])))
+            found = [_as_result(leaf, like) for leaf in leaves if _is_lifted(leaf)]
+            return found or [torch.zeros(())]  # torch.cond needs one
 
         return run
 
-    notes, other = dynamo.new_notes(), dynamo.new_notes()
-    result = torch.cond(pred, tensors(true_fun, notes), tensors(false_fun, other), ())
-    dynamo.select_if_differentiated([leaf for leaf in tree_leaves((result,)) if isinstance(leaf, torch.Tensor)])
-    constants = dynamo.taken_notes(notes)
-    if constants != dynamo.taken_notes(other):
+    if_true, if_false = dynamo.new_key(), dynamo.new_key()
+    results = torch.cond(pred, tensors(true_fun, if_true), tensors(false_fun, if_false), ())
+    dynamo.select_if_differentiated(results)
+    outline, constants = dynamo.kept(if_true)
+    other_outline, others = dynamo.kept(if_false)
+    common = common_outline(outline, other_outline)
+    if common is None or not all(map(same_constant, constants, others)):
         msg = (
-            "the branches of a staged cond must return equal structures, but their None and strings differ; return the "
-            "same ones at the same places"
+            "the branches of a staged cond must return equal structures: true_fun returned "
+            f"{_described(outline, constants)}, false_fun {_described(other_outline, others)}. Make them equal"
         )
         raise BranchMismatchError(msg)
-    if not constants:
-        return result
     places = itertools.count()
-    return tree_map(lambda leaf: _noted(leaf, constants, next(places)), result)
+    return put_together(common, [results[next(places)] if constant is _Tensor else constant for constant in constants])
 
 
-def _as_result(leaf: Any, like: torch.Tensor | None, notes: int, place: int) -> Any:
+class _Tensor:
+    """Stands for a tensor among the leaves of a result."""
+
+
+def _is_lifted(leaf: Any) -> bool:
+    return isinstance(leaf, (torch.Tensor, bool, int, float, complex))
+
+
+def _as_result(leaf: Any, like: torch.Tensor | None) -> torch.Tensor:
     if isinstance(leaf, torch.Tensor):
         # Of one layout, for torch.cond compares strides.
         return leaf.clone(memory_format=torch.contiguous_format)
-    if isinstance(leaf, (bool, int, float, complex)):
-        # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
-        return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
-    if leaf is None or isinstance(leaf, str):
-        dynamo.note(notes, place, leaf)
-        # For a gradient torch.cond needs floats; compilers merge equal constants, which it takes for aliases.
-        return torch.tensor(float(place))
-    return leaf
+    # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
+    return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
 
 
-def _noted(leaf: Any, constants: list[tuple[int, Any]], place: int) -> Any:
-    for at, constant in constants:
-        if at == place:
-            return constant
-    return leaf
+def _described(outline: Any, constants: tuple[Any, ...]) -> str:
+    return describe(outline, ["a tensor" if constant is _Tensor else repr(constant) for constant in constants])

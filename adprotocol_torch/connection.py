@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the documented place of it
 
 from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_torch import dynamo, graph, tracking
@@ -44,7 +45,9 @@ def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
-    return tree_map(lambda leaf: _connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
+    wraps = any(not leaf.is_nested and is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
+    connect = _connect_wrapped if wraps else _connect
+    return tree_map(lambda leaf: connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
 
 
 def _adds(result: torch.Tensor) -> bool:
@@ -71,12 +74,36 @@ def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
         if operand.is_nested:
             continue  # it cannot be sliced
         dense = operand if operand.layout is torch.strided else operand.to_dense()
-        zero = dense.reshape(-1)[:0].sum()
-        if zero.is_complex() and not result.is_complex():
-            zero = zero.real
+        empty = dense.reshape(-1)[:0]
+        if empty.is_complex() and not result.is_complex():
+            empty = empty.real
+        # Moved while it is empty: nothing is copied between devices, in the backward pass neither.
+        zero = empty.to(device=result.device, dtype=result.dtype).sum()
         # Minus: x - 0 is x for every x, while -0 + 0 is 0.
-        result = result - zero.to(device=result.device, dtype=result.dtype)
+        result = result - zero
     return result
+
+
+def _connect_wrapped(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
+    return _Connected.apply(result, *unused)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Connected(torch.autograd.Function):
+    """Give zeros to operands where tensors are wrapped: a DTensor communicates for a slice, and mixes with no other."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(result: torch.Tensor, *_operands: torch.Tensor) -> torch.Tensor:
+        return result.view_as(result)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004  (PyTorch's signature)
+        ctx.operands = [operand.detach() for operand in inputs[1:]]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient, *map(torch.zeros_like, ctx.operands)
 
 
 def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: int) -> list[torch.Tensor]:

@@ -210,7 +210,7 @@ ERRORS_UNDER_COMPILE = Divergence(
     name="mismatch-under-compile",
     title="Mismatched branches under `torch.compile`",
     remedy="Call the function without torch.compile to see the error alone",
-    scenarios=("cond/mismatch-under-compile",),
+    scenarios=("cond/mismatch-under-compile", "cond/other-structures-under-compile"),
     text="""\
 Dynamo wraps what is raised while it traces: mismatched branches raise PyTorch's own error type, not
 `BranchMismatchError`, with our message inside. Call the function without `torch.compile` to see the error alone.
@@ -294,7 +294,8 @@ MODULE_IN_THREADS = Divergence(
 While a function runs under a `where` that freezes parameters against their flags, the module holds other tensors. A
 second thread that gives the module to `grad` meanwhile gets a `ConcurrencyError`. One that calls the module directly
 gets the same values, but differentiates the substitutes, not the parameters. A parameter that `where` trains against
-its flag has its `requires_grad` set meanwhile, which other threads see. Give each thread a copy.
+its flag has its `requires_grad` set meanwhile, which other threads see. A dual level, which PyTorch counts for the
+whole process, has other tensors in the module in the same way. Give each thread a copy.
 """,
 )
 
@@ -329,6 +330,34 @@ HIDDEN_TENSORS = Divergence(
 PyTorch's graph does not show what a tensor hook or the `backward` of a `torch.autograd.Function` computes with, so the
 derivative of a gradient with respect to it would be lost: `grad` raises `UndecidableError`. Return that tensor too,
 with `has_aux=True`, or give it to the hook as `non_differentiable(tensor)`.
+""",
+)
+
+DATA_PARALLEL = Divergence(
+    name="distributed-data-parallel",
+    title="The gradient of a DistributedDataParallel",
+    remedy=(
+        "Call loss.backward() and read .grad; or differentiate ddp.module, or ddp itself within ddp.no_sync(), and "
+        "average the gradients with torch.distributed.all_reduce"
+    ),
+    text="""\
+`DistributedDataParallel` averages gradients over processes where `backward()` accumulates them into `.grad`.
+`torch.autograd.grad` accumulates none, and gives each process the gradient of its own data. `grad` with respect to the
+parameters raises `UndecidableError` when the function calls the wrapper. Call `loss.backward()`, or differentiate
+`ddp.module` and average the gradients. The hooks inside of the module work as elsewhere.
+[Distributed programs](distributed.md) shows both.
+""",
+)
+
+FULLY_SHARDED = Divergence(
+    name="fully-sharded",
+    title="The gradient of a module sharded by FSDP",
+    remedy="Call loss.backward() and read .grad; freeze parameters with requires_grad_(False) instead of where=",
+    text="""\
+`torch.distributed.fsdp.fully_shard` and `FullyShardedDataParallel` compute with whole parameters that they gather for
+the call, and reduce their gradients where `backward()` accumulates them. With respect to the sharded parameters
+`torch.autograd.grad` finds nothing, `torch.func.functional_call` with other tensors included: `grad` raises
+`UndecidableError` when the function calls the module. Call `loss.backward()`; freeze with `requires_grad_(False)`.
 """,
 )
 

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
-from adprotocol_torch import internals, tracking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from adprotocol_torch import hidden, internals, tracking
 
 _INSTALLED = False
 
@@ -102,6 +99,14 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return found
 
 
+def hidden_part(module: torch.nn.Module) -> str | None:
+    """Describe what hides a reference to a part of a module.
+
+    In a traced function `install` registers Dynamo's handler for it.
+    """
+    return hidden.find(module)
+
+
 # The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
 # over (their numbers are used again after a reset).
 _SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -127,26 +132,25 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """
 
 
-# What the branches of a staged cond return that a graph cannot hold, by branch: pairs of a place and a constant.
-_NOTES: dict[int, dict[int, Any]] = {}
+# What the branches of a staged cond return that a graph cannot hold, by branch. While Dynamo traces, as it stands for
+# it; what is a constant, as it is, for a caller that Dynamo does not trace (torch.export without it).
+_KEPT: dict[int, tuple[Any, Any]] = {}
 _KEYS = itertools.count()
 
 
-def new_notes() -> int:
-    """Start to record the constants of a branch; this and the next two functions run during tracing."""
-    key = next(_KEYS)
-    _NOTES[key] = {}
-    return key
+def new_key() -> int:
+    """Return a key for what a branch returns; this and the next two functions run during tracing."""
+    return next(_KEYS)
 
 
-def note(key: int, place: int, constant: Any) -> None:
-    """Record the constant that a branch returns at a place."""
-    _NOTES[key][place] = constant
+def keep(key: int, value: Any) -> None:
+    """Keep what a branch returns besides tensors, in tuples."""
+    _KEPT[key] = (None, value)
 
 
-def taken_notes(key: int) -> list[tuple[int, Any]]:
-    """Return the constants recorded for a branch, and drop the record."""
-    return sorted(_NOTES.pop(key).items())
+def kept(key: int) -> Any:
+    """Return what a branch returned besides tensors, and keep it no longer."""
+    return _KEPT.pop(key)[1]
 
 
 @run_while_tracing
@@ -156,7 +160,7 @@ def install() -> None:
     if _INSTALLED:
         return
     # Imported here: it takes a second, and only Dynamo itself comes this way.
-    from torch._dynamo.exc import UnspecializeRestartAnalysis  # noqa: PLC0415
+    from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported  # noqa: PLC0415
     from torch._dynamo.guards import install_guard  # noqa: PLC0415
     from torch._dynamo.variables import ConstantVariable  # noqa: PLC0415
     from torch._dynamo.variables.builder import SourcelessBuilder  # noqa: PLC0415
@@ -193,11 +197,24 @@ def install() -> None:
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
         return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
 
-    def run(function: Callable[..., Any]) -> Callable[..., Any]:
-        def handler(_self: Any, tx: Any, *arguments: Any) -> Any:
-            return SourcelessBuilder.create(tx, function(*(argument.as_python_constant() for argument in arguments)))
+    def hides(_self: Any, _tx: Any, module: Any) -> Any:
+        # A module that the function itself makes is a copy of one that was searched.
+        given = module.value
+        return ConstantVariable.create(hidden.find(given) if "_modules" in vars(given) else None)
 
-        return handler
+    def key(_self: Any, _tx: Any) -> Any:
+        return ConstantVariable.create(new_key())
+
+    def keeping(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
+        try:
+            constant = value.as_python_constant()
+        except (NotImplementedError, Unsupported):
+            constant = None
+        _KEPT[place.as_python_constant()] = (value, constant)
+        return ConstantVariable.create(None)
+
+    def taking(_self: Any, _tx: Any, place: Any) -> Any:
+        return _KEPT.pop(place.as_python_constant())[0]
 
     handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
     for function, handler in (
@@ -206,9 +223,10 @@ def install() -> None:
         (are_reached, reached),
         (select_if_differentiated, selecting),
         (sharing, shared),
-        (new_notes, run(new_notes)),
-        (note, run(note)),
-        (taken_notes, run(taken_notes)),
+        (hidden_part, hides),
+        (new_key, key),
+        (keep, keeping),
+        (kept, taking),
     ):
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler

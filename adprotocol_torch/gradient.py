@@ -12,11 +12,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the documented place of it
 
 from adprotocol.errors import OutputError, SelectionError, UndecidableError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import backward, dynamo, graph, parameters, references
+from adprotocol_torch import backward, distributed, dynamo, graph, parameters, references
 from adprotocol_torch.internals import (
     forward_ad,
     functorch_is_active,
@@ -26,7 +27,7 @@ from adprotocol_torch.internals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class _Call:
@@ -53,6 +54,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     undo: list[Callable[[], None]] = []
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
+            undo.append(distributed.guard(tensors))
             undo.append(parameters.lift(tensors))
             tracked = [_tracked(tensor, call, differentiable=differentiable) for tensor in tensors]
             undo.append(parameters.enter(tensors, tracked))
@@ -108,10 +110,21 @@ def _separate(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     seen: set[int] = set()
     separate = []
     for gradient in gradients:
-        memory = gradient.untyped_storage()._cdata if gradient.layout is torch.strided else id(gradient)  # noqa: SLF001
-        separate.append(gradient.clone() if memory in seen else gradient)
-        seen.add(memory)
+        memory = set(_memory(gradient))
+        separate.append(gradient if seen.isdisjoint(memory) else gradient.clone())
+        seen |= memory
     return separate
+
+
+def _memory(tensor: torch.Tensor) -> Iterator[int]:
+    """Yield keys of the memory of a tensor, or of the tensors that it wraps, such as the local one of a DTensor."""
+    if is_traceable_wrapper_subclass(tensor):
+        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        for part in parts:
+            if isinstance(part, torch.Tensor):  # a DTensor lists its mesh as well
+                yield from _memory(part)
+    else:
+        yield tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)  # noqa: SLF001
 
 
 def _tensor(leaf: Any) -> torch.Tensor:
@@ -250,6 +263,8 @@ def _by_functorch_with_gradients(
         is_traced = torch.compiler.is_dynamo_compiling()
         # A graph knows no number of the node; there every Python number is refused.
         start = -1 if is_traced else next_sequence_number()
+        if not is_traced:
+            undo.append(distributed.guard(tensors))
         undo.append(parameters.enter(tensors, tracked))
         value, aux = fun(tracked) if is_traced else references.substituted(fun, tensors, tracked)
         check_output(value, value)

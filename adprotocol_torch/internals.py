@@ -6,6 +6,7 @@ Tried with PyTorch 2.13. A comment at each name says why no public API serves.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +39,11 @@ saved_tensor_hooks = functools.partial(torch._C._autograd._top_saved_tensors_def
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 
 
+def is_below_autograd() -> bool:
+    """Tell whether PyTorch is past autograd in the operation under way; no public switch shows that."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
+
+
 def never_compile(function: Callable[..., object]) -> None:
     """Keep Dynamo from compiling the frames of a function and of its callees.
 
@@ -47,6 +53,16 @@ def never_compile(function: Callable[..., object]) -> None:
     frames = torch._C._dynamo.eval_frame  # noqa: SLF001
     skip = frames._FrameAction.SKIP  # noqa: SLF001
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
+
+
+def is_differentiating() -> bool:
+    """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
+
+    The tape leaves no mark: there the leaves alone know.
+    """
+    levels = torch._C._functorch.get_interpreter_stack() or ()  # noqa: SLF001
+    derivatives = (Transform.Grad, Transform.Jvp)
+    return forward_ad._current_level >= 0 or any(level.key() in derivatives for level in levels)  # noqa: SLF001
 
 
 def run_engine(
@@ -64,6 +80,28 @@ def run_engine(
     )
 
 
+def fully_sharded() -> list[torch.nn.Module]:
+    """Return the modules that ``torch.distributed.fsdp.fully_shard`` was applied to; PyTorch's own list of them."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return []
+    from torch.distributed._composable_state import _module_state_mapping  # noqa: PLC0415  (only where it is in use)
+
+    kind = sys.modules["torch.distributed.fsdp"].FSDPModule
+    return [module for module in list(_module_state_mapping) if isinstance(module, kind)]
+
+
+def shards(module: Any) -> list[torch.Tensor]:
+    """Return the parameters of a module that FSDP manages, sharded and whole.
+
+    The module itself has the ones or the others, as its last call left it.
+    """
+    if not hasattr(module, "_get_fsdp_state"):
+        return []
+    managed = [item for group in module._get_fsdp_state()._fsdp_param_groups for item in group.fsdp_params]  # noqa: SLF001
+    found = [getattr(item, name, None) for item in managed for name in ("sharded_param", "_unsharded_param")]
+    return [parameter for parameter in found if parameter is not None]
+
+
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is dual; PyTorch has one level of forward mode, 0.
 
@@ -78,16 +116,19 @@ __all__ = [
     "coerce_cinterpreter",
     "forward_ad",
     "forward_mode_is_enabled",
+    "fully_sharded",
     "functorch_is_active",
     "get_gradient_edge",
     "has_tangent",
     "is_batched",
+    "is_below_autograd",
     "is_functional",
     "level_of",
     "never_compile",
     "next_sequence_number",
     "run_engine",
     "saved_tensor_hooks",
+    "shards",
     "top_interpreter",
     "unwrapped",
 ]

@@ -8,6 +8,7 @@ afterwards. Hooks, buffers and submodules stay in place.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from torch.nn.utils import parametrize
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import internals
+from adprotocol_torch import distributed, internals, stand_in
 from adprotocol_torch.parameters import flag, original
 
 if TYPE_CHECKING:
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 
 
 _LOCK = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Forget a lock that is held by a thread which the child of a fork has not."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 # By id of a submodule, the thread that replaced its tensors.
 _FILLED: dict[int, int] = {}
@@ -49,6 +60,7 @@ def view(value: torch.nn.Module) -> View:
     aliases: dict[str, str] = {}
     names: dict[int, str] = {}
     declares = declaring()
+    wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
     # In the order of named_parameters; a declaration holds for all submodules below.
     waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
     while waiting:
@@ -57,6 +69,8 @@ def view(value: torch.nn.Module) -> View:
         if _is_above(owner, above):
             raise _contains_itself(module, owner)
         above = (owner, above)
+        if wrappers and isinstance(owner, wrappers):
+            distributed.note(owner)
         # torch.func.functional_call uses the same tables.
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
         if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
@@ -103,7 +117,10 @@ def view(value: torch.nn.Module) -> View:
         ]
         return module, _exchange(module, changed)
 
-    return View(container, flags, fill, aliases)
+    def rebuild(filled: dict[str, Any]) -> torch.nn.Module:
+        return stand_in.make(module, container, filled)
+
+    return View(container, flags, fill, aliases, rebuild)
 
 
 def _is_above(module: torch.nn.Module, above: Any) -> bool:
@@ -116,6 +133,10 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
 
 def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
+        wrappers = distributed.wrapper_types()
+        for owner in module.modules() if wrappers else ():
+            if isinstance(owner, wrappers):
+                raise distributed.refused(owner)
         put(changed)
         return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
     _refuse_scripted(changed)

@@ -39,6 +39,48 @@ def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable
     return flatten, unflatten
 
 
+@hookimpl
+def tree_version() -> int:
+    """Count the classes that are registered with PyTorch's pytrees."""
+    return len(_pytree.SUPPORTED_NODES)
+
+
+@hookimpl
+def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Register a class, under its full name, by which ``torch.export`` saves it; a known one stays as it is."""
+    if cls in _pytree.SUPPORTED_NODES:
+        return
+
+    def without_keys(instance: Any) -> tuple[list[Any], Any]:
+        children, metadata, _ = flatten(instance)
+        return list(children), metadata
+
+    def with_keys(instance: Any) -> tuple[list[Any], Any]:
+        children, metadata, names = flatten(instance)
+        return [(_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
+
+    def rebuild(children: Iterable[Any], metadata: Any) -> Any:
+        return unflatten(metadata, children)
+
+    _pytree.register_pytree_node(
+        cls,
+        without_keys,
+        rebuild,
+        serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+        to_dumpable_context=_as_lists,
+        from_dumpable_context=_as_tuples,
+        flatten_with_keys_fn=with_keys,
+    )
+
+
+def _as_lists(metadata: Any) -> Any:
+    return metadata  # JSON writes tuples as lists, and refuses what it cannot write
+
+
+def _as_tuples(metadata: Any) -> Any:
+    return tuple(map(_as_tuples, metadata)) if isinstance(metadata, list) else metadata
+
+
 def _name(key: Any) -> str:
     for attribute in ("name", "key", "idx"):  # of GetAttrKey, MappingKey, SequenceKey
         if hasattr(key, attribute):

@@ -10,6 +10,7 @@ parameter's flag, and is one leaf at all its places.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LOCK = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Forget a lock that is held by a thread which the child of a fork has not."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Calls(threading.local):

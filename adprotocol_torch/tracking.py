@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import note_true, refuse_first_pass
@@ -111,7 +112,11 @@ def explain(value: torch.Tensor) -> str:
         reasons.append(f"dual level {level}, {tangent} a tangent")
     if torch.is_inference_mode_enabled():
         reasons.append("inference mode is on")
-    return "; ".join(reasons) or "requires_grad is not set, and no forward mode is active"
+    if not reasons:
+        reasons.append("requires_grad is not set, and no forward mode is active")
+    if internals.is_differentiating() and within_gradient(value) is False:
+        reasons.append(ASK_PARAMETERS)
+    return "; ".join(reasons)
 
 
 # After a graph break Dynamo compiles the next functions one by one. This one and its

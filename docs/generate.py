@@ -8,6 +8,7 @@ them too. A further part is a function that returns its text, and an entry in `P
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -133,8 +134,28 @@ def error_index() -> str:
     return f"```{{index}} {', '.join(f'! {name}' for name in (*names, 'UsageError', 'BrokenBackend'))}\n```\n"
 
 
+def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
+    """Return the record of the last run on a CUDA device, or that there is none."""
+    if not path.exists():
+        return "Not run on a GPU yet: there is no record.\n"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    machine, tests, suite = found["machine"], found["tests"], found["conformance"]
+    first = (
+        f"The last record is of a {machine['device']} (compute capability {machine['capability']}), with PyTorch "
+        f"{machine['torch']}, CUDA {machine['cuda']} and Python {machine['python']}:\n"
+    )
+    lines = [
+        first,
+        f"- tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped",
+        *(f"  - not passed: `{name}`" for name in tests["not passed"]),
+        f"- conformance on {suite['device']}: {suite['summary']}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 # Each generated part by its file name, with the function that returns its text.
 PARTS: dict[str, Callable[[], str]] = {
+    "cuda.md": cuda,
     "divergences.md": divergences,
     "scenarios.md": scenarios,
     "support.md": support,

@@ -58,7 +58,9 @@ def entered(call):
     ("call", "way"), list(zip(CALLS, WAYS, strict=True)), ids=["within_gradient", "cond", "gradient"]
 )
 def test_a_call_goes_the_way_that_the_page_shows(call, way):
-    assert [name for name in entered(call) if name != "adprotocol._dispatch.wrapper"] == way
+    # A test before this one may have imported JAX, whose plugin is then asked whether its trees have changed.
+    others = {"adprotocol._dispatch.wrapper", "adprotocol_jax", "adprotocol_jax.node", "adprotocol_jax.internals"}
+    assert [name for name in entered(call) if name not in others] == way
 
 
 def test_every_module_of_the_core_is_on_the_page():

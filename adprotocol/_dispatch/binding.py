@@ -26,6 +26,7 @@ class Kind(enum.Enum):
     FUNCTION = "a function"
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
+    HOLDER = "a variable that looks like an array and holds one as its value"
     OPAQUE = "an object of an unknown class"
     MISSING = "an omitted argument"
     # Of a framework.
@@ -36,7 +37,7 @@ class Kind(enum.Enum):
 
 
 # A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, HOLDER, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
 def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
@@ -79,7 +80,7 @@ class Binding:
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework. `held` returns the values inside others of the kind that may
-    belong to a framework: the elements of object arrays, the values in labels. The
+    belong to a framework: the elements of object arrays, the values in labels and variables. The
     instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -96,6 +97,7 @@ class Binding:
         "kind",
         "name",
         "non_differentiable",
+        "prevent_gradient",
         "trainable",
         "value_and_grad",
         "view",
@@ -110,6 +112,7 @@ class Binding:
         within_gradient: Callable[[Any], Any] = never,
         any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
         non_differentiable: Callable[[Any], Any] = same,
+        prevent_gradient: Callable[[Any, str], Any] | None = None,
         cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any] = branch,
         trainable: Callable[[Any], bool | None] = cannot,
         identity: Callable[[Any], Any] | None = None,
@@ -126,6 +129,7 @@ class Binding:
         self.within_gradient = within_gradient
         self.any_within_gradient = any_within_gradient
         self.non_differentiable = non_differentiable
+        self.prevent_gradient = prevent_gradient
         self.cond = cond
         self.trainable = trainable
         self.identity = identity
@@ -140,6 +144,8 @@ class Binding:
         return f"<Binding {self.name}>"
 
 
+# The hooks that are given only what may carry a derivative.
+_OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 # The optional hooks that a binding holds unchanged.
 _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
@@ -149,7 +155,7 @@ def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Bi
     given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
     given.setdefault("trainable", inexact)
     given["differentiates_numpy"] = "differentiates_numpy" in hooks and hooks["differentiates_numpy"]() is True
-    asked = {"within_gradient": hooks["within_gradient"], "non_differentiable": hooks["non_differentiable"]}
+    asked: dict[str, Any] = {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
     view = hooks.get("view")
 
     def bind(kind: Kind, **special: Any) -> Binding:

@@ -18,9 +18,10 @@ NOT_IMPORTED = "not imported"
 NOT_INSTALLED = "not installed"
 FAILED = "failed"
 BLOCKED = "blocked"
-# Seen only from within the import of the plugin itself.
+# Seen from within the import of the plugin itself, and by other threads meanwhile.
 LOADING = "loading"
 WAITING = (NOT_IMPORTED, NOT_INSTALLED)
+UNSETTLED = (*WAITING, LOADING)
 
 
 class Plugin:

@@ -10,14 +10,27 @@ before it joins the common one, so a broken one cannot disturb the others
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import sys
 import threading
 from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import validation
+from adprotocol._dispatch.arrival import when_imported
 from adprotocol._dispatch.binding import of_framework
-from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, LOADING, NOT_IMPORTED, NOT_INSTALLED, WAITING, Plugin
+from adprotocol._dispatch.plugin import (
+    ACTIVE,
+    BLOCKED,
+    FAILED,
+    LOADING,
+    NOT_IMPORTED,
+    NOT_INSTALLED,
+    UNSETTLED,
+    WAITING,
+    Plugin,
+)  # fmt: skip
 from adprotocol.errors import PluginError
 
 if TYPE_CHECKING:
@@ -27,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
-    "NUMPY_GROUP", "REGISTRY", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
+    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
@@ -36,14 +49,26 @@ NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
 LOCK = threading.RLock()
+# A process is forked only between changes: the child of a change under way would wait for its lock for ever.
+if hasattr(os, "register_at_fork"):
+
+    def _release() -> None:
+        # Not held where the fork began before this module was imported, in another thread.
+        with contextlib.suppress(RuntimeError):
+            LOCK.release()
+
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class Registry:
     """Hold every known plugin, and the pluggy manager that the active ones joined."""
 
     def __init__(self) -> None:
+        # Replaced, never changed, for other threads may be going through it.
         self.plugins: dict[str, Plugin] | None = None
         self.watchers: list[Callable[[], None]] = []
+        # Called with each plugin before it becomes active; what they raise makes it fail.
+        self.greeters: list[Callable[[Plugin], None]] = []
         self._manager: pluggy.PluginManager | None = None
 
     def known(self) -> dict[str, Plugin]:
@@ -61,10 +86,16 @@ class Registry:
             self._manager = validation.new_manager()
         return self._manager
 
-    def refresh(self) -> None:
-        """Load each plugin whose framework has been imported since the last call."""
-        for plugin in tuple(self.known().values()):
-            if plugin.state in WAITING and _imported(plugin.framework):
+    def refresh(self, arrived: str = "") -> None:
+        """Load each plugin whose framework has been imported since the last call, or wait until it is loaded.
+
+        `arrived` names a module, a framework or a plugin, whose import is about to end.
+        """
+        for plugin in self.known().values():
+            # Waits for the thread that loads it; within its own import, this goes on.
+            if plugin.state in UNSETTLED and _imported(plugin.framework, arrived):
+                if arrived == plugin.framework and _is_half_imported(plugin):
+                    continue  # it imports its framework; its own end is awaited too
                 with LOCK:
                     if plugin.state in WAITING:
                         plugin.state = LOADING
@@ -96,12 +127,27 @@ class Registry:
                 plugin.viewed = validation.checked_types(hooks["view_types"](), plugin.name, "view_types")
             plugin.hooks, plugin.priority = hooks, priority
             plugin.bindings = of_framework(plugin.name, hooks)
+            for greet in self.greeters:
+                greet(plugin)
             self.manager.register(implementation, plugin.name)
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
             plugin.state, plugin.error = FAILED, error
         else:
             plugin.state = ACTIVE
+
+    def await_frameworks(self) -> None:
+        """Load each plugin at the end of the import of its framework, instead of at the first value seen after it."""
+        for plugin in tuple(self.known().values()):
+            if plugin.state not in WAITING or plugin.entry_point is None:
+                continue
+            if plugin.framework in sys.modules and not _imported(plugin.framework):
+                # Another thread imports it, and its end can no longer be announced: wait for it.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(plugin.framework)
+            when_imported(plugin.framework, self.refresh)
+            when_imported(plugin.entry_point.module, self.refresh)
+        self.refresh()
 
     def register(self, implementation: object, framework: str) -> Plugin:
         """Add a plugin by hand; raises `PluginError` if pluggy refuses it or a required hook is missing."""
@@ -112,7 +158,7 @@ class Registry:
             if plugin.error is not None:
                 msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
                 raise PluginError(msg) from plugin.error
-            self.known()[name] = plugin
+            self.plugins = {**self.known(), name: plugin}
             self._changed()
             return plugin
 
@@ -126,7 +172,7 @@ class Registry:
             if plugin.entry_point is not None:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
                 raise PluginError(msg)
-            del self.known()[name]
+            self.plugins = {other: record for other, record in self.known().items() if other != name}
             self.manager.unregister(name=name)
             self._changed()
 
@@ -209,10 +255,17 @@ def _installed(framework: str) -> bool:
         return False
 
 
-def _imported(framework: str) -> bool:
-    module = sys.modules.get(framework)
+def _imported(name: str, arrived: str = "") -> bool:
+    module = sys.modules.get(name)
     # While its import runs, the plugin would see a half-imported framework.
-    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return module is not None and (
+        name == arrived or not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    )
+
+
+def _is_half_imported(plugin: Plugin) -> bool:
+    name = "" if plugin.entry_point is None else plugin.entry_point.module
+    return name in sys.modules and not _imported(name)
 
 
 def root(cls: type) -> str:

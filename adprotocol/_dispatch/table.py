@@ -36,6 +36,7 @@ class Bindings:
     FUNCTION: Binding
     CLASS: Binding
     LABEL: Binding
+    HOLDER: Binding
     OPAQUE: Binding
     MISSING: Binding
     # Returns the kind of a type that no plugin claims; `adprotocol._hooks.builtins` sets it.
@@ -129,8 +130,8 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
         f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array whose type no plugin claims (active "
-        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or "
-        "convert it to NumPy first"
+        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or, "
+        "if it certainly carries none, convert it to NumPy first"
     )
 
 

@@ -98,7 +98,7 @@ def named(name: Any) -> str:
             f"{nearest(name, known)}). Correct the name, or install the distribution that has this plugin"
         )
         raise BackendError(msg)
-    if plugin.state in registry.WAITING:
+    if plugin.state in registry.UNSETTLED:
         import importlib  # noqa: PLC0415
 
         try:

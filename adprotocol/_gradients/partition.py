@@ -8,7 +8,14 @@ from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
 from adprotocol._trees.path import quoted
 from adprotocol._trees.traversal import treespecs_equal
-from adprotocol.errors import TreeError
+from adprotocol.errors import TreeError, kind_of
+
+
+class _Nothing:
+    """The type of the default of `like`: None is a structure."""
+
+
+_NOTHING = _Nothing()
 
 
 def trainable(tree: Any, where: Any = None) -> Any:
@@ -57,7 +64,37 @@ def trainable(tree: Any, where: Any = None) -> Any:
     )
 
 
-def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
+def trainable_mask(tree: Any, where: Any = None) -> Any:
+    """Return the same structure with a bool at every leaf: whether it takes a gradient.
+
+    Optimisers take such a mask: ``optax.masked(optimizer, mask)``, or parameter groups of ``torch.optim``.
+
+    >>> import adprotocol
+    >>> model = {"kernel": {"variance": 1.0, "lengthscale": 2.0}, "order": 3}
+    >>> adprotocol.trainable_mask(model, where="*.variance")
+    {'kernel': {'variance': True, 'lengthscale': False}, 'order': False}
+
+    Args:
+        tree: as for `trainable`.
+        where: as for `trainable`.
+
+    Returns:
+        The structure of `tree`, with True, False, or None where `tree` has None.
+        A torch module gives a dict from qualified name to bool. The mask is also a
+        `where`.
+
+    Raises:
+        ADProtocolError: as `trainable` does.
+
+    As ``optax.masked`` and ``optax.partition`` take it.
+    """
+    structure, mask = _select(tree, where)
+    return structure.with_leaves(
+        [None if leaf is None else selected for leaf, selected in zip(structure.leaves, mask, strict=True)]
+    )
+
+
+def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any, Any]:
     """Return the trainable part and the rest, each with None where the other has the leaf.
 
     >>> import adprotocol
@@ -67,9 +104,16 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
     >>> adprotocol.combine(params, rest)
     {'w': 1.0, 'order': 3}
 
+    Without `strict` any leaf may be selected, to split a structure by another question:
+
+    >>> adprotocol.partition({"w": 1.0, "order": 3}, lambda path, leaf: isinstance(leaf, int), strict=False)
+    ({'w': None, 'order': 3}, {'w': 1.0, 'order': None})
+
     Args:
         tree: as for `trainable`.
         where: as for `trainable`.
+        strict: whether to refuse a selected leaf that cannot take a gradient
+            (an integer, a label, a function).
 
     Returns:
         Two structures like `tree`. The leaves are the identical objects.
@@ -79,7 +123,7 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
 
     After ``equinox.partition``.
     """
-    structure, mask = _select(tree, where)
+    structure, mask = _select(tree, where, strict=strict)
     leaves = structure.leaves
     return (
         structure.with_leaves([leaf if selected else None for leaf, selected in zip(leaves, mask, strict=True)]),
@@ -87,51 +131,84 @@ def partition(tree: Any, where: Any = None) -> tuple[Any, Any]:
     )
 
 
-def combine(*trees: Any) -> Any:
+def combine(*trees: Any, like: Any = _NOTHING) -> Any:
     """Merge structures: each leaf comes from the first that has it.
 
     >>> import adprotocol
     >>> adprotocol.combine({"w": 1.5, "order": None}, {"w": 1.0, "order": 3})
     {'w': 1.5, 'order': 3}
 
+    With `like`, a model, the result is used as the model is. A ``torch.nn.Module``,
+    whose structure is a dict from qualified name to tensor, then gives a stand-in: a
+    module of the same class with the tensors of `trees`. The model is not touched.
+
+    >>> import torch
+    >>> module = torch.nn.Linear(2, 1)
+    >>> params, rest = adprotocol.partition(module)
+    >>> doubled = adprotocol.combine({name: 2.0 * p for name, p in params.items()}, rest, like=module)
+    >>> x = torch.ones(2)
+    >>> torch.equal(doubled(x), 2.0 * module(x))
+    True
+
     Args:
         *trees: matching structures, with None where a leaf is missing, such as the
             parts that `partition` returns, or updated parameters and the old model.
+        like: the model whose structure they have. Its leaves are not used.
 
     Returns:
-        The structure of the first. The leaves are the identical objects.
+        The structure of the first, or that of `like`. The leaves are the identical
+        objects; only the buffers of a module are copied, because a call may change
+        them in place.
 
     Raises:
-        TreeError: the structures differ, or none was given.
+        TreeError: the structures differ, none was given, or, with `like`, none has
+            one of its leaves.
+        UndecidableError: a module that is scripted, or that holds a closure or object
+            with a reference of its own to a part of the module.
 
-    After ``equinox.combine``.
+    After ``equinox.combine`` and ``torch.func.functional_call``.
     """
     if not trees:
         msg = "combine() was called without structures; pass the parts that partition returned"
         raise TreeError(msg)
     structures = [Structure(tree) for tree in trees]
-    first = structures[0]
+    first, name = (structures[0], "argument 0") if like is _NOTHING else (Structure(like), "like")
     for i, structure in enumerate(structures):
         if not treespecs_equal(structure.treespec, first.treespec):
-            raise _differ(i, first, structure)
+            raise _differ(first, name, structure, i)
     columns = zip(*(structure.leaves for structure in structures), strict=True)
-    return first.with_leaves([next((leaf for leaf in column if leaf is not None), None) for column in columns])
+    leaves = [next((leaf for leaf in column if leaf is not None), None) for column in columns]
+    if like is _NOTHING:
+        return first.with_leaves(leaves)
+    for i, leaf in enumerate(leaves):
+        if leaf is None and first.leaves[i] is not None:
+            msg = (
+                f"combine was given structures of which none has the leaf {quoted(first.paths.of_leaves[i])} of like, "
+                f"{kind_of(like)}; pass the rest that partition returned too, or the model itself as the last argument"
+            )
+            raise TreeError(msg)
+    return first.rebuild(leaves)
 
 
-def _select(tree: Any, where: Any) -> tuple[Structure, list[bool]]:
+def _select(tree: Any, where: Any, *, strict: bool = True) -> tuple[Structure, list[bool]]:
     structure = Structure(tree)
     structure.framework()  # refuses two frameworks
-    (mask,) = select([structure], where)
+    (mask,) = select([structure], where, strict=strict)
     return structure, mask
 
 
-def _differ(i: int, first: Structure, other: Structure) -> TreeError:
+def _differ(first: Structure, name: str, other: Structure, i: int) -> TreeError:
     missing = [path for path in first.paths.of_leaves if path not in set(other.paths.of_leaves)]
     added = [path for path in other.paths.of_leaves if path not in set(first.paths.of_leaves)]
-    if missing or added:
-        where = f"{quoted(missing[0])} is only in the first" if missing else f"{quoted(added[0])} is only in number {i}"
+    if missing:
+        where = f"{quoted(missing[0])} is in {name} and not in argument {i}"
+    elif added:
+        where = f"{quoted(added[0])} is in argument {i} and not in {name}"
     else:
-        where = f"their nodes are of different classes or static fields ({first.treespec} and {other.treespec})"[:400]
+        where = (
+            f"the nodes of {name} and argument {i} are of different classes or static fields ({first.treespec} and "
+            f"{other.treespec})"
+        )[:400]
     return TreeError(
         f"combine was given structures that do not match: {where}. Pass parts of one structure, with None for each "
         "missing leaf"

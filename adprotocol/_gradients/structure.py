@@ -179,6 +179,21 @@ class Structure:
         """Return the argument with other leaves; viewed objects are filled in place, and `undo` gets their undo."""
         if not self._views:
             return tree_unflatten(self.treespec, leaves, self.tree)
+
+        def show(view: View, inner: Structure, part: Sequence[Any]) -> Any:
+            value, restore = view.fill(inner.fill(part, undo))
+            undo.append(restore)
+            return value
+
+        return self._with_views(leaves, show)
+
+    def rebuild(self, leaves: Sequence[Any]) -> Any:
+        """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
+        if not self._views:
+            return tree_unflatten(self.treespec, leaves, self.tree)
+        return self._with_views(leaves, lambda view, inner, part: view.rebuild(inner.rebuild(part)))
+
+    def _with_views(self, leaves: Sequence[Any], show: Callable[[View, Structure, Sequence[Any]], Any]) -> Any:
         outer: list[Any] = []
         start = 0
         for i in range(len(self._outer)):
@@ -188,9 +203,7 @@ class Structure:
                 continue
             view, inner = self._views[i]
             count = len(inner.leaves)
-            value, restore = view.fill(inner.fill(leaves[start : start + count], undo))
-            undo.append(restore)
-            outer.append(value)
+            outer.append(show(view, inner, leaves[start : start + count]))
             start += count
         return tree_unflatten(self._outer_spec, outer, self._argument)
 

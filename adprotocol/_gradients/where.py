@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from adprotocol._gradients.structure import Structure
 
 
-def select(structures: list[Structure], where: Any, *, several: bool = False) -> list[list[bool]]:
+def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> list[list[bool]]:
     """Return for each structure a mask: for each leaf, whether it takes a gradient.
 
     Without `where` the defaults and the declarations of the classes decide. With
     `several` a mask is a tuple of masks, one for each structure; a pattern must
-    match in at least one of them, and paths start again in each.
+    match in at least one of them, and paths start again in each. Without `strict`
+    leaves that cannot take a gradient may be selected.
 
     Raises `SelectionError` as `adprotocol.trainable` describes.
     """
@@ -45,7 +46,9 @@ def select(structures: list[Structure], where: Any, *, several: bool = False) ->
         else:
             given = _masks(where, len(structures)) if several else [where]
             wanted = [by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
-        masks = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
+        if strict:
+            wanted = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
+        masks = wanted
     _count_once(structures, masks)
     return masks
 

@@ -15,6 +15,7 @@ from adprotocol._dispatch.binding import (
     CLASS,
     CONTAINER,
     FUNCTION,
+    HOLDER,
     LABEL,
     MISSING,
     NUMPY,
@@ -33,6 +34,7 @@ from adprotocol._hooks.within_gradient import Missing, ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.opaque import check_held, check_opaque, expand_object_arrays
 from adprotocol._trees.traversal import tree_leaves
+from adprotocol.errors import UnclaimedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +75,9 @@ def recognise(cls: type) -> Kind:  # one return for each kind
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         if node.admit_registered(cls):
             return CONTAINER
+        # A variable of a library above the frameworks (keras.Variable).
+        if isinstance(getattr(cls, "value", None), property):
+            return HOLDER
         raise unclaimed(cls)
     return OPAQUE
 
@@ -159,6 +164,19 @@ def _explain_array(value: Any) -> str:
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
 
 
+def _values(holders: Sequence[Any]) -> list[Any]:
+    return [holder.value for holder in holders]
+
+
+def _refuse_holder(holder: Any) -> Any:
+    name = f"{type(holder).__module__}.{type(holder).__qualname__}"
+    msg = (
+        f"adprotocol was given a {name}, a variable that holds an array and can be given another at any time; pass "
+        "the array that it holds now, x.value"
+    )
+    raise UnclaimedTypeError(msg)
+
+
 def _labelled(labels: Sequence[NonDifferentiable[Any]]) -> list[Any]:
     return tree_leaves(tuple(label.held for label in labels))
 
@@ -204,6 +222,15 @@ install(
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
     NonDifferentiable,
+)
+install(
+    Binding(
+        HOLDER,
+        within_gradient=_ask_one,
+        non_differentiable=_refuse_holder,
+        held=_values,
+        trainable=_refuse_holder,
+    )
 )
 install(
     Binding(

@@ -104,19 +104,19 @@ def opaque(value: Any) -> Any:
     return value
 
 
-def object_array(value: Any) -> Any:
-    """Make the elements of an object-dtype NumPy array constant; other NumPy arrays already are."""
+def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> Any:
+    """Make the elements of an object-dtype NumPy array constant, or map `function`; other arrays are constant."""
     if not value.dtype.hasobject:
         return value
     result = value.copy()
     flat = plain_array(result).reshape(-1)
     if value.dtype.names is not None:
         for name in value.dtype.names:
-            flat[name] = object_array(flat[name])
+            flat[name] = object_array(flat[name], function)
         return result
     elements = flat.tolist()
     try:
-        constants = [constant_tree(element) for element in elements]
+        constants = [function(element) for element in elements]
     except RecursionError as error:
         raise too_deep(value) from error
     if all(new is old for new, old in zip(constants, elements, strict=True)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.binding import CONSTANT, NUMPY, OBJECT, OPAQUE, never
+from adprotocol._dispatch.binding import CONSTANT, HOLDER, NUMPY, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
-from adprotocol._trees.opaque import check_opaque, expand_object_arrays, expand_views
+from adprotocol._trees.opaque import check_opaque, expand_holders, expand_object_arrays, expand_views
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
 
@@ -17,6 +17,9 @@ class Missing:
 
 
 NOT_GIVEN = Missing()
+
+# Added to a False by `explain` where something else is differentiated: a layer that asks about its data is off.
+ASK_PARAMETERS = "something else is differentiated here: to know whether a model is trained, ask about its parameters"
 
 
 def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
@@ -94,6 +97,8 @@ def ask(values: tuple[Any, ...]) -> Any:
                 return ask(tuple(expand_object_arrays(leaves)))
         elif binding.kind is OPAQUE:
             check_opaque(leaf)
+        elif binding.kind is HOLDER:
+            return ask(tuple(expand_holders(leaves)))
         elif leaf is NOT_GIVEN:
             raise no_values()
     if not tracked:
@@ -135,7 +140,7 @@ def explain(*values: Any) -> str:
     if not values:
         raise no_values()
     wake_plugins()
-    leaves = expand_object_arrays(tree_leaves(tuple(expand_views(tree_leaves(values)))))
+    leaves = expand_object_arrays(tree_leaves(tuple(expand_holders(expand_views(tree_leaves(values))))))
     return "\n".join(map(_explain_leaf, leaves))
 
 

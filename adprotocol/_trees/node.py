@@ -12,10 +12,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
-from adprotocol.errors import DeclarationError
+from adprotocol.errors import DeclarationError, StructureError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, tuple[str, ...]]]
+    Unflatten = Callable[[Any, Iterable[Any]], Any]
+    Functions = tuple[Flatten, Unflatten]
 
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
@@ -23,13 +27,22 @@ DECLARATION = "__trainable__"
 # A namespace of our own, apart from what others register with optree.
 NAMESPACE = "adprotocol"
 
-# The types registered with optree in our namespace.
+# The types registered with optree in our namespace, and those of them that are flattened by their fields because
+# no framework knew them.
 _NODES: set[type] = set()
+_BY_FIELDS: set[type] = set()
+
+# The classes that `register_structure` was given, each with its functions.
+STRUCTURES: dict[type, Functions] = {}
+
+# The hooks `tree_version` of the active plugins, and what they last returned.
+_VERSIONS: list[Callable[[], int]] = []
+_SEEN: list[int] = []
 
 
 def admit(cls: type) -> bool:
     """Make `cls` a node if it is a dataclass or an attrs class."""
-    if cls in _NODES:
+    if cls in _NODES or (cls in STRUCTURES and enter(cls)):
         return True
     # A class that is registered with optree for every namespace keeps that; a member of an Enum is a constant.
     return (
@@ -38,7 +51,7 @@ def admit(cls: type) -> bool:
         and not is_enum(cls)
         and (
             # A framework that knows the class knows which of its fields are static.
-            admit_registered(cls) or _register(cls, _flatten_fields(cls), _unflatten_fields(cls))
+            admit_registered(cls) or _register_by_fields(cls)
         )
     )
 
@@ -78,10 +91,55 @@ def _register(cls: type, flatten: Any, unflatten: Any) -> bool:
     import optree  # noqa: PLC0415
 
     with LOCK:
+        if cls in _BY_FIELDS:
+            optree.unregister_pytree_node(cls, namespace=NAMESPACE)
+            _BY_FIELDS.discard(cls)
+            _NODES.discard(cls)
         if cls not in _NODES:
             optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
             _NODES.add(cls)
     return True
+
+
+def _register_by_fields(cls: type) -> bool:
+    with LOCK:
+        if cls not in _NODES:
+            _register(cls, *by_fields(cls))
+            _BY_FIELDS.add(cls)
+    return True
+
+
+def enter(cls: type) -> bool:
+    """Make a class that `register_structure` was given a node; return whether it is one by that."""
+    # A class that others registered with optree keeps that.
+    if cls in _BY_FIELDS or not (cls in _NODES or _is_in_optree(cls)):
+        _register(cls, *STRUCTURES[cls])
+    return cls in _NODES
+
+
+def look_again() -> bool:
+    """Look again at the classes flattened by their fields, if a framework has learnt new classes since.
+
+    Return whether one of them is registered there now.
+    """
+    if not _BY_FIELDS:
+        return False
+    found = [version() for version in _VERSIONS]
+    if found == _SEEN:
+        return False
+    with LOCK:
+        _SEEN[:] = found
+        known = [admit_registered(cls) for cls in tuple(_BY_FIELDS)]
+        return any(known)
+
+
+def _plugins_changed() -> None:
+    hooks = [plugin.hooks.get("tree_version") for plugin in REGISTRY.active()]
+    _VERSIONS[:] = [hook for hook in hooks if hook is not None]
+    _SEEN.clear()
+
+
+REGISTRY.watchers.append(_plugins_changed)
 
 
 def has_fields(cls: type) -> bool:
@@ -99,17 +157,78 @@ def field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
-def _flatten_fields(cls: type) -> Callable[[Any], tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]]:
+def declared_static(cls: type) -> frozenset[str]:
+    """Return the fields of a class whose metadata declares them static, as Equinox and flax do."""
+    attrs_fields = getattr(cls, "__attrs_attrs__", None)
+    fields = attrs_fields if attrs_fields is not None else cls.__dataclass_fields__.values()  # type: ignore[attr-defined]
+    return frozenset(
+        field.name
+        for field in fields
+        if field.metadata.get("static", False) or not field.metadata.get("pytree_node", True)
+    )
+
+
+def by_fields(cls: type, static: tuple[str, ...] = ()) -> Functions:
+    """Return the functions that flatten a dataclass or an attrs class by its fields; `static` ones are metadata."""
+    if not static:
+        return _flatten_fields(cls), _unflatten_fields(cls)
+    flatten_others, unflatten_others = _flatten_fields(cls, frozenset(static)), _unflatten_fields(cls)
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
+        children, metadata, names = flatten_others(value)
+        held = tuple([(name, getattr(value, name)) for name in static if hasattr(value, name)])
+        check_static(cls, held)
+        return children, (metadata, held), names
+
+    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+        others, held = metadata
+        value = unflatten_others(others, children)
+        for name, item in held:
+            object.__setattr__(value, name, item)
+        return value
+
+    return flatten, unflatten
+
+
+def check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    """Refuse static fields that cannot be hashed, and arrays, even of a class that hashes them by identity."""
+    try:
+        hash(held)
+    except TypeError:
+        wrong = next(pair for pair in held if not _is_hashable(pair[1]))
+    else:
+        wrong = next((pair for pair in held if hasattr(type(pair[1]), "__dlpack__")), ("", None))
+    name, item = wrong
+    if name:
+        msg = (
+            f"the static field {name!r} of {cls.__qualname__} holds {kind_of(item)}, which cannot be hashed and "
+            "compared; static fields are part of the structure, by which frameworks decide whether to compile again. "
+            f"Give it a hashable value (a tuple for a list), or do not declare {name!r} static: label it "
+            "NonDifferentiable to keep it constant"
+        )
+        raise StructureError(msg)
+
+
+def _is_hashable(item: Any) -> bool:
+    try:
+        hash(item)
+    except TypeError:
+        return False
+    return True
+
+
+def _flatten_fields(cls: type, static: frozenset[str] = frozenset()) -> Flatten:
     """Flatten by attribute: declared fields first, then the attributes that `__post_init__` added.
 
     A ``cached_property`` is left out, so that it is computed again from the rebuilt
     fields instead of keeping a value that may be tracked.
     """
-    declared = field_names(cls)
-    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
-    slots = _slots(cls, declared)
+    fields = field_names(cls)
+    declared = tuple(name for name in fields if name not in static)
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | static
+    slots = _slots(cls, fields)
 
-    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+    def flatten(value: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         found = [name for name in declared if hasattr(value, name)]
         found += [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
         found += [name for name in slots if hasattr(value, name)]
@@ -147,7 +266,7 @@ def _is_cached(value: Any) -> bool:
     return type(value).__name__ == "cached_property"
 
 
-def _unflatten_fields(cls: type) -> Callable[[tuple[str, ...], Iterable[Any]], Any]:
+def _unflatten_fields(cls: type) -> Unflatten:
     def unflatten(names: Any, children: Iterable[Any]) -> Any:
         # Without __init__ or a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.

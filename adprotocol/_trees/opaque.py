@@ -10,7 +10,7 @@ import sys
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any
 
-from adprotocol._dispatch.binding import NUMPY, OBJECT, OPAQUE
+from adprotocol._dispatch.binding import HOLDER, NUMPY, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
 from adprotocol._trees.traversal import too_deep, tree_leaves
 from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
@@ -45,6 +45,11 @@ def expand_views(leaves: list[Any]) -> list[Any]:
         for leaf in leaves
         for binding in [binding_of(type(leaf))]
     ]
+
+
+def expand_holders(leaves: list[Any]) -> list[Any]:
+    """Replace each variable, such as one of Keras, by the array that it holds now."""
+    return [leaf.value if binding_of(type(leaf)).kind is HOLDER else leaf for leaf in leaves]
 
 
 def check_opaque(value: Any) -> None:

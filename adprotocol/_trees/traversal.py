@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import CONTAINER, OPAQUE
 from adprotocol._dispatch.table import binding_of
-from adprotocol._trees.node import NAMESPACE, admit_value
+from adprotocol._trees.node import NAMESPACE, admit_value, look_again
 from adprotocol.errors import TreeError
 
 if TYPE_CHECKING:
@@ -42,12 +42,14 @@ def container_leaves(tree: Any) -> list[Any]:
     """
     import optree  # noqa: PLC0415  (P1: not at import)
 
+    if look_again():
+        nodes_changed()
     while True:
         try:
             found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
             raise too_deep(tree) from error
-        if not _admit_all(found):
+        if not admit_all(found):
             return found
 
 
@@ -60,24 +62,37 @@ def tree_flatten(
     """
     import optree  # noqa: PLC0415
 
+    if look_again():
+        nodes_changed()
     while True:
         try:
             found, treespec = optree.tree_flatten(tree, visit or is_leaf, none_is_leaf=True, namespace=NAMESPACE)
         except RecursionError as error:
             raise too_deep(tree) from error
-        if not _admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
+        if not admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
             return found, treespec
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], tuple[str, ...]] | None:
     """Return the children of one node and their names, or None for a leaf."""
+    node = one_level(tree)
+    return None if node is None else (node[0], node[2])
+
+
+def one_level(tree: Any) -> tuple[list[Any], Any, tuple[str, ...], Callable[[Any, list[Any]], Any]] | None:
+    """Return the children of one node, its metadata, their names, and what rebuilds it; None for a leaf."""
     if not is_container(tree):
         return None
     import optree  # noqa: PLC0415
 
     node = optree.tree_flatten_one_level(tree, none_is_leaf=True, namespace=NAMESPACE)
     names = getattr(type(tree), "_fields", None) if isinstance(tree, tuple) else None
-    return node.children, tuple(str(name) for name in (node.entries if names is None else names))
+    return (
+        node.children,
+        node.metadata,
+        tuple([str(name) for name in (node.entries if names is None else names)]),
+        node.unflatten_func,
+    )
 
 
 def tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:
@@ -161,7 +176,7 @@ def _refusing(tree: Any, leaves: list[Any]) -> tuple[str, type]:
     return refusing
 
 
-def _admit_all(leaves: list[Any]) -> bool:
+def admit_all(leaves: list[Any]) -> bool:
     """Register the container types among the leaves as nodes; return whether there were any."""
     admitted = False
     for cls in {type(leaf) for leaf in leaves}:

@@ -25,13 +25,15 @@ SHOULD = "SHOULD"
 MAY = "MAY"
 LEVELS = (MUST, SHOULD, MAY)
 
-HOOKS = ("within_gradient", "non_differentiable", "trainable", "value_and_grad", "cond", "plugins")
+HOOKS = (
+    "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins",
+)  # fmt: skip
 
 RULES = (
     *(f"W{i}" for i in range(1, 10)),
-    *(f"N{i}" for i in range(1, 5)),
-    *(f"T{i}" for i in range(1, 11)),
-    *(f"C{i}" for i in range(1, 8)),
+    *(f"N{i}" for i in range(1, 6)),
+    *(f"T{i}" for i in range(1, 13)),
+    *(f"C{i}" for i in range(1, 9)),
     *(f"P{i}" for i in range(1, 7)),
 )
 

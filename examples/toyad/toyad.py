@@ -484,6 +484,25 @@ class Query(Primitive):
         return self(*below)  # one answer for all
 
 
+class Guard(Primitive):
+    """The operand itself, which no level may differentiate: those that would raise."""
+
+    def evaluate(self, args, error):  # noqa: ARG002
+        return args[0]
+
+    def kinds(self, args, error):  # noqa: ARG002
+        return [(args[0].shape, args[0].dtype)]
+
+    def forward(self, _trace, args, _below, error):
+        raise error(args[0])
+
+    def reverse(self, _trace, args, _below, error):
+        raise error(args[0])
+
+    def batch(self, trace, _args, below, error):
+        return Batched(trace, self(*below, error=error))
+
+
 class Custom(Elementwise):
     """An elementwise function with a rule ``(x, t)`` of its own. The function itself runs at level 0 only."""
 
@@ -527,7 +546,7 @@ stop_gradient = Elementwise(np.array)
 less, less_equal = Elementwise(np.less), Elementwise(np.less_equal)
 equal, not_equal = Elementwise(np.equal), Elementwise(np.not_equal)
 bitwise_and, bitwise_or, invert = Elementwise(np.bitwise_and), Elementwise(np.bitwise_or), Elementwise(np.invert)
-differentiated = Query()
+differentiated, guarded = Query(), Guard()
 
 reshape = Linear(
     lambda x, shape: x.reshape(shape),
@@ -980,6 +999,11 @@ def is_differentiated(x):
         return False
     answer = differentiated(x)
     return bool(answer) if isinstance(answer, Array) else answer
+
+
+def guard(x, error):
+    """Return a value; whoever differentiates it, now or when what jit traces is run, gets the error ``error(x)``."""
+    return guarded(x, error=error) if isinstance(x, Value) and is_inexact(x) else x
 
 
 def custom_rule(fun, derivative):

@@ -14,7 +14,18 @@ import toyad
 
 from adprotocol import NonDifferentiable
 from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import check_output, combine_aux, partition_aux, predicate_error, predicate_shape_error
+from adprotocol.extend import (
+    check_output,
+    combine_aux,
+    common_outline,
+    describe,
+    gradient_prevented,
+    partition_aux,
+    predicate_error,
+    predicate_shape_error,
+    put_together,
+    take_apart,
+)
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -54,6 +65,12 @@ def non_differentiable(value: Any) -> Any:
 
 
 @hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Let toyad guard the value: the answer may be staged, and then the error comes with the derivative."""
+    return toyad.guard(value, lambda x: gradient_prevented(x, message, "toyad: a level of grad or jvp follows it"))
+
+
+@hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Check the predicate, and let toyad choose; errors are those that users of every framework know."""
     if not isinstance(pred, bool):
@@ -61,10 +78,29 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             raise predicate_error(pred, pred.dtype)
         if pred.shape != ():
             raise predicate_shape_error(pred, pred.shape)
-    try:
+    if isinstance(pred, (bool, toyad.Array)):
         return toyad.cond(pred, true_fun, false_fun, *operands)
+    # toyad stages the leaves: a branch may return dataclasses and labels, which toyad does not take apart.
+    outlines: list[Any] = []
+
+    def leaves_of(fun: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*operands: Any) -> list[Any]:
+            leaves, outline = take_apart(fun(*operands))
+            outlines.append(outline)
+            return leaves
+
+        return run
+
+    try:
+        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *operands)
     except toyad.BranchMismatch as error:
         raise BranchMismatchError(str(error)) from error
+    outline = common_outline(*outlines)
+    if outline is None:
+        of_true, of_false = (describe(found, ["..."] * len(leaves)) for found in outlines)
+        msg = f"the branches of cond differ: true_fun returns {of_true}, false_fun {of_false}"
+        raise BranchMismatchError(msg) from toyad.BranchMismatch(msg)
+    return put_together(outline, leaves)
 
 
 @hookimpl
@@ -96,6 +132,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def tree_node(value: Any) -> Any:
     """Take apart what toyad's registry knows, in the same way."""
     return toyad.CONTAINERS.get(type(value))
+
+
+@hookimpl
+def tree_version() -> int:
+    """Count the classes that toyad's registry knows."""
+    return len(toyad.CONTAINERS)
+
+
+@hookimpl
+def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Enter a class in toyad's registry, which has no use for names."""
+    toyad.CONTAINERS.setdefault(cls, (lambda value: flatten(value)[:2], unflatten))
 
 
 @hookimpl

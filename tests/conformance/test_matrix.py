@@ -15,7 +15,7 @@ from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, P
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRANSFORMS = ("grad", "jvp", "jit", "compile", "vmap", "checkpoint", "scan")
-HOOKS = ("within_gradient", "non_differentiable", "trainable", "value_and_grad", "cond", "plugins")
+HOOKS = ("within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins")
 
 
 def large(backend="jax", outcome=PASS):
@@ -220,7 +220,7 @@ def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
 @pytest.mark.parametrize("name", ["one", "three", "four", "mixed"])
 def test_the_picture_fits_a_page(name):
     root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
-    assert float(root.get("width")) == 900
+    assert float(root.get("width")) == 980
 
 
 def test_the_picture_has_a_sign_and_a_tooltip_for_each_cell_and_numbers_where_there_is_room():

@@ -20,8 +20,8 @@ import pytest
 import torch
 from torch import nn
 
-from adprotocol import NonDifferentiable, combine, partition, trainable
-from adprotocol.errors import OpaqueValueError, TreeError
+from adprotocol import NonDifferentiable, combine, partition, trainable, trainable_mask
+from adprotocol.errors import OpaqueValueError, SelectionError, TreeError
 
 
 class Half(float, enum.Enum):
@@ -313,13 +313,13 @@ def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
 @pytest.mark.parametrize(
     ("first", "second", "named"),
     [
-        ({"a": 1.0, "b": {"c": 2.0}}, {"a": 1.0}, r"'b\.c' is only in the first"),
-        ({"a": 1.0}, {"a": 1.0, "b": [2.0]}, r"'b\.0' is only in number 1"),
-        ([1.0], [1.0, 2.0], "'1' is only in number 1"),
-        (1.0, {"a": 1.0}, "the value itself is only in the first"),
-        ({"a": {"b": 1.0}}, {"a": None}, r"'a\.b' is only in the first"),
+        ({"a": 1.0, "b": {"c": 2.0}}, {"a": 1.0}, r"'b\.c' is in argument 0 and not in argument 1"),
+        ({"a": 1.0}, {"a": 1.0, "b": [2.0]}, r"'b\.0' is in argument 1 and not in argument 0"),
+        ([1.0], [1.0, 2.0], "'1' is in argument 1 and not in argument 0"),
+        (1.0, {"a": 1.0}, "the value itself is in argument 0 and not in argument 1"),
+        ({"a": {"b": 1.0}}, {"a": None}, r"'a\.b' is in argument 0 and not in argument 1"),
         ([1.0], (1.0,), "different classes"),
-        (Kernel(1.0, 2.0), Model(1.0, 2.0, 3), "'variance' is only in the first"),
+        (Kernel(1.0, 2.0), Model(1.0, 2.0, 3), "'variance' is in argument 0 and not in argument 1"),
         (Model(1.0), {"kernel": 1.0, "name": "gp", "steps": 3}, "different classes"),
         (State(1.0), State(1.0, rate=0.25), r"static fields.*0\.25"),
         ({}, [], "different classes"),
@@ -356,3 +356,46 @@ def test_parts_of_parts():
     assert (inner, outer) == ({"a": None, "b": [2.0, None]}, {"a": 1.0, "b": [None, None]})
     assert trainable(params) == params
     assert combine(outer, inner, tree) == tree
+
+
+@pytest.mark.parametrize("kind", [dict, "dataclass", "module"])
+def test_a_mask_has_the_bools_of_trainable(kind):
+    model = {"w": 1.5, "k": NonDifferentiable(2.0), "n": 3, "f": math.sin, "none": None, "deep": {"w": jnp.ones(2)}}
+    if kind == "dataclass":
+        model = dataclasses.make_dataclass("Model", model)(**model)
+    elif kind == "module":
+        model = nn.Linear(2, 1)
+        model.bias.requires_grad_(False)
+        assert trainable_mask(model) == {"weight": True, "bias": False}
+        assert trainable_mask(model, where="bias") == {"weight": False, "bias": True}
+        return
+    for where, w in ((None, (True, True)), ("w", (True, False)), ({"deep": True}, None)):
+        if w is None:
+            with pytest.raises(SelectionError):
+                trainable_mask(model, where)
+            continue
+        mask = trainable_mask(model, where)
+        names = vars(mask) if kind == "dataclass" else mask
+        assert names == {"w": w[0], "k": False, "n": False, "f": False, "none": None, "deep": {"w": w[1]}}
+        # The mask is a `where` that selects the same.
+        assert trainable_mask(model, where=mask) == mask
+
+
+def test_a_mask_is_refused_as_trainable_is():
+    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
+        trainable_mask({"n": 1}, where="n")
+
+
+def test_a_partition_that_is_not_strict_takes_any_leaf():
+    model = {"w": jnp.ones(2), "n": 3, "f": math.sin, "k": NonDifferentiable(2.0), "name": "tanh", "none": None}
+    chosen, rest = partition(model, lambda path, _: path in ("n", "f", "k", "name"), strict=False)
+    assert chosen == {"w": None, "n": 3, "f": math.sin, "k": model["k"], "name": "tanh", "none": None}
+    assert list(rest.values())[1:] == [None] * 5
+    assert rest["w"] is model["w"]
+    assert combine(chosen, rest)["k"] is model["k"]
+    with pytest.raises(SelectionError, match=r"selects 'n', which is an int"):
+        partition(model, lambda path, _: path == "n")
+    # As equinox.partition with is_array.
+    arrays, others = partition({"i": jnp.arange(2), "s": "a"}, lambda _, leaf: eqx.is_array(leaf), strict=False)
+    assert (arrays["s"], others["i"]) == (None, None)
+    assert arrays["i"].tolist() == [0, 1]

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import adprotocol
 from adprotocol import NonDifferentiable, explain, non_differentiable, within_gradient
@@ -435,3 +436,29 @@ def test_explain_has_a_line_for_each_leaf():
     assert "True (requires_grad is set)" in text[1]
     assert explain(NonDifferentiable(1.0)).startswith("NonDifferentiable: False (labelled")
     assert isinstance(adprotocol.explain([]), str)
+
+
+def test_explain_points_from_the_data_to_the_parameters():
+    asked = []
+
+    def layer(params, data):
+        asked.append(adprotocol.explain(data))
+        return (params * data).sum()
+
+    jax.grad(layer)(jnp.ones(2), jnp.ones(2))
+    jax.grad(lambda params: jax.vmap(lambda data: layer(params, data))(jnp.ones((2, 2))).sum())(jnp.ones(2))
+    torch.func.grad(layer)(torch.ones(2), torch.ones(2))
+    torch.func.jvp(lambda p: layer(p, torch.ones(2)), (torch.ones(2),), (torch.ones(2),))
+    with forward_ad.dual_level():
+        layer(torch.ones(2), torch.ones(2))
+    assert len(asked) == 5
+    for text in asked:
+        assert ": False (" in text
+        assert "ask about its parameters" in text
+    # Nothing is differentiated, or what is asked about is.
+    torch.vmap(lambda data: layer(1.0, data))(torch.ones(2, 2))
+    jax.vmap(lambda data: layer(1.0, data))(jnp.ones((2, 2)))
+    jax.grad(lambda data: layer(1.0, data))(jnp.ones(2))
+    torch.func.grad(lambda data: layer(1.0, data))(torch.ones(2))
+    assert len(asked) == 9
+    assert not any("parameters" in text for text in asked[5:])

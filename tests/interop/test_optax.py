@@ -190,3 +190,32 @@ def test_what_is_trained_changes_between_calls():
         moved = {key for key in model if not all(map(lambda a, b: a is b, *map(flat, (changed[key], model[key]))))}
         assert moved == {name}
         model = changed
+
+
+def test_a_mask_of_the_whole_model_serves_masked_and_partition():
+    model = model_of()
+    arrays = {name: model[name] for name in ("first", "middle", "last")}
+    mask = adprotocol.trainable_mask(arrays, where="*.w")
+    # Decays what the mask selects, and nothing else.
+    decay = optax.masked(optax.add_decayed_weights(0.5), mask)
+    zeros = jax.tree.map(jnp.zeros_like, arrays)
+    updates, _ = decay.update(zeros, decay.init(arrays), arrays)
+    for name, layer in updates.items():
+        np.testing.assert_array_equal(layer.w, 0.5 * arrays[name].w)
+        np.testing.assert_array_equal(layer.b, zeros[name].b)
+    kinds = jax.tree.map(lambda is_selected: "moves" if is_selected else "stays", mask)
+    split = optax.partition({"moves": optax.sgd(1.0), "stays": optax.set_to_zero()}, kinds)
+    ones = jax.tree.map(jnp.ones_like, arrays)
+    updates, _ = split.update(ones, split.init(arrays), arrays)
+    for layer in updates.values():
+        assert (float(layer.w.sum()), float(layer.b.sum())) == (-layer.w.size, 0.0)
+
+
+def test_a_mask_beside_a_label_and_an_integer():
+    model = {"w": jnp.ones(2), "k": NonDifferentiable(jnp.ones(2)), "n": jnp.arange(2)}
+    mask = adprotocol.trainable_mask(model)
+    decay = optax.masked(optax.add_decayed_weights(0.5), mask)
+    updates, _ = decay.update(jax.tree.map(jnp.zeros_like, model), decay.init(model), model)
+    assert updates["w"].tolist() == [0.5, 0.5]
+    assert updates["k"].held.tolist() == [0.0, 0.0]
+    assert updates["n"].tolist() == [0, 0]

@@ -544,7 +544,6 @@ def test_a_class_registered_after_it_was_first_seen():
     assert jax.grad(lambda x: jnp.where(within_gradient(Late(x, 3.0)), 3.0, 1.0) * x)(X) == 3.0
 
 
-@pytest.mark.xfail(reason="a dataclass keeps the fields with which it was first seen as its parts", strict=True)
 def test_a_dataclass_registered_after_it_was_first_seen():
     @dataclasses.dataclass
     class Late:

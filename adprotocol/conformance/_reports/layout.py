@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance._reports.matrix import Matrix
 
-WIDTH = 900
+WIDTH = 980  # for the panels of seven hooks
 MARGIN = 20
 GAP = 2  # between cells
 PANEL_GAP = 12

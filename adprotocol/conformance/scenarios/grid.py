@@ -18,6 +18,7 @@ from adprotocol.conformance.scenarios.nested import (
     model,
     partial_gradient,
     plain,
+    prevented,
     quarter,
     straight_through,
     tracked,
@@ -82,6 +83,15 @@ def _answer(transforms: str) -> str:
     return f"{transforms} of 5 x ** 2, since the answer is False: {_number(transforms, plain)} at 2.5"
 
 
+def _prevented(transforms: str) -> str:
+    if nesting.differentiates(transforms):
+        return (
+            f"{transforms} of c x x with a guarded constant c of x: {_number(transforms, with_constant)} at 2.5; an "
+            "error with the message for a guarded x"
+        )
+    return f"{transforms} of x ** 3, since nobody differentiates: {_number(transforms, with_constant)} at 2.5"
+
+
 def _branches(transforms: str) -> str:
     below, above = (_number(transforms, chosen, at) for at in (X, 2.0 * X))
     return f"{transforms} of x ** 3 above 3, else of x ** 2: {below} at 2.5, {above} at 5"
@@ -138,6 +148,14 @@ _enter(
         f"{_number(transforms, estimated)} at 2.5"
     ),
     prefix="straight-through-",
+)
+_enter(
+    "prevent_gradient",
+    prevented,
+    (*_SINGLE, *_PAIRS),
+    rule="N5",
+    summary="`prevent_gradient` passes what nobody differentiates, and nothing else, under {}.",
+    expects=_prevented,
 )
 _enter(
     "cond",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent, HarnessFault, WrongAnswer
-from adprotocol.errors import one_line
+from adprotocol.errors import GradientPreventedError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Not 2, where x ** 2 and 2 x, and 3 x ** 2 and 6 x, are one number.
 X = 2.5
+MESSAGE = "nobody may differentiate this"
 # Between x and 2 x, so that the rows of a batch take different branches.
 BREAK = 3.0
 
@@ -104,6 +105,28 @@ def constant(h: Checked, transforms: str) -> None:
 def with_constant(x: float) -> list[float]:
     """Return the derivatives of c x x where c is x."""
     return [x**3, 2 * x**2, 2 * x, 0.0, 0.0]
+
+
+def guarded(value: Any) -> Any:
+    """Return a value that nobody may differentiate."""
+    return adprotocol.prevent_gradient(value, MESSAGE)
+
+
+def prevented(h: Checked, transforms: str) -> None:
+    """Guard a constant, which passes, and x, which passes if nobody differentiates it."""
+    if not nesting.differentiates(transforms):
+        _compare(h, transforms, lambda x: guarded(x) * x * x, with_constant)
+        return
+    _compare(h, transforms, lambda x: guarded(adprotocol.non_differentiable(x)) * x * x, with_constant)
+    # A compiler that runs Python may show an error that is raised meanwhile as one of its own, with the text.
+    traced = {"jit", "compile"} & {*nesting.parse(transforms)}
+    expected = (Exception,) if traced else (GradientPreventedError,)
+    try:
+        with h.raises(*expected, words=[MESSAGE]):
+            h.nest(transforms, lambda x: guarded(x) * x * x)(h.array(X))
+    except Exception as error:
+        _system_itself(h, transforms, error)
+        raise
 
 
 def straight_through(h: Checked, transforms: str) -> None:

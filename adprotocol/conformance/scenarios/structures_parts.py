@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
 _PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
+_MAML = "C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400"
 _LABEL = "JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
 _FREEZE = "optax: partition and merge by hand, an easy source of bugs: "
 _FREEZE += "https://github.com/google-deepmind/optax/issues/290"
@@ -197,3 +199,76 @@ def inside_jit(h: Checked) -> None:
         return whole["w"] * whole["w"] * whole["b"]
 
     h.equal(h.jit(loss)(h.array(3.0), h.array(2.0)), 18.0)
+
+
+@dataclass
+class _Line:
+    """A model that is called."""
+
+    slope: Any
+    offset: Any
+    name: str = "line"
+
+    def __call__(self, x: Any) -> Any:
+        return self.slope * x + self.offset
+
+
+@scenario(
+    "trainable/combine-like",
+    rule="T12",
+    source=_MAML,
+    expects="a line with slope 6, offset 1 and its name, which maps 5 to 31; the model still maps 5 to 16",
+)
+def combine_like(h: Checked) -> None:
+    """`combine` with `like` gives something that is called as the model is, and leaves the model alone."""
+    model = _Line(h.array(3.0), h.array(1.0))
+    chosen, rest = adprotocol.partition(model, where="slope")
+    made = adprotocol.combine(replace(chosen, slope=h.array(6.0)), rest, like=model)
+    h.same(type(made), _Line, "the class of what combine returns")
+    h.same(made.name, model.name, "a field that is no array")
+    h.equal(made(h.array(5.0)), 31.0, "the new model")
+    h.equal(model(h.array(5.0)), 16.0, "the model")
+
+
+@scenario(
+    "trainable/combine-like-missing",
+    rule="T12",
+    level=SHOULD,
+    source=_MAML,
+    expects="TreeError that names 'offset'",
+)
+def combine_like_missing(h: Checked) -> None:
+    """A leaf that no structure has is an error with its path, and no None in the model."""
+    model = _Line(h.array(3.0), h.array(1.0))
+    chosen, _ = adprotocol.partition(model, where="slope")
+    with h.raises(errors.TreeError, words=["'offset'"]):
+        adprotocol.combine(chosen, like=model)
+
+
+@scenario(
+    "value_and_grad/adapted-model",
+    rule="T12",
+    transform="grad of grad",
+    source=_MAML,
+    expects="r r after one step of size 1/16 of r = a x + b - y for a = 3, b = 1, x = 2, y = 4: 9 / 64 * 9, gradients "
+    "9 / 64 times 12 in a and 6 in b",
+)
+def adapted_model(h: Checked) -> None:
+    """The gradient through a step of the model's own gradient reaches the model."""
+    x, y = h.array(2.0), h.array(4.0)
+
+    def loss(model: Any) -> Any:
+        r = model(x) - y
+        return r * r
+
+    def after_step(model: Any) -> Any:
+        slopes = adprotocol.grad(loss, backend=h.name)(model)
+        chosen, rest = adprotocol.partition(model)
+        moved = replace(chosen, slope=chosen.slope - slopes.slope / 16.0, offset=chosen.offset - slopes.offset / 16.0)
+        return loss(adprotocol.combine(moved, rest, like=model))
+
+    # The residual is linear in a and b: a step multiplies it by 1 - 2 (x x + 1) / 16 = 3 / 8.
+    value, gradient = adprotocol.value_and_grad(after_step, backend=h.name)(_Line(h.array(3.0), h.array(1.0)))
+    h.equal(value, 9.0 / 64.0 * 9.0, "the loss after the step")
+    h.equal(gradient.slope, 9.0 / 64.0 * 12.0, "the gradient in a")
+    h.equal(gradient.offset, 9.0 / 64.0 * 6.0, "the gradient in b")

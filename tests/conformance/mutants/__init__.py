@@ -15,6 +15,7 @@ from mutants import (  # noqa: F401
     flags,
     gradient_calls,
     gradients,
+    preventions,
     queries,
     selections,
     structures,

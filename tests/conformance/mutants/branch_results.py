@@ -1,5 +1,7 @@
 """Predicates taken or refused, results and errors changed on the way: `cond` gone wrong at its edges."""
 
+import dataclasses
+
 import toyad
 
 import adprotocol
@@ -254,3 +256,64 @@ def mismatch_without_words():
             raise adprotocol.errors.BranchMismatchError("the branches differ") from None
 
     return branches(silent)
+
+
+def leaves_alone(pred, t, f, operands):
+    """Choose among results whose dataclasses and labels toyad does not take apart, as it would itself."""
+    if is_known(pred):
+        return choose(pred, t, f, operands)
+    return toyad.cond(pred, t, f, *operands)
+
+
+@mutant(GROUP)
+def only_its_own_containers():
+    """Takes results apart as far as the framework does, which leaves dataclasses whole."""
+    return branches(leaves_alone)
+
+
+@mutant(GROUP)
+def labels_are_lost():
+    """Returns the values of labels where branches that are chosen later return labels."""
+
+    def plain(pred, t, f, operands):
+        result = choose(pred, t, f, operands)
+        return result if is_known(pred) else extend.tree_map(extend.unlabelled, result)
+
+    return branches(plain)
+
+
+@mutant(GROUP)
+def dataclasses_become_dicts():
+    """Returns the fields of a dataclass where branches that are chosen later return it."""
+
+    def fields(pred, t, f, operands):
+        result = choose(pred, t, f, operands)
+        if is_known(pred) or not dataclasses.is_dataclass(result):
+            return result
+        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+
+    return branches(fields)
+
+
+@mutant(GROUP)
+def other_constants_pass():
+    """Takes what is no array from the first branch, whatever the other returns there."""
+
+    def first(pred, t, f, operands):
+        if is_known(pred):
+            return choose(pred, t, f, operands)
+        found = []
+
+        def arrays(fun):
+            def run(*operands):
+                leaves, outline = extend.take_apart(fun(*operands))
+                found.append((outline, leaves))
+                return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
+
+            return run
+
+        chosen = iter(choose(pred, arrays(t), arrays(f), operands))
+        outline, leaves = found[0]
+        return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])
+
+    return branches(first)

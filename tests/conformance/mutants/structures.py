@@ -5,6 +5,8 @@ from pathlib import Path
 import toyad
 import toyad_adprotocol as right
 
+import adprotocol
+from adprotocol import extend
 from adprotocol._dispatch import registry
 from mutants.mutant import mutant
 
@@ -45,6 +47,67 @@ def rebuilds_as_a_list():
         return None if found is None else (found[0], lambda _, children: list(children))
 
     return {"tree_node": node}
+
+
+def registering(change):
+    """Return a mutant that registers classes with functions that are changed."""
+
+    def register_node(cls, flatten, unflatten):
+        right.register_node(cls, *change(flatten, unflatten))
+
+    return {"register_node": register_node}
+
+
+@mutant(GROUP)
+def registers_no_class():
+    """Does not register classes with its framework."""
+    return {"register_node": None}
+
+
+@mutant(GROUP)
+def registers_without_static_fields():
+    """Registers classes so that all of them share the static fields of the first instance."""
+
+    def change(flatten, unflatten):
+        first = []
+
+        def shared(value):
+            children, metadata, names = flatten(value)
+            first.append(metadata)
+            return children, first[0], names
+
+        return shared, unflatten
+
+    return registering(change)
+
+
+@mutant(GROUP)
+def registers_in_another_order():
+    """Registers classes so that their children come back in another order."""
+    return registering(
+        lambda flatten, unflatten: (flatten, lambda meta, children: unflatten(meta, list(children)[::-1]))
+    )
+
+
+@mutant(GROUP)
+def registers_a_constructor():
+    """Registers classes so that they are rebuilt by calling them without their static fields."""
+
+    def register_node(cls, flatten, unflatten):
+        right.register_node(cls, flatten, lambda _, children: cls(*children))
+
+    return {"register_node": register_node}
+
+
+@mutant(GROUP)
+def registers_labels_away():
+    """Registers classes so that labels in them come back as what they hold."""
+    return registering(
+        lambda flatten, unflatten: (
+            flatten,
+            lambda meta, children: unflatten(meta, [extend.unlabelled(child) for child in children]),
+        )
+    )
 
 
 @mutant(GROUP)
@@ -164,3 +227,33 @@ def claims_nothing():
         """No value is of this type."""
 
     return {"array_types": lambda: (Nothing,)}
+
+
+combine = adprotocol.combine
+
+
+@mutant("trainable")
+def combine_returns_the_model():
+    """Returns the model that the result is to be like."""
+    return {"adprotocol.combine": lambda *trees, like=None: combine(*trees) if like is None else like}
+
+
+@mutant("trainable")
+def combine_accepts_a_missing_leaf():
+    """Leaves None in the model where no structure has a leaf."""
+
+    def parts_alone(*trees, like=None):
+        del like
+        return combine(*trees)
+
+    return {"adprotocol.combine": parts_alone}
+
+
+@mutant("value_and_grad")
+def combine_cuts_the_derivative():
+    """Makes the leaves constant that are put into the model."""
+    return {
+        "adprotocol.combine": lambda *trees, like=None: (
+            combine(*trees) if like is None else combine(*map(adprotocol.non_differentiable, trees), like=like)
+        )
+    }

@@ -1,0 +1,131 @@
+"""`prevent_gradient`: the same value, which nobody may differentiate.
+
+The answer of `within_gradient` decides. Where that is staged, the plugin's hook puts
+an operation into the program that passes the value on and has no derivative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from adprotocol._dispatch.binding import NUMPY, OBJECT
+from adprotocol._dispatch.table import binding_of
+from adprotocol._hooks.non_differentiable import object_array
+from adprotocol._hooks.within_gradient import ask
+from adprotocol._trees.path import paths_of
+from adprotocol._trees.traversal import is_container, tree_flatten, tree_unflatten
+from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError, kind_of
+
+if TYPE_CHECKING:
+    from adprotocol._dispatch.binding import Binding
+
+T = TypeVar("T")
+
+
+def prevent_gradient(value: T, /, message: str) -> T:
+    """Return a value unchanged, and raise an error with `message` where it is differentiated.
+
+    >>> import adprotocol, autograd
+    >>> def lookup(x):
+    ...     return adprotocol.prevent_gradient(x, "the table has no derivative") // 0.5
+    >>> lookup(1.3)
+    2.0
+    >>> try:
+    ...     autograd.grad(lookup)(1.3)
+    ... except adprotocol.ADProtocolError as error:
+    ...     print(str(error).partition(" (")[0])
+    the table has no derivative
+
+    The error is raised exactly where `within_gradient` of the value is True. Where
+    the framework knows now, that is in this call. Under JAX's jit, scan or
+    checkpoint it is raised when a transformation is applied later: ``jit(f)`` runs,
+    and ``grad(jit(f))`` raises. What passes costs no operation in the compiled
+    program. Use the result: an operation that nothing depends on may be dropped by a
+    compiler together with its error.
+
+    Args:
+        value: an array of any shape and dtype, or a container (dict, list, tuple,
+            named tuple, dataclass, registered node). Integers, strings, functions,
+            labels and other values that carry no derivative pass.
+        message: what to tell whoever differentiates, a string.
+
+    Returns:
+        The value. A container is rebuilt only if a leaf is replaced.
+
+    Raises:
+        GradientPreventedError: a leaf is being differentiated, or, for a staged
+            function, is differentiated later.
+        ArgumentError: `message` is not a string.
+        PluginError: the answer is staged, and the plugin has no hook
+            ``prevent_gradient``.
+        ADProtocolError: as `within_gradient` does.
+
+    After ``tf.raw_ops.PreventGradient`` (TensorFlow).
+    """
+    if not isinstance(message, str):
+        msg = (
+            f"prevent_gradient was given {kind_of(message)} as message; give the text that the error will show, "
+            "prevent_gradient(value, 'why it has no derivative')"
+        )
+        raise ArgumentError(msg)
+    return _guarded(value, message)  # type: ignore[no-any-return]
+
+
+def _guarded(value: Any, message: str) -> Any:
+    if not is_container(value):
+        return _leaf(value, message)
+    leaves, treespec = tree_flatten(value)
+    guarded = [_leaf(leaf, message, value, treespec, i) for i, leaf in enumerate(leaves)]
+    for new, old in zip(guarded, leaves, strict=True):
+        if new is not old:
+            return tree_unflatten(treespec, guarded, value)
+    return value
+
+
+def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place: int = 0) -> Any:
+    binding = binding_of(type(leaf))
+    if binding.prevent_gradient is not None:
+        return binding.prevent_gradient(leaf, _placed(message, tree, treespec, place))
+    if binding.kind is OBJECT and binding.view is not None:
+        # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
+        shown = binding.view(leaf).container
+        if _guarded(shown, _placed(message, tree, treespec, place)) is shown:
+            return leaf
+    if binding.kind is NUMPY and leaf.dtype.hasobject:
+        placed = _placed(message, tree, treespec, place)
+        return object_array(leaf, lambda element: _guarded(element, placed))
+    answer = ask((leaf,))
+    if answer is False:
+        return leaf
+    placed = _placed(message, tree, treespec, place)
+    if answer is True:
+        raise prevented(leaf, placed, binding)
+    msg = (
+        f"prevent_gradient was given {kind_of(leaf)}, and whether it is differentiated is staged: it is decided when a "
+        f"transformation is applied later. The plugin {binding.framework!r} has no hook prevent_gradient that would "
+        f"raise then ({placed}). Upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
+    )
+    raise PluginError(msg)
+
+
+def _placed(message: str, tree: Any, treespec: Any, place: int) -> str:
+    """Return the message with the path of a leaf in a container."""
+    if treespec is None:
+        return message
+    return f"{message} (at {paths_of(tree, treespec).of_leaves[place]!r})"
+
+
+def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedError:
+    """Return the error for a leaf of which its plugin says that it is differentiated, with the plugin's reason."""
+    reason = binding.explain if isinstance(binding.explain, str) else binding.explain(leaf)
+    return gradient_prevented(leaf, message, ": ".join(filter(None, (binding.framework, reason))))
+
+
+def gradient_prevented(value: Any, message: str, reason: str) -> GradientPreventedError:
+    """Return the error for a value that is differentiated; `reason` says who does, as `explain` would."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    given = kind_of(value) if shape is None else f"{kind_of(value)} of shape {tuple(shape)} and dtype {dtype}"
+    return GradientPreventedError(
+        f"{message} (prevent_gradient was given {given}, which is being differentiated by {reason}; where its "
+        "derivative is not wanted, pass non_differentiable(value))"
+    )

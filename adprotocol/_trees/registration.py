@@ -1,0 +1,185 @@
+"""`register_structure`: one call that makes a class a node of every framework's own trees.
+
+This package flattens dataclasses as they are. The frameworks do not: a structure
+that is an argument of ``jax.jit`` or ``torch.vmap`` itself must be registered with
+each. Their plugins do that (the hook `register_node`), at the call, or, for a
+framework imported later, when their import ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from adprotocol._dispatch.arrival import when_imported
+from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
+from adprotocol._trees import node
+from adprotocol._trees.path import nearest
+from adprotocol._trees.traversal import nodes_changed
+from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+C = TypeVar("C", bound=type)
+
+# The static fields of the classes registered.
+_STATIC: dict[type, frozenset[str]] = {}
+
+
+@overload
+def register_structure(cls: C, static: Iterable[str] = ()) -> C: ...
+@overload
+def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[C], C]: ...
+def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
+    """Make a class a node of every framework's own trees, those of frameworks imported later included.
+
+    >>> import dataclasses, jax
+    >>> from adprotocol import register_structure
+    >>> @register_structure(static=("degree",))
+    ... @dataclasses.dataclass(frozen=True)
+    ... class Line:
+    ...     slope: float
+    ...     degree: int = 1
+    >>> print(jax.jit(lambda line, x: line.slope * x**line.degree)(Line(2.0, degree=3), 2.0))
+    16.0
+    >>> jax.tree.map(lambda leaf: 10 * leaf, Line(2.0))
+    Line(slope=20.0, degree=1)
+
+    The functions of this package need no registration. Those of a framework do, if
+    an instance is itself an argument or a result: ``jax.jit``, ``jax.vmap``, optax,
+    ``torch.func``, ``torch.vmap``, and optree in the namespace ``"adprotocol"``. No
+    framework is imported; one that is imported later learns the class before its
+    import returns. Instances are rebuilt without calling ``__init__``.
+
+    A tree library that knows the class already, because it was registered there by
+    other means, keeps what it knows; the others get this. Registering a class again
+    with the same static fields changes nothing. Subclasses are registered each for
+    itself.
+
+    Args:
+        cls: a dataclass (of any kind), an attrs class or a named tuple. Left out for
+            the form ``@register_structure(static=...)`` of the decorator, which
+            stands above ``@dataclass``.
+        static: the names of fields that are not leaves but part of the structure:
+            strings, functions, sizes. They are hashed and compared, and a framework
+            compiles again for another value. Fields that are declared static as
+            Equinox and flax do are static anyway. A named tuple cannot have any:
+            PyTorch flattens all of its fields.
+
+    Returns:
+        The class itself.
+
+    Raises:
+        StructureError: not a class of these kinds, or registered before with other
+            static fields; later, a static field holds what cannot be hashed.
+        DeclarationError: a name in `static` is not a field.
+        PluginError: a plugin cannot register the class.
+    """
+    if cls is None:
+        return lambda decorated: register_structure(decorated, static)
+    names = _static_fields(cls, static)
+    with LOCK:
+        known = _STATIC.get(cls)
+        if known is None:
+            _STATIC[cls] = names
+    if known is not None:
+        if known != names:
+            msg = (
+                f"register_structure was given {cls.__qualname__} with the static fields {_listed(names)}, but it is "
+                f"registered with {_listed(known)}; frameworks cannot forget a class: register it once"
+            )
+            raise StructureError(msg)
+        return cls
+    if not issubclass(cls, tuple):  # every tree library knows named tuples
+        _register(cls, tuple(name for name in node.field_names(cls) if name in names))
+    return cls
+
+
+def _register(cls: type, static: tuple[str, ...]) -> None:
+    # Without the lock: it may wait for an import in another thread.
+    REGISTRY.await_frameworks()
+    functions = node.by_fields(cls, static)
+    with LOCK:
+        node.STRUCTURES[cls] = functions
+        for plugin in REGISTRY.active():
+            try:
+                _teach(plugin, cls, functions)
+            # Any exception is the plugin's fault.
+            except Exception as error:
+                msg = f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}"
+                raise PluginError(msg) from error
+    if "optree" in sys.modules:
+        node.enter(cls)
+        nodes_changed()
+    else:
+        when_imported("optree", _enter_all)
+
+
+def _enter_all(_name: str) -> None:
+    for cls in tuple(node.STRUCTURES):
+        node.enter(cls)
+
+
+def _teach(plugin: Plugin, cls: type, functions: Any) -> None:
+    hook = plugin.hooks.get("register_node")
+    if hook is not None:
+        hook(cls, *functions)
+
+
+def _teach_all(plugin: Plugin) -> None:
+    for cls, functions in tuple(node.STRUCTURES.items()):
+        _teach(plugin, cls, functions)
+
+
+REGISTRY.greeters.append(_teach_all)
+
+
+def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
+    """Return the static fields of a class: those named, and those that its fields declare."""
+    is_tuple = isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+    if not isinstance(cls, type) or not (is_tuple or node.has_fields(cls)) or node.is_enum(cls):
+        given = f"the class {cls.__qualname__}" if isinstance(cls, type) else kind_of(cls)
+        msg = (
+            f"register_structure was given {given}, which is not a dataclass, an attrs class or a named tuple. Make it "
+            "one (`@register_structure` stands above `@dataclass`), or register it with the tree library of each "
+            "framework and with optree in the namespace 'adprotocol'"
+        )
+        raise StructureError(msg)
+    named = (static,) if isinstance(static, str) else tuple(static)
+    fields: tuple[str, ...] = cls._fields if is_tuple else node.field_names(cls)  # type: ignore[attr-defined]
+    for name in named:
+        if name not in fields:
+            msg = (
+                f"register_structure was given {name!r:.60} as a static field of {cls.__qualname__}, which has no such "
+                f"field; the nearest are {nearest(str(name), fields)}"
+            )
+            raise DeclarationError(msg)
+    if is_tuple:
+        if named:
+            msg = (
+                f"register_structure was given static fields of the named tuple {cls.__qualname__}, but PyTorch "
+                "flattens all fields of a named tuple; make it a dataclass (frozen=True, and unpack its fields by name)"
+            )
+            raise StructureError(msg)
+        return frozenset()
+    _check_decorated(cls, fields)
+    return frozenset(named) | node.declared_static(cls)
+
+
+def _check_decorated(cls: type, fields: tuple[str, ...]) -> None:
+    """Refuse a class below its ``@dataclass``, whose own fields are not known yet: those it has are of its base."""
+    if {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(cls)):
+        return
+    known = {*fields, *getattr(cls, "__dataclass_fields__", {})}
+    missing = [name for name in getattr(cls, "__annotations__", {}) if name not in known]
+    if missing:
+        msg = (
+            f"register_structure was given {cls.__qualname__} before its own field {missing[0]!r} is one: it inherits "
+            "from a dataclass and is not decorated itself yet; put `@register_structure` above `@dataclass`"
+        )
+        raise StructureError(msg)
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"

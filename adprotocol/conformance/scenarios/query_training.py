@@ -1,0 +1,70 @@
+"""The query as a layer without parameters uses it: asked once about the model's parameters, and handed down."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import scenario
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+LAYERS = "Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643"
+
+
+def _dropout(training: Any, x: Any) -> Any:
+    """Return 3 x in training and 5 x outside of it."""
+    return adprotocol.cond(training, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+
+def first_layer(h: Checked, transforms: str) -> None:
+    """The parameter w times the dropped-out data 4, plus 7 or 11 times 4 by a question about the data: 12 w + 44."""
+    data = h.array(4.0)
+
+    def model(w: Any) -> Any:
+        training = h.asks({"w": w})
+        return w * _dropout(training, data) + h.scaled(data, 7.0, 11.0)
+
+    want = nesting.expected(transforms, lambda w: [12.0 * w + 44.0, 12.0])(2.0)[0]
+    h.equal(h.nest(transforms, model)(h.array(2.0)), want)
+    # Outside of a derivative the same model evaluates.
+    h.equal(model(h.array(2.0)), 84.0, "the model alone")
+
+
+for _transforms in ("grad", "jvp", "grad of jit", "jit of grad", "grad of checkpoint", "grad of vmap"):
+    scenario(
+        f"within_gradient/training-first-layer-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        transform=_transforms,
+        source=LAYERS,
+        expects="12 w + 44: dropout of data is on by the answer about w, a question about the data itself is False",
+        summary=f"Asked about the parameters, dropout works on data in a first layer, under {_transforms}.",
+    )(functools.partial(first_layer, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/training-behind-frozen-encoder",
+    rule="W9",
+    needs=("grad",),
+    source=LAYERS,
+    expects="head times 3 times encoder times data: 3 * 5 * 2 * 4 = 120, with the gradient 24 for the head alone",
+)
+def frozen_encoder(h: Checked) -> None:
+    """Behind a frozen encoder no derivative flows through the activations, but the parameters answer True."""
+    asked: list[Any] = []
+
+    def loss(model: dict[str, Any], data: Any) -> Any:
+        training = h.asks(model)
+        hidden = model["encoder"] * data
+        asked.append(h.asks(hidden))
+        return model["head"] * _dropout(training, hidden)
+
+    model = {"encoder": h.array(2.0), "head": h.array(5.0)}
+    value, gradient = adprotocol.value_and_grad(loss, where="head", backend=h.name)(model, h.array(4.0))
+    h.equal(value, 120.0, "the value")
+    h.gradients(gradient, {"encoder": None, "head": 24.0})
+    h.same(asked[0], False, "the answer about the activations behind the encoder")  # noqa: FBT003
+    h.equal(loss(model, h.array(4.0)), 200.0, "the model alone")

@@ -1,0 +1,60 @@
+"""The primitive that passes a value on and has no derivative.
+
+Like the primitive that asks (`primitive`), it stays in a traced program, so that
+``jit(f)`` runs and ``grad(jit(f))`` raises: evaluation, batching and lowering are the
+identity, which adds nothing to the compiled program. JAX calls the JVP rule exactly
+when the operand has a tangent, and the transpose rule when it is linear.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from adprotocol.extend import gradient_prevented
+from adprotocol_jax import internals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_prevention_p: Any = Primitive("adprotocol_prevent_gradient")
+
+
+def guard(value: Any, message: str) -> Any:
+    """Return a value guarded by an operation whose derivative rules raise with `message`."""
+    if not isinstance(value, jax.core.Tracer) or not internals.is_inexact(value):
+        return value
+    if internals.is_high(value.aval):
+        from adprotocol_jax import hijax  # noqa: PLC0415  (only for such values)
+
+        return hijax.prevention_primitive(guard, refuse).bind(value, message=message)
+    return _prevention_p.bind(value, message=message)
+
+
+def refuse(value: Any, message: str, transformation: str = "jvp or grad") -> NoReturn:
+    """Raise the error for a value that JAX differentiates."""
+    aval = value.aval if isinstance(value, (jax.core.Tracer, ad.UndefinedPrimal)) else value
+    raise gradient_prevented(aval, message, f"jax: {transformation} reaches this place of the program")
+
+
+def _jvp(primals: Sequence[Any], _tangents: Any, *, message: str) -> NoReturn:
+    refuse(primals[0], message)
+
+
+def _transpose(_cotangent: Any, operand: Any, *, message: str) -> NoReturn:
+    refuse(operand, message, "the transpose of a linear function")
+
+
+def _batch(values: Any, dims: Any, *, message: str) -> tuple[Any, Any]:
+    return _prevention_p.bind(*values, message=message), *dims
+
+
+_prevention_p.def_impl(lambda value, message: value)  # noqa: ARG005
+_prevention_p.def_abstract_eval(lambda aval, message: aval)  # noqa: ARG005
+batching.primitive_batchers[_prevention_p] = _batch
+ad.primitive_jvps[_prevention_p] = _jvp
+ad.primitive_transposes[_prevention_p] = _transpose
+mlir.register_lowering(_prevention_p, lambda _context, value, message: [value])  # noqa: ARG005

@@ -1,0 +1,161 @@
+"""No hook asks JAX for the data of an array, and none moves data between host and device.
+
+Shown in three ways. Under ``jax.eval_shape`` there is no data. The ways from a concrete
+array to a value on the host, and the wait for it, raise here. And JAX's own guard
+refuses transfers; on the CPU it notices those to the device alone, as a control shows,
+so the patched arrays stand for the other direction.
+"""
+
+import re
+from functools import partial
+
+import every_hook
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jaxlib._jax import ArrayImpl
+
+from adprotocol import cond, explain, non_differentiable, value_and_grad, within_gradient
+
+X = np.array([0.5, 2.0], np.float32)
+READS = (
+    "_value", "__array__", "__bool__", "__complex__", "__dlpack__", "__float__", "__index__", "__int__", "item",
+    "tolist", "block_until_ready", "copy_to_host_async", "unsafe_buffer_pointer",
+    "_single_device_array_to_np_array_did_copy",
+)  # fmt: skip
+
+
+class ReadError(Exception):
+    pass
+
+
+def _read(*_args, **_kwargs):
+    raise ReadError
+
+
+def _read_by(function, value, *args, **kwargs):
+    if isinstance(value, ArrayImpl):
+        raise ReadError
+    return function(value, *args, **kwargs)
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Return a function that makes every concrete array unreadable."""
+
+    def start():
+        for name in READS:
+            is_property = isinstance(vars(ArrayImpl)[name], property)
+            monkeypatch.setattr(ArrayImpl, name, property(_read) if is_property else _read)
+        # NumPy reads the buffer of an array, which no method of the class shows.
+        for function in (np.asarray, np.array):
+            monkeypatch.setattr(np, function.__name__, partial(_read_by, function))
+
+    yield start
+    monkeypatch.undo()
+
+
+def scanned(f):
+    return lambda x: lax.scan(lambda carry, _: (f(carry), None), x, None, length=2)[0]
+
+
+def summed(f):
+    return lambda x: f(x).sum()
+
+
+AROUND = {
+    "plain": lambda f: f,
+    "vmap": jax.vmap,
+    "grad": lambda f: jax.grad(summed(f)),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (x,))[1],
+    "grad of jit": lambda f: jax.grad(summed(jax.jit(f))),
+    "vmap of grad": lambda f: jax.vmap(jax.grad(summed(f))),
+    "grad of scan": lambda f: jax.grad(summed(scanned(f))),
+}
+around = pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+hook = pytest.mark.parametrize("hook", every_hook.HOOKS, ids=lambda hook: hook.__name__)
+
+
+@pytest.mark.parametrize("name", ["plain", "grad", "grad of jit"])
+@hook
+def test_shapes_are_enough(hook, name):
+    assert jax.eval_shape(AROUND[name](hook), jax.ShapeDtypeStruct(X.shape, X.dtype)).shape == X.shape
+
+
+@around
+@hook
+def test_concrete_arrays_are_never_read(hook, around, unreadable):
+    x = jnp.asarray(X)
+    unreadable()
+    result = around(hook)(x)
+    with pytest.raises(ReadError):
+        float(result[0])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: np.asarray(x),  # found in NumPy when it is called  # noqa: PLW0108
+        float,
+        bool,
+        int,
+        jax.device_get,
+        jax.block_until_ready,
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        lambda x: cond(x > 0, abs, abs, 1.0),  # its value decides which branch runs
+    ],
+)
+def test_every_way_to_the_host_is_noticed(read, unreadable):
+    x = jnp.asarray(2.0)
+    unreadable()
+    with pytest.raises(ReadError):
+        read(x)
+
+
+@hook
+def test_no_transfer_in_a_compiled_program(hook):
+    x, compiled = jnp.asarray(X), jax.jit(AROUND["grad"](hook))
+    compiled(x)
+    with jax.transfer_guard("disallow_explicit"):
+        compiled(x)
+
+
+def test_no_transfer_in_eager_hooks():
+    x, model = jnp.asarray(X), {"w": jnp.asarray(X), "n": 3}
+    with jax.transfer_guard("disallow_explicit"):
+        assert within_gradient(x) is False
+        explain(x)
+        every_hook.asked(x)
+        every_hook.branch_on_the_answer(x)
+        every_hook.branch_on_a_python_bool(x)
+        every_hook.constant(x)
+        every_hook.constant_function(x)
+        every_hook.labelled(x)
+        every_hook.parted(x)
+        non_differentiable(model)
+
+
+def test_the_guard_refuses_transfers_to_the_device_even_on_the_cpu():
+    with jax.transfer_guard("disallow_explicit"):
+        for transfer in (jnp.asarray, jax.device_put, jax.jit(lambda x: x)):
+            with pytest.raises(jax.errors.JaxRuntimeError, match="Disallowed host-to-device"):
+                transfer(X)
+
+
+def test_gradients_transfer_what_those_of_jax_transfer(capfd):
+    model = {"w": jnp.asarray(X), "frozen": jnp.asarray(X)}
+
+    def transfers(function):
+        function()
+        capfd.readouterr()
+        with jax.transfer_guard("log_explicit"):
+            function()
+        return len(re.findall("host-to-device|device-to-host", capfd.readouterr().err))
+
+    product = lambda w, frozen: (w * w * frozen).sum()
+    by_hand = transfers(lambda: jax.value_and_grad(lambda w: product(w, model["frozen"]))(model["w"]))
+    assert by_hand > 0  # the cotangent 1
+    assert transfers(lambda: value_and_grad(lambda m: product(m["w"], m["frozen"]), where="w")(model)) == by_hand

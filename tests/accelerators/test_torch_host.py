@@ -1,0 +1,190 @@
+"""No hook waits for the device of a tensor, and none moves a tensor between devices.
+
+Without a GPU: a tensor on the device ``meta`` has no data, so whatever would read it
+raises; and a mode below autograd and torch.func sees each operation that PyTorch runs,
+those that read a value or copy to another device among them.
+"""
+
+import every_hook
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from adprotocol import cond, explain, partition, value_and_grad, within_gradient
+from adprotocol.errors import UndecidableError
+
+VALUES = [0.5, 2.0]
+
+
+class HostError(Exception):
+    pass
+
+
+# What makes the host wait: it returns a Python value, or its result has a size that depends on the data.
+_READS = {
+    "aten::_local_scalar_dense", "aten::item", "aten::equal", "aten::is_nonzero", "aten::allclose", "aten::nonzero",
+    "aten::masked_select", "aten::unique", "aten::_unique2",
+}  # fmt: skip
+# PyTorch's own formulas of forward mode compute shapes on the device meta. A copy is `aten::_to_copy` or `aten::copy_`.
+_SHAPES = {"aten::to"}
+
+
+class NeverOnTheHost(TorchDispatchMode):
+    """Refuse operations that read a value, or whose tensors are on two devices."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operations += 1
+        if func._schema.name in _READS:
+            raise HostError(func)
+        result = func(*args, **(kwargs or {}))
+        leaves = torch.utils._pytree.tree_leaves((args, kwargs, result))
+        devices = {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        if len(devices) > 1 and func._schema.name not in _SHAPES and not _is_free(func, leaves):
+            raise HostError(func, devices)
+        return result
+
+
+def _is_free(func, leaves):
+    """Tell whether nothing waits, though there are two devices: no element is copied, or scalars are arguments."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if func._schema.name in ("aten::_to_copy", "aten::copy_"):
+        return all(tensor.numel() == 0 for tensor in tensors)
+    return all(tensor.dim() == 0 for tensor in tensors if tensor.device.type == "cpu")
+
+
+def summed(f):
+    return lambda x: f(x).sum()
+
+
+def taped(f):
+    def derivative(x):
+        leaf = x.detach().clone().requires_grad_()
+        return torch.autograd.grad(f(leaf).sum(), leaf)[0]
+
+    return derivative
+
+
+def dual(f):
+    def derivative(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+    return derivative
+
+
+def without_gradients(f):
+    return lambda x: torch.no_grad()(f)(x.detach().clone().requires_grad_())
+
+
+AROUND = {
+    "plain": lambda f: f,
+    "backward": taped,
+    "no_grad": without_gradients,
+    "dual level": dual,
+    "func.grad": lambda f: torch.func.grad(summed(f)),
+    "func.jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
+    "vmap": torch.func.vmap,
+    "vmap of grad": lambda f: torch.func.vmap(torch.func.grad(summed(f))),
+    "grad of vmap": lambda f: torch.func.grad(summed(torch.func.vmap(f))),
+}
+around = pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+hook = pytest.mark.parametrize("hook", every_hook.HOOKS, ids=lambda hook: hook.__name__)
+
+
+@around
+@hook
+def test_nothing_is_read_or_moved(hook, around):
+    with NeverOnTheHost() as mode:
+        result = around(hook)(torch.tensor(VALUES))
+    assert result.shape == (2,)
+    assert mode.operations > 0
+
+
+@around
+@hook
+def test_tensors_without_data_are_enough(hook, around):
+    with NeverOnTheHost():
+        result = around(hook)(torch.empty(2, device="meta"))
+    assert (result.shape, result.device.type) == ((2,), "meta")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        bool,
+        float,
+        lambda x: x.item(),
+        lambda x: torch.equal(x, x),
+        lambda x: x.nonzero(),
+        lambda x: x.to("meta"),
+        lambda x: cond(x > 0, abs, abs, 1.0),  # its value decides which branch runs
+        torch.func.grad(lambda x: x * x.item()),
+    ],
+)
+def test_the_mode_notices_what_the_host_waits_for(read):
+    x = torch.tensor(2.0)
+    read(x)
+    with NeverOnTheHost(), pytest.raises(HostError):
+        read(x)
+
+
+@pytest.mark.parametrize("read", [bool, float, lambda x: x.tolist(), lambda x: cond(x > 0, abs, abs, 1.0)])
+def test_tensors_without_data_raise_when_they_are_read(read):
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        read(torch.empty((), device="meta"))
+
+
+def network(device):
+    return torch.nn.Sequential(
+        torch.nn.Linear(2, 3, device=device), torch.nn.Tanh(), torch.nn.Linear(3, 1, device=device)
+    )
+
+
+@pytest.mark.parametrize("where", [None, "2.*", "0.weight"])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_modules(device, where):
+    module, x = network(device), torch.ones(2, device=device)
+    module[0].bias.requires_grad_(requires_grad=False)
+    with NeverOnTheHost():
+        partition(module, where)
+        explain(module)
+        assert within_gradient(module) is True
+        _, gradients = value_and_grad(lambda m: m(x).sum(), where=where)(module)
+    assert {g.device.type for g in gradients.values() if g is not None} == {device}
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_an_operand_of_the_other_branch_stays_on_its_device(shape):
+    here, there = torch.ones(shape, requires_grad=True), torch.empty(2, device="meta")
+    with NeverOnTheHost():
+        result = cond(True, lambda x, y: x * 2, lambda x, y: y, there, here)
+    assert result.requires_grad
+    assert result.device.type == "meta"
+
+
+def test_a_mode_that_counts_operations_changes_nothing():
+    module, x = network("cpu"), torch.ones(2)
+    want = value_and_grad(lambda m: m(x).sum(), where="0.*")(module)[1]["0.weight"]
+    with FlopCounterMode(display=False) as counter:
+        gradients = value_and_grad(lambda m: m(x).sum(), where="0.*")(module)[1]
+    assert torch.equal(gradients["0.weight"], want)
+    assert gradients["2.weight"] is None
+    assert counter.get_total_flops() > 0
+
+
+def test_a_hidden_tensor_is_refused_in_such_a_mode_too():
+    hidden, x = torch.ones(2, requires_grad=True), torch.ones(2)
+
+    def loss(x):
+        y = x * x
+        y.register_hook(lambda cotangent: torch.ops.aten.mul(cotangent, hidden))
+        return y.sum()
+
+    with FlopCounterMode(display=False), pytest.raises(UndecidableError, match="tensor hook"):
+        value_and_grad(loss)(x)

@@ -1,0 +1,278 @@
+"""Staged and batched `cond`: every structure that a concrete one takes and returns, unregistered ones too."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import attrs
+import jax
+import jax.numpy as jnp
+import optree
+import pytest
+import torch
+
+from adprotocol import NonDifferentiable, cond, within_gradient
+from adprotocol.errors import BranchMismatchError
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    a: Any
+    rest: Any = None
+
+
+@dataclasses.dataclass
+class Computed:
+    a: Any
+    rest: Any = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self):
+        assert hasattr(self.a, "dtype"), "the constructor is called by the user alone"
+        self.more = "more"
+
+
+@attrs.define
+class Attrs:
+    a: Any
+    rest: Any = None
+
+
+class Pair(NamedTuple):
+    a: Any
+    rest: Any = None
+
+
+class Ordinary:
+    def __init__(self, name):
+        self.name = name
+
+
+THING = Ordinary("thing")
+
+MAKERS = {
+    "frozen": lambda x: Frozen(a=x),
+    "computed": Computed,
+    "attrs": Attrs,
+    "named-tuple": Pair,
+    "dict": lambda x: {"a": x, "rest": None},
+    "nested": lambda x: [{"k": Frozen(a=(Pair(Attrs(x)), None))}],
+    "with-a-label": lambda x: Frozen(a=x, rest=NonDifferentiable(1.0 * x)),
+    "with-constants": lambda x: Pair(x, ["s", len, THING, Ordinary, b"b"]),
+    "array": lambda x: x,
+}
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Let Dynamo forget the earlier tests: it compiles one function at most eight times."""
+    torch.compiler.reset()
+
+
+def compiled(f):
+    return torch.compile(f, fullgraph=True, backend="aot_eager")
+
+
+def of_jax(value):
+    return jnp.float32(value)
+
+
+def jax_slope(f, value):
+    return jax.grad(f)(of_jax(value))
+
+
+def torch_slope(f, value):
+    x = torch.tensor(value, requires_grad=True)
+    return torch.autograd.grad(f(x), x)[0]
+
+
+def jax_rows(f, values):
+    return jax.vmap(f)(jnp.array(values)).tolist()
+
+
+def torch_rows(f, values):
+    return torch.vmap(f)(torch.tensor(values)).tolist()
+
+
+WAYS = {"jax": (jax.jit, of_jax, jax_slope), "torch": (compiled, torch.tensor, torch_slope)}
+BATCHES = {"jax": (jax_rows, jax.grad), "torch": (torch_rows, torch.func.grad)}
+
+
+def leaves(tree):
+    return optree.tree_leaves(tree, none_is_leaf=True, namespace="adprotocol")
+
+
+def array_of(made, like):
+    """Return the first array in a result, which must be of the structure of `like`, with the same constants."""
+    assert type(made) is type(like)
+    found, wanted = leaves(made), leaves(like)
+    assert len(found) == len(wanted)
+    arrays = [leaf for leaf in found if hasattr(leaf, "dtype") and not isinstance(leaf, NonDifferentiable)]
+    for leaf, other in zip(found, wanted, strict=True):
+        assert isinstance(leaf, NonDifferentiable) == isinstance(other, NonDifferentiable)
+        if not hasattr(other, "dtype") and not isinstance(other, NonDifferentiable):
+            assert leaf is other or leaf == other
+    label = next((leaf for leaf in found if isinstance(leaf, NonDifferentiable)), 1.0)
+    return arrays[0] * label
+
+
+# A label makes the value x * constant(x).
+def expected(name, x):
+    value, slope = (3.0 * x, 3.0) if x > 0 else (x * x, 2.0 * x)
+    return (value * value, slope * value) if name == "with-a-label" else (value, slope)
+
+
+def choose(make, x):
+    return array_of(cond(x > 0.0, lambda x: make(3.0 * x), lambda x: make(x * x), x), make(x))
+
+
+@pytest.mark.parametrize("framework", WAYS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_staged_cond_returns_it(name, framework):
+    stage, array, slope = WAYS[framework]
+    f = stage(functools.partial(choose, MAKERS[name]))
+    for point in (2.0, -2.0):
+        value, derivative = expected(name, point)
+        assert float(f(array(point))) == value
+        assert float(slope(f, point)) == derivative
+
+
+@pytest.mark.parametrize("framework", BATCHES)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_batched_cond_returns_it(name, framework):
+    rows, grad = BATCHES[framework]
+    f = functools.partial(choose, MAKERS[name])
+    assert rows(f, [2.0, -2.0]) == [expected(name, 2.0)[0], expected(name, -2.0)[0]]
+    assert rows(grad(f), [2.0, -2.0]) == [expected(name, 2.0)[1], expected(name, -2.0)[1]]
+
+
+@pytest.mark.parametrize("framework", WAYS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_staged_cond_takes_it(name, framework):
+    stage, array, slope = WAYS[framework]
+    make = MAKERS[name]
+
+    def f(x):
+        array = lambda o: array_of(o, make(x))
+        return cond(x > 0.0, lambda o: array(o) * 3.0, lambda o: array(o) * array(o), make(x))
+
+    factor = 2.0 if name == "with-a-label" else 1.0  # x * constant(x)
+    assert float(stage(f)(array(2.0))) == 6.0 * factor
+    assert float(slope(stage(f), 2.0)) == 3.0 * factor
+    assert float(slope(stage(f), -2.0)) == (-16.0 if name == "with-a-label" else -4.0)
+
+
+def test_the_predicate_is_the_query():
+    f = lambda x: cond(within_gradient(x), lambda x: Frozen(a=3.0 * x), lambda x: Frozen(a=5.0 * x), x).a
+    jitted = jax.jit(f)
+    assert jitted(2.0) == 10.0
+    assert jax.grad(jitted)(2.0) == 3.0
+    assert jax.vmap(jax.grad(jitted))(jnp.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_what_the_chosen_branch_does_not_use_has_zeros_and_no_nan():
+    def f(operand):
+        return cond(operand.a > 0.0, lambda o: Pair(jnp.sqrt(o.a) + 0.0 * o.a), lambda o: Pair(o.rest), operand).a
+
+    g = jax.grad(lambda a, b: f(Frozen(a=a, rest=b)), argnums=(0, 1))
+    for h in (g, jax.jit(g)):
+        assert h(0.0, 2.0) == (0.0, 1.0)
+        assert h(4.0, 2.0) == (0.25, 0.0)
+
+
+def test_the_program_is_that_of_arrays_alone():
+    plain = jax.jit(jax.grad(lambda x: cond(x > 0.0, lambda x: 3.0 * x, lambda x: x * x, x)))
+    wrapped = jax.jit(jax.grad(lambda x: cond(x > 0.0, lambda x: Frozen(a=3.0 * x), lambda x: Frozen(a=x * x), x).a))
+    texts = [f.lower(1.0).compile().as_text().partition("ENTRY")[2].count("\n") for f in (plain, wrapped)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("framework", WAYS)
+def test_dicts_keep_their_order_and_match_in_any(framework):
+    stage, array, _ = WAYS[framework]
+
+    def f(x):
+        made = cond(x > 0, lambda: {"b": x, 1: 2 * x, "a": x}, lambda: {"a": x, 1: 3 * x, "b": x})
+        assert list(made) == ["b", 1, "a"]
+        return made[1]
+
+    assert float(stage(f)(array(1.0))) == 2.0
+    assert float(stage(f)(array(-1.0))) == -3.0
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_program_returns_it(strict):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            made = cond(
+                x.sum() > 0,
+                lambda x: {"y": [Pair(Computed(3.0 * x))], "n": None, "s": "s"},
+                lambda x: {"y": [Pair(Computed(x * x))], "n": None, "s": "s"},
+                x,
+            )
+            assert (made["n"], made["s"], list(made)) == (None, "s", ["y", "n", "s"])
+            return made["y"][0].a.a
+
+    program = torch.export.export(Net(), (torch.ones(2),), strict=strict).module()
+    assert program(torch.tensor([2.0, 1.0])).tolist() == [6.0, 3.0]
+    assert program(torch.tensor([-2.0, -1.0])).tolist() == [4.0, 1.0]
+
+
+# What is no array must be the same in both.
+
+MISMATCHES = {
+    "string": (lambda x: Pair(x, "one"), lambda x: Pair(x, "two"), ("'one'", "'two'")),
+    "class": (Pair, Attrs, ("Pair", "Attrs")),
+    "place": (lambda x: Pair(x, "s"), lambda x: Pair("s", x), ("Pair(a=", "rest='s'")),
+    "none": (Pair, lambda x: Pair(x, x), ("rest=None", "Pair")),
+    "keys": (lambda x: {"a": x}, lambda x: {"b": x}, ("'a'", "'b'")),
+    "function": (lambda x: [x, len], lambda x: [x, abs], ("len", "abs")),
+    "length": (lambda x: Frozen(a=[x]), lambda x: Frozen(a=[x, x]), ("Frozen", "rest=None")),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_a_mismatch_names_both(name):
+    true, false, words = MISMATCHES[name]
+    f = lambda x: (cond(x > 0.0, true, false, x), x)[1]
+    for run in (
+        lambda: jax.jit(f)(1.0),
+        lambda: jax.vmap(f)(jnp.ones(2)),
+        lambda: torch.vmap(f)(torch.ones(2)),
+    ):
+        with pytest.raises(BranchMismatchError, match=r"true_fun returned .*, false_fun ") as caught:
+            run()
+        assert all(word in str(caught.value) for word in words), str(caught.value)
+    # Dynamo wraps what is raised while it traces.
+    with pytest.raises(Exception, match=r"cond|branches"):
+        compiled(f)(torch.ones(()))
+
+
+@dataclasses.dataclass
+class WithStatic:
+    a: Any
+    name: str = dataclasses.field(default="n", metadata={"static": True})
+
+
+jax.tree_util.register_dataclass(WithStatic, ["a"], ["name"])
+
+
+def test_static_fields_that_differ_are_a_mismatch():
+    with pytest.raises(BranchMismatchError, match=r"one.*two"):
+        jax.jit(lambda x: cond(x > 0, lambda: WithStatic(x, "one"), lambda: WithStatic(x, "two")))(1.0)
+    result = jax.jit(lambda x: cond(x > 0, lambda: WithStatic(x, "one"), lambda: WithStatic(-x, "one")))(-1.0)
+    assert result == WithStatic(1.0, "one")
+
+
+@pytest.mark.parametrize("framework", WAYS)
+def test_a_label_beside_a_plain_value_is_the_constant_that_it_holds(framework):
+    stage, _, slope = WAYS[framework]
+    f = stage(lambda x: cond(x > 0, lambda x: NonDifferentiable(3.0 * x), lambda x: x * x, x) * 1.0)
+    assert float(slope(f, 2.0)) == 0.0
+    assert float(slope(f, -2.0)) == -4.0
+
+
+def test_no_tracer_outlives_its_trace():
+    with jax.checking_leaks():
+        f = lambda x: cond(x > 0, lambda x: Frozen(a=x, rest="s"), lambda x: Frozen(a=-x, rest="s"), x).a
+        assert jax.jit(f)(-2.0) == 2.0
+        assert jax.grad(jax.jit(f))(-2.0) == -1.0

@@ -1,0 +1,228 @@
+"""`prevent_gradient` under JAX: what is traced raises when a derivative is taken of it later, and costs nothing."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import Mesh, PartitionSpec
+from test_jax_extended_types import box, fm32, unbox
+
+from adprotocol import NonDifferentiable, non_differentiable, prevent_gradient, within_gradient
+from adprotocol.errors import GradientPreventedError, UndecidableError
+
+MESSAGE = "no derivative of the table"
+prevented = partial(pytest.raises, GradientPreventedError, match=MESSAGE)
+
+
+def guard(value):
+    return prevent_gradient(value, MESSAGE)
+
+
+def layer(x):
+    return 2.0 * guard(x)
+
+
+def rule(x):
+    """Run the layer in a derivative rule, so that the rule is differentiated in the second derivative."""
+    f = jax.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda primals, tangents: (primals[0] ** 2, layer(primals[0]) * tangents[0]))
+    return f(x)
+
+
+def sharded(x):
+    mesh = Mesh(np.array(jax.devices()[:1]), ("i",))
+    spec = PartitionSpec()
+    return jax.shard_map(layer, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+
+BODIES = {
+    "eager": layer,
+    "jit": jax.jit(layer),
+    "jit of jit": jax.jit(jax.jit(layer)),
+    "checkpoint": jax.checkpoint(layer),
+    "jit of checkpoint": jax.jit(jax.checkpoint(layer)),
+    "vmap": lambda x: jax.vmap(layer)(jnp.stack([x, x])).sum() / 2.0,
+    "jit of vmap": lambda x: jax.jit(jax.vmap(layer))(jnp.stack([x, x])).sum() / 2.0,
+    "scan": lambda x: lax.scan(lambda carry, _: (carry + layer(x) / 3.0, None), 0.0, None, length=3)[0],
+    "scan carry": lambda x: lax.scan(lambda carry, _: (layer(carry), None), x, None, length=1)[0],
+    "fori_loop": lambda x: lax.fori_loop(0, 1, lambda _, carry: layer(carry), x),
+    "cond": lambda x: lax.cond(x > 0.0, layer, lambda x: x, x),
+    "switch": lambda x: lax.switch(0, [layer, lambda x: x], x),
+    "shard_map": sharded,
+    "jit of shard_map": jax.jit(sharded),
+    "the result is dropped": jax.jit(lambda x: (guard(x), 2.0 * x)[1]),
+    "custom_vjp's forward rule": lambda x: _vjp_rule(1.0 * x),
+}
+
+_vjp_rule = jax.custom_vjp(lambda x: 2.0 * x)
+_vjp_rule.defvjp(lambda x: (layer(x), None), lambda _, g: (2.0 * g,))
+
+DERIVATIVES = {
+    "grad": jax.grad,
+    "jit of grad": lambda f: jax.jit(jax.grad(f)),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (x,))[1],
+    "jacfwd": jax.jacfwd,
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](1.0),
+    "vmap of grad": lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, x]))[0],
+    "hessian": jax.hessian,
+}
+BY_A_RULE = ("custom_vjp's forward rule",)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_it_runs_while_nobody_differentiates(body):
+    for run in (body, jax.jit(body), lambda x: jax.vmap(body)(jnp.stack([x, x]))[0]):
+        assert float(run(jnp.float32(3.0))) == pytest.approx(6.0)
+    assert jax.eval_shape(body, jnp.float32(3.0)).shape == ()
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+@pytest.mark.parametrize("body", [f for name, f in BODIES.items() if name not in BY_A_RULE], ids=lambda _: "")
+def test_every_derivative_raises(body, derivative):
+    if body is BODIES["fori_loop"] and derivative is not DERIVATIVES["grad"]:
+        body = jax.jit(body)
+    with prevented():
+        derivative(body)(jnp.float32(3.0))
+    assert float(body(jnp.float32(3.0))) == pytest.approx(6.0)
+
+
+def test_a_rule_of_ones_own_decides():
+    assert float(jax.grad(_vjp_rule)(3.0)) == 2.0
+    assert float(jax.grad(jax.jit(_vjp_rule))(3.0)) == 2.0
+    assert float(jax.grad(rule)(3.0)) == 6.0
+    for second in (jax.grad(jax.grad(rule)), jax.grad(jax.grad(jax.jit(rule)))):
+        with prevented():
+            second(3.0)
+
+
+def test_what_is_constant_in_a_program_that_is_differentiated_passes():
+    @jax.jit
+    def f(x, c):
+        return x * guard(c) * guard(non_differentiable(x))
+
+    assert float(jax.grad(f)(3.0, 2.0)) == 6.0
+    with prevented():
+        jax.grad(f, argnums=1)(3.0, 2.0)
+    with prevented():
+        jax.jvp(f, (3.0, 2.0), (0.0, 1.0))
+
+
+def test_a_while_loop_that_tests_a_guarded_value_passes():
+    def f(x):
+        return lax.while_loop(
+            lambda carry: guard(carry[1]) < 2.0, lambda carry: (carry[0] * 2.0, carry[1] + 1.0), (x, 0.0)
+        )[0]
+
+    assert float(jax.jvp(f, (3.0,), (1.0,))[1]) == 4.0
+
+
+def test_integers_and_keys_pass():
+    def f(x, n, key):
+        return x * guard(n) * jax.random.uniform(guard(key)).size
+
+    key = jax.random.key(0)
+    assert float(jax.grad(jax.jit(f))(3.0, 2, key)) == 2.0
+
+
+def test_the_transpose_of_a_linear_function_raises():
+    assert float(layer(3.0)) == 6.0
+    with prevented():
+        jax.linear_transpose(layer, 3.0)(1.0)
+
+
+def test_a_program_made_beforehand_raises_when_it_is_differentiated():
+    closed = jax.make_jaxpr(layer)(3.0)
+    run = jaxpr_as_fun(closed)
+    assert float(run(3.0)[0]) == 6.0
+    with prevented():
+        jax.grad(lambda x: run(x)[0])(3.0)
+
+
+def test_an_exported_program_runs():
+    exported = jax.export.export(jax.jit(layer))(jnp.float32(3.0))
+    again = jax.export.deserialize(exported.serialize())
+    assert float(again.call(jnp.float32(3.0))) == 6.0
+    with prevented():
+        exported.serialize(vjp_order=1)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_it_lowers_for_every_platform(platform):
+    jax.export.export(jax.jit(layer), platforms=[platform])(jnp.float32(3.0))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.vmap, jax.checkpoint], ids=["jit", "vmap", "checkpoint"])
+def test_the_lowered_program_is_that_without_it(wrap):
+    x = jnp.ones(4)
+
+    def text(f):
+        return jax.jit(wrap(f)).lower(x).as_text()
+
+    assert text(lambda x: 2.0 * guard(x)) == text(lambda x: 2.0 * x)
+
+
+def test_a_mutable_reference_is_refused():
+    with pytest.raises(UndecidableError, match="mutable JAX reference"):
+        guard(jax.new_ref(jnp.float32(1.0)))
+
+
+def test_a_label_in_a_traced_structure_passes():
+    @jax.jit
+    def f(label, x):
+        return guard(label) * x
+
+    assert float(jax.grad(f, argnums=1)(NonDifferentiable(2.0), 3.0)) == 2.0
+
+
+def test_a_scale_of_8_bit_floats_is_guarded():
+    scale = jnp.ones((1,), jnp.float32)
+
+    def f(s):
+        value = guard(lax.convert_element_type(s, fm32))
+        return lax.convert_element_type(value, jnp.float32).sum()
+
+    assert float(jax.jit(f)(scale)) == 1.0
+    assert float(jax.jit(jax.vmap(f))(scale[None])[0]) == 1.0
+    for derivative in (jax.grad(f), jax.grad(jax.jit(f))):
+        with prevented():
+            derivative(scale)
+
+
+def test_a_value_of_a_high_level_type_is_guarded():
+    def f(x):
+        return unbox(guard(box(x)))
+
+    assert float(f(jnp.float32(3.0))) == 3.0
+    assert float(jax.jit(f)(jnp.float32(3.0))) == 3.0
+    for derivative in (jax.grad(f), jax.grad(jax.jit(f)), jax.jit(jax.grad(f))):
+        with prevented():
+            derivative(jnp.float32(3.0))
+
+
+def test_it_answers_as_the_question_does():
+    """Where the question is True the value is refused, else it passes: in one program for each."""
+
+    def both(x):
+        answer = within_gradient(x)
+        try:
+            guard(x)
+        except GradientPreventedError:
+            return answer, True
+        return answer, False
+
+    seen = []
+
+    def f(x):
+        seen.append(both(x))
+        return x
+
+    jax.grad(f)(1.0)
+    jax.vmap(f)(jnp.ones(2))
+    jax.vmap(jax.grad(f))(jnp.ones(2))
+    jax.grad(lambda x: jax.vmap(f)(jnp.stack([x, x])).sum())(1.0)
+    f(jnp.float32(1.0))
+    assert seen == [(True, True), (False, False), (True, True), (True, True), (False, False)]

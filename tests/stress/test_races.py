@@ -1,0 +1,152 @@
+"""The races that `make stress` found, each at the one moment that matters."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from minimal_plugin import Minimal
+
+from adprotocol import plugins
+from adprotocol._dispatch import registry as registry_module
+from adprotocol._dispatch.registry import ACTIVE, Registry
+from adprotocol._gradients import framework
+
+PATIENCE = 30.0
+
+
+class SlowEntryPoint:
+    """An entry point whose module is being imported until it is let go."""
+
+    dist = None
+
+    def __init__(self):
+        self.is_loading, self.go_on = threading.Event(), threading.Event()
+
+    def load(self):
+        self.is_loading.set()
+        assert self.go_on.wait(PATIENCE)
+        return Minimal()
+
+
+@pytest.mark.parametrize("use", [registry_module.wake_plugins, lambda: framework.named("pytest")])
+def test_a_thread_waits_while_another_one_loads_the_plugin(use, monkeypatch):
+    registry, point, seen = Registry(), SlowEntryPoint(), []
+    monkeypatch.setattr(registry_module, "REGISTRY", registry)
+    registry.plugins = {"pytest": plugins.Plugin("pytest", "pytest", point)}
+    loading = threading.Thread(target=registry.refresh)
+    loading.start()
+    assert point.is_loading.wait(PATIENCE)
+
+    def run():
+        use()
+        seen.extend(plugin.state for plugin in registry.active())
+
+    using = threading.Thread(target=run)
+    using.start()
+    using.join(0.2)
+    point.go_on.set()
+    for thread in (loading, using):
+        thread.join(PATIENCE)
+    assert seen == [ACTIVE]
+
+
+def test_a_plugin_that_asks_while_it_is_loaded_does_not_wait_for_itself():
+    registry = Registry()
+
+    class Asking:
+        dist = None
+
+        def load(self):
+            registry.refresh()
+            return Minimal()
+
+    registry.plugins = {"pytest": plugins.Plugin("pytest", "pytest", Asking())}
+    registry.refresh()
+    assert [plugin.state for plugin in registry.active()] == [ACTIVE]
+
+
+def test_plugins_may_change_while_they_are_listed():
+    registry = Registry()
+
+    class Listed(plugins.Plugin):
+        """A record whose state is read just when another plugin is registered, as by another thread."""
+
+        @property
+        def state(self):
+            name = f"{self.name} again"
+            if name not in registry.known() and self.name == "first":
+                registry.register(Minimal(), name)
+            return ACTIVE
+
+        @state.setter
+        def state(self, value):
+            pass
+
+    registry.plugins = {}
+    registry.plugins["first"] = Listed("first", "first")
+    assert [plugin.name for plugin in registry.active()] == ["first"]
+    assert [plugin.name for plugin in registry.active()] == ["first", "first again"]
+    registry.unregister("first again")
+    assert list(registry.known()) == ["first"]
+
+
+FORKED = """
+import os, signal, sys, threading, time, warnings
+import autograd, numpy
+{imports}
+import adprotocol.plugins
+from adprotocol.hookspecs import hookimpl
+sys.path.insert(0, {tests!r})
+from minimal_plugin import Minimal
+
+registering = threading.Event()
+
+class Slow(Minimal):
+    @hookimpl
+    def array_types(self):
+        registering.set()
+        time.sleep(0.3)
+        return super().array_types()
+
+thread = threading.Thread(target=adprotocol.plugins.register, args=(Slow(), "slow"))
+adprotocol.within_gradient(autograd)  # the plugins that there are
+thread.start()
+registering.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # ends a child that waits for ever
+    {check}
+    os._exit(0)
+thread.join()
+_, status = os.waitpid(child, 0)
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+CHECKS = {
+    "torch": ("import torch", """
+    x = torch.ones(1, requires_grad=True)
+    assert adprotocol.within_gradient({"new": x}) is True
+    assert adprotocol.grad(lambda x: x * x * adprotocol.within_gradient(x))(3.0) == 6.0
+    assert adprotocol.grad(lambda m: m(x).sum(), where="bias")(torch.nn.Linear(1, 1))["bias"].item() == 1.0"""),
+    # Traced only: XLA's own threads are not in the child.
+    "jax": ("import jax, jax.numpy as jnp; x = jnp.ones(1)", """
+    assert adprotocol.within_gradient(x) is False
+    seen = []
+    jax.make_jaxpr(jax.grad(lambda x: seen.append(adprotocol.within_gradient(x)) or x))(1.0)
+    assert seen == [True]"""),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which this system does not have")
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_child_forked_while_a_thread_registers_is_no_deadlock(name):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"needs {name}, which is not installed")
+    imports, check = CHECKS[name]
+    tests = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+    code = FORKED.format(imports=imports, check=check, tests=tests)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr[-2000:]

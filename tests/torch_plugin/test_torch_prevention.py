@@ -1,0 +1,164 @@
+"""`prevent_gradient` under PyTorch: eager, in torch.func, in forward mode, and compiled."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol import non_differentiable, prevent_gradient
+from adprotocol.errors import GradientPreventedError, UndecidableError
+
+MESSAGE = "no derivative of the table"
+prevented = partial(pytest.raises, GradientPreventedError, match=MESSAGE)
+
+
+def guard(value):
+    return prevent_gradient(value, MESSAGE)
+
+
+def layer(x):
+    return 2.0 * guard(x)
+
+
+def leaf(value=3.0):
+    return torch.tensor(value, requires_grad=True)
+
+
+DERIVATIVES = {
+    "grad": torch.func.grad(layer),
+    "grad of vmap": torch.func.grad(lambda x: torch.vmap(layer)(x.expand(2)).sum()),
+    "vmap of grad": lambda x: torch.vmap(torch.func.grad(layer))(x.expand(2)),
+    "jvp": lambda x: torch.func.jvp(layer, (x,), (x,)),
+    "vjp": lambda x: torch.func.vjp(layer, x),
+    "jacfwd": torch.func.jacfwd(layer),
+    "jacrev": torch.func.jacrev(layer),
+    "hessian": torch.func.hessian(layer),
+    "jvp of vmap": lambda x: torch.func.jvp(torch.vmap(layer), (x.expand(2),), (x.expand(2),)),
+    "vmap over a leaf": lambda x: torch.vmap(layer)(x.clone().requires_grad_().expand(2)),
+    "checkpoint": lambda x: checkpoint(layer, x.clone().requires_grad_(), use_reentrant=False),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_every_derivative_raises_and_a_plain_call_afterwards_does_not(derivative):
+    x = torch.tensor(3.0)
+    with prevented():
+        derivative(x)
+    assert layer(x) == 6.0
+    assert torch.equal(torch.vmap(layer)(x.expand(2)), torch.tensor([6.0, 6.0]))
+
+
+def test_a_leaf_raises_at_once_and_passes_where_nothing_is_recorded():
+    x = leaf()
+    with prevented() as caught:
+        layer(x)
+    assert "requires_grad is set" in str(caught.value)
+    for switched_off in (torch.no_grad(), torch.inference_mode()):
+        with switched_off:
+            assert guard(x) is x
+    assert layer(x.detach()) == 6.0
+    assert layer(non_differentiable(x)) == 6.0
+
+
+def test_forward_mode_raises_under_no_grad_too():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.tensor(3.0), torch.tensor(1.0))
+        with torch.no_grad(), prevented():
+            layer(dual)
+        assert layer(torch.tensor(3.0)) == 6.0
+
+
+def test_a_function_with_a_rule_of_its_own_passes():
+    class Rule(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx, x):
+            return layer(x)
+
+        @staticmethod
+        def backward(_ctx, cotangent):
+            return 5.0 * cotangent
+
+    x = leaf()
+    assert torch.autograd.grad(Rule.apply(x), x)[0] == 5.0
+
+
+def test_reentrant_checkpoint_is_undecidable():
+    with pytest.raises(UndecidableError, match="use_reentrant=True"):
+        checkpoint(layer, leaf(), use_reentrant=True)
+
+
+def test_integers_pass_and_no_operation_is_recorded():
+    x = leaf()
+    n = torch.tensor(3)
+    assert guard(n) is n
+    y = (x * guard(torch.tensor(2.0))).grad_fn
+    assert [node for node, _ in y.next_functions if node is not None] == [x.expand_as(x).grad_fn.next_functions[0][0]]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_whole_it_runs_plain_and_raises_an_error_with_the_message(backend):
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    for _ in range(2):
+        assert compiled(torch.tensor(3.0)) == 6.0
+        with pytest.raises(Exception, match=MESSAGE):
+            compiled(leaf())
+        with torch.no_grad():
+            assert compiled(leaf()) == 6.0
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, lambda f: torch.func.grad(torch.vmap(f))])
+def test_a_compiled_transformation_raises_an_error_with_the_message(transform):
+    with pytest.raises(Exception, match=MESSAGE):
+        torch.compile(transform(lambda x: layer(x).sum()), fullgraph=True, backend="eager")(torch.ones(2))
+
+
+def test_a_compiled_gradient_passes_what_it_does_not_differentiate():
+    compiled = torch.compile(torch.func.grad(lambda x, c: x * layer(c)), fullgraph=True, backend="aot_eager")
+    assert compiled(torch.tensor(3.0), torch.tensor(2.0)) == 4.0
+    with pytest.raises(Exception, match=MESSAGE):
+        torch.compile(torch.func.grad(lambda x, c: x * layer(c), argnums=1), fullgraph=True)(leaf(), leaf())
+
+
+def test_where_the_graph_may_break_it_is_the_error_itself():
+    @torch.compile(backend="eager")
+    def broken(x):
+        y = x * 2.0
+        torch._dynamo.graph_break()
+        return y + guard(x)
+
+    assert broken(torch.tensor(3.0)) == 9.0
+    with prevented():
+        broken(leaf())
+    assert broken(torch.tensor(3.0)) == 9.0
+    with prevented():
+        torch.compile(layer, backend="eager")(leaf())
+
+
+def test_a_compiled_container_and_module_raise_with_the_message():
+    compiled = torch.compile(lambda x: guard({"a": [torch.ones(()), x]})["a"][1] * 2.0, fullgraph=True, backend="eager")
+    assert compiled(torch.tensor(3.0)) == 6.0
+    with pytest.raises(Exception, match=f"{MESSAGE} .at 'a.1'"):
+        compiled(leaf())
+
+
+def test_the_compiled_graph_has_no_operation_for_it():
+    graphs = []
+
+    def record(graph, _inputs):
+        graphs.append([node.op for node in graph.graph.nodes])
+        return graph
+
+    x = torch.tensor(3.0)
+    torch.compile(lambda x: 2.0 * guard(x), backend=record, fullgraph=True)(x)
+    torch.compile(lambda x: 2.0 * x, backend=record, fullgraph=True)(x)
+    assert graphs[0] == graphs[1]
+
+
+def test_export_runs_plain():
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return layer(x)
+
+    assert torch.export.export(Layer(), (torch.tensor(3.0),)).module()(torch.tensor(3.0)) == 6.0

@@ -1,0 +1,353 @@
+"""`combine(..., like=module)`: a module of the same class with other tensors, which leaves the module alone."""
+
+import copy
+import functools
+import pickle
+import threading
+import weakref
+
+import optree
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import combine, partition, trainable, value_and_grad, within_gradient
+from adprotocol.errors import TreeError, UndecidableError
+
+X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
+        self.gain = 2.0
+
+    def encode(self, x):
+        return torch.tanh(self.first(x))
+
+    @property
+    def norm(self):
+        return self.first.weight.norm()
+
+    def forward(self, x):
+        return self.gain * self.second(self.encode(x))
+
+
+def doubled(module):
+    """Return a stand-in with every parameter doubled."""
+    params, rest = partition(module)
+    return combine(optree.tree_map(lambda p: 2.0 * p, params), rest, like=module)
+
+
+def reference(module, *args):
+    params = {name: 2.0 * p for name, p in module.named_parameters()}
+    return torch.func.functional_call(module, params, args)
+
+
+def state(module):
+    return {name: (id(t), t.detach().clone(), t.requires_grad) for name, t in module.state_dict(keep_vars=True).items()}
+
+
+def unchanged(module, before):
+    after = state(module)
+    assert after.keys() == before.keys()
+    for name, (identity, value, flag) in after.items():
+        assert (identity, flag) == (before[name][0], before[name][2])
+        assert torch.equal(value, before[name][1])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Net,
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)),
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.LayerNorm(4), nn.Dropout(0.0)),
+        lambda: parametrizations.weight_norm(nn.Linear(2, 2)),
+        lambda: nn.Bilinear(2, 2, 3),
+    ],
+    ids=["net", "sequential", "norm", "parametrized", "bilinear"],
+)
+def test_a_call_is_functional_call_and_the_module_is_untouched(make):
+    module = make()
+    before = state(module)
+    args = (X, X) if isinstance(module, nn.Bilinear) else (X,)
+    made = doubled(module)
+    assert type(made) is type(module)
+    assert torch.allclose(made(*args), reference(module, *args))
+    unchanged(module, before)
+
+
+def test_methods_properties_submodules_and_settings_are_those_of_the_stand_in():
+    module = Net()
+    made = doubled(module)
+    weight, bias = 2.0 * module.first.weight, 2.0 * module.first.bias
+    assert torch.allclose(made.encode(X), torch.tanh(X @ weight.T + bias))
+    assert torch.allclose(made.first(X), X @ weight.T + bias)
+    assert torch.allclose(made.norm, weight.norm())
+    assert torch.equal(made.first.weight, weight)
+    assert [name for name, _ in made.named_parameters()] == [name for name, _ in module.named_parameters()]
+    assert made.gain == module.gain
+    made.eval()
+    made.gain = 5.0
+    assert module.training
+    assert module.first.training
+    assert module.gain == 2.0
+
+
+def test_tied_parameters_stay_tied():
+    module = Net()
+    module.second.weight = module.first.weight
+    made = doubled(module)
+    assert made.second.weight is made.first.weight
+    assert torch.allclose(made(X), reference(module, X))
+    gradient = value_and_grad(lambda m: m(X).sum())(made)[1]
+    assert set(gradient) == {"first.weight", "first.bias", "second.bias"}
+
+
+def test_a_submodule_at_two_places_is_one():
+    shared = nn.Linear(2, 2)
+    made = doubled(nn.Sequential(shared, nn.Tanh(), shared))
+    assert made[0] is made[2]
+    assert made[0] is not shared
+
+
+def test_buffers_are_the_stand_ins_own():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    before = state(module)
+    made = doubled(module)
+    made(X)
+    unchanged(module, before)
+    assert int(made[1].num_batches_tracked) == 1
+    assert not torch.equal(made[1].running_mean, module[1].running_mean)
+    again = doubled(made)
+    again(X)
+    assert (int(again[1].num_batches_tracked), int(made[1].num_batches_tracked)) == (2, 1)
+    value_and_grad(lambda m: m(X).sum())(again)
+    assert int(again[1].num_batches_tracked) == 3
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_modules(cell):
+    module = cell(2, 3, batch_first=True)
+    before = state(module)
+    made = doubled(module)
+    sequence = X.expand(2, 2, 2)
+    assert torch.allclose(made(sequence)[0], reference(module, sequence)[0])
+    unchanged(module, before)
+    assert torch.allclose(doubled(made)(sequence)[0], reference(made, sequence)[0])
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_runs_again_with_the_stand_ins_tensors(use_reentrant):
+    class Checkpointed(Net):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=use_reentrant)
+
+    module, x = Checkpointed(), X.clone().requires_grad_()
+    made = doubled(module)
+    made(x).sum().backward()
+    plain = Net()
+    plain.load_state_dict(module.state_dict())
+    assert torch.allclose(x.grad, torch.autograd.grad(doubled(plain)(x).sum(), x)[0])
+
+
+def test_gradients_reach_the_tensors_that_were_given():
+    module = Net()
+    factor = torch.tensor(2.0, requires_grad=True)
+    params, rest = partition(module)
+    made = combine({name: factor * p for name, p in params.items()}, rest, like=module)
+    assert within_gradient(made)
+    found = torch.autograd.grad(made(X).sum(), factor)[0]
+
+    def value(factor):
+        given = {name: factor * p for name, p in module.named_parameters()}
+        return torch.func.functional_call(module, given, (X,)).sum()
+
+    assert torch.allclose(found, torch.func.grad(value)(torch.tensor(2.0)))
+
+
+def test_flags_and_parts_are_kept():
+    module = Net()
+    module.first.requires_grad_(False)
+    made = doubled(module)
+    assert trainable(made)["first.weight"] is None
+    assert made.first.weight is module.first.weight
+    assert within_gradient(made.second)
+    params, rest = partition(made)
+    assert [name for name, leaf in params.items() if leaf is not None] == ["second.weight", "second.bias"]
+    assert [name for name, leaf in rest.items() if leaf is not None] == ["first.weight", "first.bias"]
+
+
+def test_a_stand_in_without_history_is_not_tracked():
+    module = Net()
+    params, rest = partition(module)
+    made = combine({name: p.detach() for name, p in params.items()}, rest, like=module)
+    assert within_gradient(made) is False
+    assert within_gradient(module) is True
+
+
+class Holding(nn.Module):
+    """Holds a submodule in attributes of its own, besides the table."""
+
+    def __init__(self, hold):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.held = hold(self)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize(
+    ("hold", "use"),
+    [
+        (lambda m: [m.inner], lambda m, x: m.held[0](x)),
+        (lambda m: {"a": (m.inner,)}, lambda m, x: m.held["a"][0](x)),
+        (lambda m: m.inner.forward, lambda m, x: m.held(x)),
+        (lambda m: functools.partial(m.inner.forward), lambda m, x: m.held(x)),
+        (lambda m: weakref.ref(m.inner), lambda m, x: m.held()(x)),
+        (lambda m: {m.inner}, lambda m, x: next(iter(m.held))(x)),
+        (lambda m: [m.inner.weight], lambda m, x: x @ m.held[0].T + m.inner.bias),
+        (lambda m: [m], lambda m, x: m.held[0].inner(x)),
+    ],
+    ids=["list", "dict", "method", "partial", "weak reference", "set", "parameter", "itself"],
+)
+def test_what_containers_hold_is_replaced_too(hold, use):
+    module = Holding(hold)
+    made = doubled(module)
+    assert torch.allclose(use(made, X), made.inner(X))
+    assert torch.allclose(made.inner(X), reference(module, X))
+
+
+class Helper:
+    def __init__(self, module):
+        self.module = module
+
+
+@pytest.mark.parametrize(
+    ("hold", "named"),
+    [(lambda m: lambda x: m.inner(x) + 1.0, "<lambda>"), (Helper, "Helper"), (lambda m: [Helper(m.inner)], "Helper")],
+    ids=["closure", "object", "object in a list"],
+)
+def test_what_hides_a_part_is_refused(hold, named):
+    module = Holding(hold)
+    before = state(module)
+    with pytest.raises(UndecidableError, match=rf"Holding.*attribute 'held' of its Holding holds .*{named}"):
+        doubled(module)
+    unchanged(module, before)
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def compiled(module, x):
+        return doubled(module)(x)
+
+    with pytest.raises(Exception, match="attribute 'held'"):
+        compiled(module, X)
+
+
+def test_a_hook_that_closes_over_the_module_is_refused_and_one_that_does_not_runs():
+    calls, module = [], Net()
+    module.first.register_forward_hook(lambda own, _args, _result: calls.append(own))
+    made = doubled(module)
+    made(X)
+    assert calls == [made.first]
+    module.first.register_forward_hook(lambda _own, _args, result: result + module.second.bias)
+    with pytest.raises(UndecidableError, match="_forward_hooks"):
+        doubled(module)
+
+
+def test_scripted_modules_are_refused():
+    with pytest.raises(UndecidableError, match=r"scripted|holds"):
+        doubled(torch.jit.script(nn.Linear(2, 2)))
+
+
+def test_a_missing_leaf_is_named():
+    module = Net()
+    params, _ = partition(module)
+    params["second.bias"] = None
+    with pytest.raises(TreeError, match=r"none has the leaf 'second\.bias' of like, a Net"):
+        combine(params, like=module)
+
+
+def test_an_error_in_the_call_leaves_nothing_behind():
+    module = Net()
+    before = state(module)
+    made = doubled(module)
+    with pytest.raises(RuntimeError):
+        made(torch.ones(3))
+    unchanged(module, before)
+    assert torch.allclose(made(X), reference(module, X))
+
+
+def test_threads_may_use_stand_ins_of_one_module_at_once():
+    module, found = Net(), {}
+    params, rest = partition(module)
+
+    def run(i):
+        made = combine({name: float(i) * p for name, p in params.items()}, rest, like=module)
+        for _ in range(20):
+            found[i] = value_and_grad(lambda m: m(X).sum())(made)[0]
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, value in found.items():
+        given = {name: float(i) * p for name, p in params.items()}
+        assert torch.allclose(value, torch.func.functional_call(module, given, (X,)).sum())
+
+
+def test_copies_and_pickles():
+    module = Net()
+    params, rest = partition(module)
+    made = combine({name: (2.0 * p).detach() for name, p in params.items()}, rest, like=module)
+    for again in (copy.deepcopy(made), copy.copy(made), pickle.loads(pickle.dumps(made))):  # noqa: S301
+        assert torch.equal(again(X), made(X))
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(doubled(module))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_stand_in_may_be_made_in_a_graph_or_given_to_one(backend):
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Tanh())
+    before = state(module)
+    made = torch.compile(lambda m, x: doubled(m)(x), fullgraph=True, backend=backend)(module, X)
+    unchanged(module, before)
+    assert torch.allclose(made, doubled(module)(X))
+    params, rest = partition(module)
+    given = combine(optree.tree_map(lambda p: (2.0 * p).detach(), params), rest, like=module)
+    assert torch.allclose(torch.compile(lambda m, x: m(x), fullgraph=True, backend=backend)(given, X), made)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_parts_of_trees_of_constants_in_a_graph(backend):
+    tree = {"a": {"w": torch.ones(2), "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
+
+    @torch.compile(fullgraph=True, backend=backend)
+    def parts(tree):
+        params, rest = partition(tree)
+        return params["a"]["w"] * 1.0, params["b"], rest, list(combine(params, rest)), list(params)
+
+    weight, empty, rest, joined, keys = parts(tree)
+    assert torch.equal(weight, tree["a"]["w"])
+    assert empty == {"n": None, "s": None}
+    assert rest == {"a": {"w": None, "n": 3}, "b": {"n": 1, "s": None}, "z": [4, (5,)]}
+    assert joined == keys == ["a", "b", "z"]
+
+
+def test_a_gradient_with_a_frozen_dict_in_a_graph():
+    tree = {"b": {"n": torch.ones(2), "m": torch.ones(2)}, "a": torch.ones(2)}
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def gradient(tree):
+        return adprotocol.grad(lambda t: (t["a"] * t["b"]["n"]).sum(), where="a")(tree)
+
+    found = gradient(tree)
+    assert torch.equal(found["a"], torch.ones(2))
+    assert found["b"] == {"n": None, "m": None}
+    assert list(found) == ["b", "a"]

@@ -1,0 +1,400 @@
+"""`register_structure`: the class is a node of each framework's own trees, whatever was imported when."""
+
+import dataclasses
+import enum
+import io
+import typing
+from typing import Any
+
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optree
+import pytest
+import torch
+from torch.utils import _pytree
+
+import adprotocol
+from adprotocol import NonDifferentiable, grad, partition, register_structure, trainable, value_and_grad
+from adprotocol.errors import ADProtocolError, DeclarationError, StructureError
+
+NAMESPACE = "adprotocol"
+
+
+@register_structure(static=("name",))
+@dataclasses.dataclass
+class Plain:
+    w: Any
+    name: str = "n"
+    b: Any = 1.0
+
+
+@register_structure(static="name")
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    name: str = "n"
+    w: Any
+    b: Any = 1.0
+
+
+@register_structure(static=["name"])
+@dataclasses.dataclass
+class Computed:
+    w: Any
+    b: Any = dataclasses.field(init=False, default=1.0)
+    name: str = dataclasses.field(init=False, default="n")
+
+    def __post_init__(self):
+        # As a validating constructor: the frameworks must not call it with what they put in place of leaves.
+        assert type(self.w) is not object
+
+
+@register_structure
+@dataclasses.dataclass(frozen=True)
+class ByMetadata:
+    w: Any
+    name: str = dataclasses.field(default="n", metadata={"static": True})
+    b: Any = dataclasses.field(default=1.0, metadata={"trainable": False})
+
+
+@register_structure
+@attrs.frozen
+class ByFlax:
+    w: Any
+    name: str = attrs.field(default="n", metadata={"pytree_node": False})
+    b: Any = 1.0
+
+
+@register_structure(static=("name",))
+@attrs.define
+class Attrs:
+    w: Any
+    name: str = "n"
+    b: Any = 1.0
+
+
+@register_structure
+class Pair(typing.NamedTuple):
+    w: Any
+    b: Any = 1.0
+
+
+STATIC = (Plain, Frozen, Computed, ByMetadata, ByFlax, Attrs)
+ALL = (*STATIC, Pair)
+
+
+def made(cls, w, b, **static):
+    model = cls(w=w, **({} if cls is Computed else {"b": b, **static}))
+    if cls is Computed:
+        for name, value in {"b": b, **static}.items():
+            setattr(model, name, value)
+    return model
+
+
+def line(model, x):
+    return model.w * model.w * x + model.b
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_jax_takes_it_as_it_is(cls):
+    model = made(cls, jnp.float32(3.0), jnp.float32(1.0))
+    assert jax.jit(line)(model, 2.0) == 19.0
+    gradient = jax.grad(line)(model, 2.0)
+    assert type(gradient) is cls
+    assert (gradient.w, gradient.b) == (12.0, 1.0)
+    assert jax.jit(lambda model: model)(model).w == 3.0
+    batch = made(cls, jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
+    assert jax.vmap(line, in_axes=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
+    assert jax.vmap(lambda w: made(cls, w, 2 * w))(jnp.array([1.0, 2.0])).b.tolist() == [2.0, 4.0]
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, model)
+    assert (doubled.w, doubled.b) == (6.0, 2.0)
+    assert jax.lax.scan(lambda m, _: (m, m.w), model, None, length=2)[1].tolist() == [3.0, 3.0]
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
+    assert sorted(paths) == [".b", ".w"]
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_torch_takes_it_as_it_is(cls):
+    model = made(cls, torch.tensor(3.0), torch.tensor(1.0))
+    gradient = torch.func.grad(line)(model, 2.0)
+    assert type(gradient) is cls
+    assert (gradient.w, gradient.b) == (12.0, 1.0)
+    batch = made(cls, torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+    assert torch.vmap(line, in_dims=(0, None))(batch, 1.0).tolist() == [4.0, 8.0]
+    assert torch.vmap(lambda w: made(cls, w, 2 * w))(torch.tensor([1.0, 2.0])).b.tolist() == [2.0, 4.0]
+    assert torch.func.jvp(lambda m: line(m, 2.0), (model,), (model,))[1] == 37.0
+    assert _pytree.tree_map(lambda leaf: 2 * leaf, model).w == 6.0
+    paths = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(model)[0]]
+    assert sorted(paths) == [".b", ".w"]
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_optree_takes_it_as_it_is(cls):
+    model = made(cls, 3.0, 1.0)
+    assert sorted(optree.tree_leaves(model, namespace=NAMESPACE)) == [1.0, 3.0]
+    if cls is not Pair:
+        assert sorted(optree.tree_paths(model, namespace=NAMESPACE)) == [("b",), ("w",)]
+    assert optree.tree_map(lambda leaf: 2 * leaf, model, namespace=NAMESPACE).w == 6.0
+
+
+@pytest.mark.parametrize("cls", STATIC)
+def test_static_fields_are_part_of_the_structure(cls):
+    one, other = made(cls, 1.0, 1.0), made(cls, 1.0, 1.0, name="other")
+    for structure in (
+        jax.tree.structure,
+        lambda tree: _pytree.tree_flatten(tree)[1],
+        lambda tree: optree.tree_structure(tree, namespace=NAMESPACE),
+    ):
+        assert structure(one) == structure(made(cls, 5.0, 2.0))
+        assert structure(one) != structure(other)
+    traced = []
+    jitted = jax.jit(lambda model: traced.append(model.name) or model.w)
+    for model in (one, other, made(cls, 7.0, 1.0)):
+        assert jitted(model) == model.w
+    assert traced == ["n", "other"]
+    # This package sees the same leaves: a gradient keeps what is static.
+    assert grad(lambda m: m.w * m.w)(made(cls, jnp.float32(3.0), 1)).name == "n"
+    assert partition(other)[1].name == "other"
+
+
+@pytest.mark.parametrize("cls", STATIC)
+@pytest.mark.parametrize("wrong", [["a"], np.ones(2), jnp.ones(2), torch.ones(2), {}], ids=range(5))
+def test_what_cannot_be_compared_is_no_static_field(cls, wrong):
+    model = made(cls, 1.0, 1.0, name=wrong)
+    for use in (
+        lambda: jax.jit(lambda m: m.w)(model),
+        lambda: jax.tree.leaves(model),
+        lambda: _pytree.tree_leaves(model),
+        lambda: optree.tree_leaves(model, namespace=NAMESPACE),
+        lambda: trainable(model),
+    ):
+        with pytest.raises(StructureError, match=rf"'name' of {cls.__name__} holds"):
+            use()
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_labels_are_constants_on_the_way(cls):
+    model = made(cls, jnp.float32(3.0), NonDifferentiable(jnp.float32(1.0)))
+    gradient = jax.jit(jax.grad(line))(model, 2.0)
+    assert (gradient.w, gradient.b.held) == (12.0, 0.0)
+    assert jax.jit(lambda m: m)(model).b.held == 1.0
+    assert jax.jit(value_and_grad(line))(model, 2.0)[1].b is None
+    model = made(cls, torch.tensor(3.0), NonDifferentiable(torch.tensor(1.0)))
+    gradient = torch.func.grad(line)(model, 2.0)
+    assert (gradient.w, gradient.b.held) == (12.0, 0.0)
+
+
+def test_a_field_that_is_not_trainable_is_a_leaf():
+    model = ByMetadata(jnp.float32(3.0), "n", jnp.float32(1.0))
+    assert len(jax.tree.leaves(model)) == 2
+    assert jax.jit(grad(line))(model, 2.0).b is None
+    assert jax.grad(line)(model, 2.0).b == 1.0
+
+
+def test_nested_and_with_none():
+    model = Plain(Frozen(w=jnp.float32(2.0)), "outer", [Pair(jnp.float32(3.0)), None])
+    total = lambda m: m.w.w * m.b[0].w
+    gradient = jax.jit(jax.grad(total))(model)
+    assert (gradient.w.w, gradient.b[0].w, gradient.b[1], gradient.name) == (3.0, 2.0, None, "outer")
+    parts = partition(model, where="w.w")
+    assert jax.jit(lambda a, b: total(adprotocol.combine(a, b)))(*parts) == 6.0
+
+
+@pytest.mark.parametrize("cls", [Plain, Attrs, ByMetadata, Pair])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile_takes_it(cls, backend):
+    compiled = torch.compile(line, fullgraph=True, backend=backend)
+    assert compiled(made(cls, torch.tensor(3.0), torch.tensor(1.0)), 2.0) == 19.0
+    mapped = torch.compile(
+        lambda m: _pytree.tree_map(lambda leaf: 2 * leaf, m).w.sum(), fullgraph=True, backend=backend
+    )
+    assert mapped(made(cls, torch.tensor(3.0), torch.tensor(1.0))) == 6.0
+    slope = torch.compile(torch.func.grad(lambda m: line(m, 2.0)), fullgraph=True, backend=backend)
+    assert slope(made(cls, torch.tensor(3.0), torch.tensor(1.0))).w == 12.0
+
+
+@register_structure(static=("powers", "name"))
+@dataclasses.dataclass
+class Exported:
+    w: Any
+    powers: tuple = (1, (2,))
+    name: str = "n"
+
+
+def test_torch_export_saves_it():
+    class Net(torch.nn.Module):
+        def forward(self, m):
+            return Exported(m.w * m.powers[1][0], m.powers, m.name)
+
+    program = torch.export.export(Net(), (Exported(torch.tensor(3.0)),))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    with torch.serialization.safe_globals([Exported]):  # the example inputs are pickled
+        loaded = torch.export.load(buffer)
+    result = loaded.module()(Exported(torch.tensor(5.0)))
+    assert (result.w, result.powers, result.name) == (10.0, (1, (2,)), "n")
+
+
+# Registered again, by others, late.
+
+
+def test_once_more_is_no_change_and_otherwise_is_refused():
+    before = jax.tree.structure(Plain(1.0))
+    assert register_structure(Plain, ("name",)) is Plain
+    assert register_structure(Pair) is Pair
+    assert register_structure(ByMetadata, static=("name",)) is ByMetadata
+    assert jax.tree.structure(Plain(1.0)) == before
+    with pytest.raises(StructureError, match=r"'b', 'name'.*is registered with 'name'"):
+        register_structure(Plain, static=("name", "b"))
+    with pytest.raises(StructureError, match="with the static fields none"):
+        register_structure(Plain)
+
+
+def test_a_framework_that_knows_the_class_keeps_what_it_knows():
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class OfJax:
+        w: Any
+        b: Any = dataclasses.field(default=1.0, metadata={"static": True})
+        name: str = dataclasses.field(default="n", metadata={"static": True})
+
+    register_structure(OfJax, static=("name",))
+    assert jax.tree.leaves(OfJax(1.0)) == [1.0]
+    assert _pytree.tree_leaves(OfJax(1.0, 2.0)) == [1.0]
+
+    @dataclasses.dataclass
+    class OfTorch:
+        w: Any
+        b: Any = 1.0
+
+    _pytree.register_pytree_node(OfTorch, lambda v: ([v.w], v.b), lambda c, b: OfTorch(*c, b))
+    register_structure(OfTorch)
+    assert _pytree.tree_leaves(OfTorch(1.0, 2.0)) == [1.0]
+    assert jax.tree.leaves(OfTorch(1.0, 2.0)) == [1.0, 2.0]
+
+    @optree.dataclasses.dataclass(namespace=NAMESPACE)
+    class OfOptree:
+        w: Any
+        b: Any = optree.dataclasses.field(default=1.0, pytree_node=False)
+
+    register_structure(OfOptree, static=("b",))
+    assert optree.tree_leaves(OfOptree(1.0, 2.0), namespace=NAMESPACE) == [1.0]
+    assert jax.tree.leaves(OfOptree(1.0, 2.0)) == [1.0]
+
+
+def test_a_class_that_was_met_before():
+    @dataclasses.dataclass
+    class Met:
+        w: Any
+        name: str = "n"
+
+    assert trainable(Met(1.0)) == Met(1.0, None)
+    register_structure(Met, static=("name",))
+    assert trainable(Met(1.0)) == Met(1.0, "n")
+    assert jax.tree.leaves(Met(1.0)) == [1.0]
+    assert grad(lambda m: m.w * m.w)(Met(jnp.float32(3.0))) == Met(6.0, "n")
+
+
+def test_a_class_registered_with_pytorch_after_it_was_met():
+    @dataclasses.dataclass
+    class Late:
+        w: Any
+        s: Any
+
+    assert trainable(Late(1.0, 2.0)) == Late(1.0, 2.0)
+    _pytree.register_pytree_node(Late, lambda v: ([v.w], v.s), lambda c, s: Late(*c, s))
+    assert trainable([Late(1.0, 2.0)]) == [Late(1.0, 2.0)]
+    assert grad(lambda m: m.w * m.s)(Late(torch.tensor(1.0), 2.0)) == Late(2.0, 2.0)
+
+
+def test_a_class_met_in_a_graph_before_it_was_registered():
+    @dataclasses.dataclass
+    class Model:
+        w: Any
+        name: str = "n"
+
+    f = grad(lambda m: (m.w * m.w).sum())
+    model = Model(torch.ones(2))
+    assert torch.compile(f, fullgraph=True, backend="eager")(model).name is None
+    register_structure(Model, static=("name",))
+    torch.compiler.reset()
+    assert torch.compile(f, fullgraph=True, backend="eager")(model).name == "n"
+
+
+def test_subclasses_are_registered_each_for_itself():
+    @register_structure
+    @dataclasses.dataclass
+    class Base:
+        w: Any
+
+    @dataclasses.dataclass
+    class Derived(Base):
+        b: Any = 1.0
+
+    assert jax.tree.leaves(Derived(1.0)) != [1.0, 1.0]
+    register_structure(Derived)
+    assert jax.tree.leaves(Derived(1.0)) == [1.0, 1.0]
+
+
+# What is refused.
+
+
+class Kind(enum.Enum):
+    A = 1
+
+
+@dataclasses.dataclass
+class Mixin:
+    w: Any
+
+
+class Flavour(Mixin, enum.Enum):
+    A = 1
+
+
+class Ordinary:
+    def __init__(self, w):
+        self.w = w
+
+
+@pytest.mark.parametrize("wrong", [Ordinary, Ordinary(1.0), int, dict, Kind, Flavour, Plain(1.0), "Plain", tuple])
+def test_anything_else_is_refused_by_name_with_the_remedy(wrong):
+    name = wrong.__name__ if isinstance(wrong, type) else type(wrong).__name__
+    for use in (lambda: register_structure(wrong), lambda: register_structure(static=())(wrong)):
+        with pytest.raises(StructureError, match=rf"{name}.*is not a dataclass.*@dataclass") as caught:
+            use()
+    assert isinstance(caught.value, ADProtocolError)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_unknown_static_fields_are_refused_by_name():
+    @dataclasses.dataclass
+    class Model:
+        weight: Any
+
+    for static in ("weigth", ("weigth",), (3,)):
+        with pytest.raises(DeclarationError, match=r"as a static field of .*Model.*'weight'"):
+            register_structure(Model, static)
+    # It was not registered by that.
+    assert register_structure(Model, "weight") is Model
+    assert jax.tree.leaves(Model(1.0)) == []
+
+
+def test_static_fields_of_a_named_tuple_are_refused():
+    class Point(typing.NamedTuple):
+        x: Any
+        y: Any
+
+    with pytest.raises(StructureError, match="make it a dataclass"):
+        register_structure(Point, static=("y",))
+
+
+def test_a_decorator_below_dataclass_is_refused():
+    with pytest.raises(StructureError, match=r"'c'.*above `@dataclass`"):
+
+        @dataclasses.dataclass
+        @register_structure
+        class Derived(Plain):
+            c: Any = 2.0
