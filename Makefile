@@ -57,6 +57,7 @@ docs: $(VENV)/.dev ## the pages, into docs/_build/html
 
 support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of its results that the pages show
 	$(BIN)/python docs/support.py
+	$(BIN)/python docs/pictures.py
 
 mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is wrong on purpose
 	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)

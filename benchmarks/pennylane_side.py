@@ -66,6 +66,10 @@ def main() -> None:
 
         rows += side_by_side("concrete jax.Array", jax.numpy.ones(3), answer=False)
         rows += during(jax.grad, "tracer of eager jax.grad", 3.0)
+        # What it imports needs JAX.
+        import nestings
+
+        rows += nestings.rows(qml.math.in_backprop)
     if importlib.util.find_spec("torch"):
         import torch
 

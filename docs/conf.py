@@ -26,6 +26,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"adprotocol {release}"
 html_copy_source = False
 html_show_sourcelink = False

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adprotocol import divergence
+from adprotocol import divergence, errors
 from adprotocol._dispatch import registry
 from adprotocol.conformance import all_scenarios
 from adprotocol.conformance._reports import written
@@ -23,6 +23,7 @@ from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; tests load this file from elsewhere.
 sys.path.insert(0, str(Path(__file__).parent))
+import pictures
 import support as recorded
 
 if TYPE_CHECKING:
@@ -99,12 +100,18 @@ SUPPORT_TABLE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>adprotocol: support</title>
-<style>body {{ font-family: system-ui, sans-serif; margin: 2rem; }}</style>
+<style>
+body {{ font-family: system-ui, sans-serif; margin: 2rem; }}
+svg {{ max-width: 100%; height: auto; }}
+.wide {{ overflow-x: auto; }}
+</style>
 </head>
 <body>
 <h1>What the plugins of adprotocol support</h1>
 {picture}
+<div class="wide" tabindex="0">
 {table}
+</div>
 </body>
 </html>
 """
@@ -119,6 +126,12 @@ def support_table() -> str:
 def support_picture() -> str:
     """Return the picture of the support matrix."""
     return written.matrix_to_svg(Matrix.of(recorded.reports()))
+
+
+def error_index() -> str:
+    """Return an entry of the index for each error, so that the search shows the page first."""
+    names = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    return f"```{{index}} {', '.join(f'! {name}' for name in (*names, 'UsageError', 'BrokenBackend'))}\n```\n"
 
 
 def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
@@ -146,8 +159,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "divergences.md": divergences,
     "scenarios.md": scenarios,
     "support.md": support,
+    "error-index.md": error_index,
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
+    "benchmarks.svg": pictures.ratios,
 }
 
 

@@ -1,0 +1,210 @@
+"""The pictures of the README, the front page and the page of benchmarks.
+
+`ratios` is drawn when the documentation is built. `support_short` is also in version
+control, because the README shows it: ``python docs/pictures.py`` writes it, as the last
+step of ``make support``.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import support as recorded
+
+from adprotocol.conformance._reports.layout import text_width
+from adprotocol.conformance._reports.looks import ABSENT, LEGEND, LOOKS, RIGHT, STAGED, STATES, css_class
+from adprotocol.conformance._reports.matrix import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+DOCS = Path(__file__).parent
+SUPPORT = DOCS / "_static" / "support.svg"
+FRAMEWORKS = ("jax", "torch", "autograd")
+
+# The rows: what a scenario's nesting holds, at whichever depth.
+ROWS = {
+    "": "no transformation",
+    "grad": "reverse mode (grad, vjp, backward)",
+    "jvp": "forward mode (jvp, dual numbers)",
+    "jit": "jit",
+    "compile": "torch.compile",
+    "vmap": "vmap",
+    "checkpoint": "checkpoint",
+    "scan": "scan, loops",
+    "custom rule": "custom derivative rules",
+    "no_grad": "no_grad",
+    "threads": "threads",
+}
+LEFT, CELL, ROW, MARGIN, SQUARE = 250, 110, 24, 16, 16
+
+
+def support_short() -> str:
+    """Return the results of the conformance suite as a picture: a row for a transformation, a mark for a framework."""
+    reports = {report.backend: report for report in recorded.reports(FRAMEWORKS)}
+    states = {
+        (row, name): [
+            state_of(report, result)
+            for result in report.results
+            if row in (result.transform.split(" of ") if result.transform else [""])
+        ]
+        for row in ROWS
+        for name, report in reports.items()
+    }
+    parts, y = [], MARGIN + 38
+    for column, (name, report) in enumerate(reports.items()):
+        x = LEFT + CELL * column
+        parts.append(
+            _text(x, MARGIN + 14, name, "head") + _text(x, MARGIN + 28, report.framework_version or "", "small")
+        )
+    for row, title in ROWS.items():
+        parts.append(_text(LEFT - 14, y + 12, title, "right"))
+        for column, name in enumerate(reports):
+            parts.append(_cell(LEFT + CELL * column, y, f"{name}, {title}", states[row, name]))
+        y += ROW
+    shown = {state for found in states.values() for state in [_worst(found)]}
+    x = MARGIN
+    for state in (state for state in LEGEND if state in shown):
+        parts.append(_mark(x, y + 10, state) + _text(x + SQUARE + 6, y + 22, state))
+        x += SQUARE + 20 + round(text_width(state, 12))
+    width, height = max(LEFT + CELL * len(reports) + MARGIN, x), y + 38
+    title = f"Support: scenarios passed of those that ran, with {', '.join(reports)}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="adp-short" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{title}">\n<title>{title}</title>\n<style>\n{_style()}</style>\n'
+        f'<rect class="ground" width="{width}" height="{height}" rx="10"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _worst(states: Sequence[str]) -> str:
+    """Return the worst state of those that ran, or that none did."""
+    return min(states, key=STATES.index, default=ABSENT)
+
+
+def _cell(x: float, y: float, what: str, states: Sequence[str]) -> str:
+    state, ran = _worst(states), sum(state != ABSENT for state in states)
+    passed = sum(state in (RIGHT, STAGED) for state in states)
+    tooltip = f"{what}: {state}" + (f", {passed} of {ran} scenarios passed" if ran else "")
+    counted = _text(x + SQUARE + 6, y + 12, f"{passed}/{ran}", "small") if ran else ""
+    return f"<g><title>{html.escape(tooltip)}</title>{_mark(x, y, state)}{counted}</g>"
+
+
+def _mark(x: float, y: float, state: str) -> str:
+    name = css_class(state)
+    return (
+        f'<rect class="{name}" x="{x}" y="{y}" width="{SQUARE}" height="{SQUARE}" rx="3.5"/>'
+        f'<path class="sign {name}" transform="translate({x} {y})" d="{LOOKS[state].path}"/>'
+    )
+
+
+def _text(x: float, y: float, content: str, name: str = "") -> str:
+    named = f' class="{name}"' if name else ""
+    return f'<text{named} x="{x}" y="{y}">{html.escape(content)}</text>'
+
+
+def _style() -> str:
+    def colours(ground: str, border: str, ink: str, faint: str, *, dark: bool) -> Iterator[str]:
+        yield f".adp-short .ground{{fill:{ground};stroke:{border}}}"
+        yield f".adp-short text{{fill:{ink}}}.adp-short .small{{fill:{faint}}}"
+        for state, look in LOOKS.items():
+            fill, sign = (look.dark_fill, look.dark_ink) if dark else (look.fill, look.ink)
+            yield f".adp-short .{css_class(state)}{{fill:{fill}}}"
+            yield f".adp-short .{css_class(state)}.sign{{fill:none;stroke:{sign}}}"
+
+    return "\n".join(
+        [
+            ".adp-short text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}",
+            ".adp-short .head{font-weight:600}.adp-short .small{font-size:11px}.adp-short .right{text-anchor:end}",
+            ".adp-short .sign{stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round}",
+            *colours("#ffffff", "#d5dae0", "#1c232b", "#5b6570", dark=False),
+            "@media (prefers-color-scheme:dark){",
+            *colours("#15191e", "#363d46", "#dfe5eb", "#9aa5b1", dark=True),
+            "}\n",
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Hold one ratio of the table of benchmarks, ours to the reference: 2 means twice the time, or twice the count."""
+
+    group: str
+    value: float
+    verdict: str
+
+
+# The groups of the picture, by what a row's two texts hold; the first that matches.
+GROUPS = {
+    "a question, beside PennyLane's": r"qml\.math",
+    "a question, beside a pluggy hook call": "pluggy hook call",
+    "a question, beside the framework's own flag or class": r"^(within_gradient|non_differentiable)",
+    "counts: instructions, nodes, compilations": r"^(HLO|nodes|compilations|torch\.compile)",
+    "partition, beside Equinox's or its first call": r"^partition",
+    "frozen parts, beside code by hand: JAX jit": "JAX under jit",
+    "frozen parts, beside code by hand: torch": "torch eager",
+    "frozen parts, beside code by hand: autograd": ", autograd, ",
+    "others": "",
+}
+
+
+def table() -> list[list[str]]:
+    """Return the cells of the table of benchmarks, a list for each row."""
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (.*) \|$", text.partition("<!-- table -->")[2].partition("<!-- /table -->")[0])
+    return [[cell.strip().replace("\\", "") for cell in re.split(r" \|(?: |$)", row)] for row in rows[2:]]
+
+
+def found_ratios() -> list[Ratio]:
+    """Return the ratios of the table, of times and counts; those of memory are beside them in the table."""
+    found = []
+    for what, _, reference, ratio, _, verdict in table():
+        if match := re.match(r"(\d[\d.]*)(x faster)?", ratio):
+            value = 1 / float(match[1]) if match[2] else float(match[1])
+            group = next(name for name, pattern in GROUPS.items() if re.search(pattern, f"{what}, {reference}"))
+            found.append(Ratio(group, value, verdict.strip("*")))
+    return found
+
+
+def ratios() -> str:
+    """Return the ratios of the benchmarks as a picture, a line for each group of rows."""
+    import matplotlib as mpl  # noqa: PLC0415  (half a second, for one picture)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    points = found_ratios()
+    groups = [name for name in GROUPS if any(point.group == name for point in points)]
+    marks = {
+        "met": ("o", "#1b7f5c", "target met"),
+        "MISSED": ("X", "#c05a00", "target missed"),
+        "": ("s", "#8a94a0", "no target"),
+    }
+    with mpl.rc_context({"svg.hashsalt": "adprotocol", "font.size": 9}):
+        figure = Figure(figsize=(8.2, 0.36 * len(groups) + 1.3), layout="constrained")
+        axes = figure.subplots()
+        for verdict, (marker, colour, label) in marks.items():
+            chosen = [point for point in points if point.verdict == verdict]
+            lines = [groups.index(point.group) for point in chosen]
+            values = [point.value for point in chosen]
+            axes.scatter(values, lines, s=42, c=colour, marker=marker, alpha=0.6, linewidths=0, label=label)
+        axes.axvline(1.0, color="#1c232b", linewidth=0.8)
+        axes.set_xscale("log")
+        at = [0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+        axes.set_xticks(at, [f"{tick:g}" for tick in at])
+        axes.minorticks_off()
+        axes.set_yticks(range(len(groups)), groups)
+        axes.set_ylim(len(groups) - 0.5, -0.5)
+        axes.grid(axis="x", linewidth=0.4)
+        axes.set_xlabel("ours / reference: left of 1 less time or fewer, right of 1 more")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.3, 1.12), ncols=3, frameon=False)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    return written.getvalue()
+
+
+if __name__ == "__main__":
+    SUPPORT.write_text(support_short(), encoding="utf-8")

@@ -1,0 +1,237 @@
+"""The built site: what its search finds first, that nothing is cut off, what a package index shows of the README."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import browser
+import pytest
+
+import adprotocol
+from adprotocol import errors
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+# What people search for, and the page that should be found first.
+QUERIES = {
+    "dropout": "within_gradient",
+    "within_gradient": "within_gradient",
+    "jit": "within_gradient",
+    "stop_gradient": "non_differentiable",
+    "detach": "non_differentiable",
+    "non_differentiable": "non_differentiable",
+    "prevent_gradient": "prevent_gradient",
+    "cond": "cond",
+    "grad": "structures",
+    "trainable": "structures",
+    "register_structure": "structures",
+    "custom_vjp": "custom_rules",
+    "custom_jvp": "custom_rules",
+    "freeze": "structures",
+    "install": "quickstart",
+    "PennyLane": "comparison",
+    "in_backprop": "comparison",
+    "Equinox": "comparison",
+    "benchmarks": "benchmarks",
+}
+ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
+QUERIES |= dict.fromkeys([*ERRORS, "UsageError", "BrokenBackend"], "errors")
+
+WIDE, NARROW = 1400, 390
+
+# Wider than the window, with nothing around it that scrolls; or clipped by what is around it.
+CUT = """[...document.querySelectorAll("body *")].filter(element => {
+  if (!element.checkVisibility()) return false;
+  if (element.closest(".visually-hidden, .sidebar-drawer, .toc-drawer, svg")) return false;
+  const style = getComputedStyle(element);
+  if (["hidden", "clip"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
+  if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let box = element.parentElement; box !== document.body; box = box.parentElement)
+    if (["auto", "scroll"].includes(getComputedStyle(box).overflowX)) return false;
+  return true;
+}).map(element => `${element.tagName} ${element.className}: ${element.textContent.slice(0, 60)}`)"""
+SCROLLS = """[...document.querySelectorAll("article .table-wrapper, article pre, article img")].filter(
+  element => element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.trim().slice(0, 60))"""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The pages, built once, also where several processes run the tests."""
+    for name in ("sphinx", "myst_parser", "furo", "matplotlib", "jinja2", "jax", "torch", "autograd"):
+        pytest.importorskip(name)
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    pages, done = folder / "site", folder / "site-is-built"
+    with (folder / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", folder / "doctrees", DOCS, pages]
+            built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+            assert built.returncode == 0, built.stderr
+            done.touch()
+    return pages
+
+
+@pytest.fixture
+def tab(tmp_path):
+    executable = browser.find()
+    if executable is None:
+        pytest.skip(f"needs a browser: none of {', '.join(browser.NAMES)} is on the path")
+    with browser.page(executable, tmp_path) as page:
+        yield page
+
+
+def test_the_search_finds_the_right_page_first_in_a_browser(site, tab):
+    found = {}
+    for query in QUERIES:
+        tab.open(f"{(site / 'search.html').as_uri()}?q={query}")
+        href = tab.wait("document.querySelector('#search-results li a')?.getAttribute('href')")
+        found[query] = href.partition("#")[0].removesuffix(".html")
+    assert found == QUERIES
+
+
+def test_the_search_finds_the_right_page_first_in_node(site):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node, which is not on the path")
+    command = [node, ROOT / "tests" / "search.js", site, *QUERIES]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert dict(zip(QUERIES, done.stdout.splitlines(), strict=True)) == QUERIES
+
+
+def test_the_search_does_not_know_what_the_page_of_scenarios_says(site):
+    text = (site / "searchindex.js").read_text("utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    number = index["docnames"].index("scenarios")
+
+    def pages(entry):
+        return entry if isinstance(entry, list) else [entry]
+
+    assert [term for term, entry in index["terms"].items() if number in pages(entry)] == []
+    assert [title for title, entry in index["alltitles"].items() if number in [file for file, _ in entry]] == []
+
+
+def test_nothing_is_cut_off_on_a_desk_or_on_a_telephone(site, tab):
+    wrong = []
+    for page in sorted([*site.glob("*.html"), *site.glob("_downloads/*/*.html")]):
+        for width in (WIDE, NARROW):
+            tab.open(page.as_uri(), width)
+            if tab.evaluate("document.documentElement.scrollWidth") > width or tab.evaluate(CUT):
+                wrong.append((page.name, width, tab.evaluate(CUT)))
+            # On a desk every table and every line of code is seen whole.
+            if width == WIDE and (scrolled := tab.evaluate(SCROLLS)):
+                wrong.append((page.name, width, scrolled))
+    assert wrong == []
+
+
+def test_the_check_for_what_is_cut_off_sees_it(tab, tmp_path):
+    page = tmp_path / "page.html"
+    row = "<table><tr><td style='min-width:2000px'>wide</td></tr></table>"
+    for style, seen in (("", True), ("overflow-x:hidden", True), ("overflow-x:auto", False)):
+        page.write_text(f"<!DOCTYPE html><article><div style='{style}'>{row}</div></article>", "utf-8")
+        tab.open(page.as_uri(), NARROW)
+        assert bool(tab.evaluate(CUT)) is seen, style
+
+
+@pytest.fixture(scope="module")
+def description(wheel):
+    """The README as a package index shows it."""
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    return archive.read(metadata).decode().partition("\n\n")[2]
+
+
+def test_every_link_that_a_package_index_shows_leads_to_a_file_of_the_repository(description):
+    text = re.sub(r"(?ms)^```.*?^```$", "", description)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", text)
+    assert len(links) > 30
+    home = {"!": "https://raw.githubusercontent.com/adprotocol/adprotocol/main/", "": f"{_source()}/blob/main/"}
+    for mark, link in links:
+        assert link.startswith(home[mark]), link
+        assert (ROOT / link.removeprefix(home[mark]).partition("#")[0]).is_file(), link
+
+
+def test_a_package_index_shows_the_text_and_the_code_of_the_readme(description):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    code = re.compile(r"(?ms)^```.*?^```$")
+    assert code.findall(description) == code.findall(readme)
+    bare = re.compile(r"\]\([^)\s]+\)")
+    assert bare.sub("]()", description).strip() == bare.sub("]()", readme).strip()
+
+
+def _source():
+    return re.search(r'(?m)^Source = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
+
+
+def test_the_project_says_where_it_is(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    found = re.findall(r"(?m)^Project-URL: (\w+), https://", archive.read(metadata).decode())
+    assert found == ["Homepage", "Documentation", "Source", "Issues", "Changelog"]
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    pytest.importorskip("jinja2")
+    sys.path.insert(0, str(DOCS))
+    return importlib.import_module("pictures")
+
+
+def test_the_picture_of_the_readme_shows_the_record(pictures):
+    assert pictures.SUPPORT.read_text("utf-8") == pictures.support_short(), "run `make support`"
+
+
+def test_the_picture_of_support_has_a_mark_for_each_framework_in_each_row(pictures):
+    titles = [title.text for title in ET.fromstring(pictures.support_short()).iter("{http://www.w3.org/2000/svg}title")]  # noqa: S314
+    for title in pictures.ROWS.values():
+        for name in pictures.FRAMEWORKS:
+            assert len([text for text in titles if text.startswith(f"{name}, {title}: ")]) == 1
+
+
+def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
+    pytest.importorskip("matplotlib")
+    rows = pictures.table()
+    assert {len(row) for row in rows} == {6}
+    with_ratio = [row for row in rows if row[3][:1].isdigit()]
+    assert len(with_ratio) == len(pictures.found_ratios()) > 50
+    text = pictures.ratios()
+    assert text.count("<use ") >= len(with_ratio)
+    assert [ratio.group for ratio in pictures.found_ratios() if f"<!-- {ratio.group} -->" not in text] == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_table(pictures):
+    rows = [row for row in pictures.table() if row[0].startswith("right answers in ")]
+    tried = re.search(r"in (\d+) nestings", rows[0][0])[1]
+    ours = [f"{row[1]} of {tried}" for row in rows]
+    theirs = [f"{row[2].rpartition(': ')[2]} of {tried}" for row in rows]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"| `within_gradient` | {ours[0]} | {ours[1]} |" in readme
+    assert f"`qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in readme
+
+
+def test_the_reference_lists_public_names_only(site):
+    text = (site / "api.html").read_text("utf-8")
+    names = re.findall(r'<dt class="sig[^"]*" id="([\w.]+)"', text)
+    assert len(names) > 100
+    assert [name for name in names if any(part.startswith("_") for part in name.split("."))] == []
+    assert [name for name in names if not _is_public(name)] == []
+
+
+def _is_public(name):
+    """Whether the module lists the name; without a list, whether it is an error or a hook."""
+    module, parts = adprotocol, name.split(".")[1:]
+    while hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{parts[0]}"):
+        module, parts = importlib.import_module(f"{module.__name__}.{parts[0]}"), parts[1:]
+    if hasattr(module, "__all__"):
+        return parts[0] in module.__all__
+    found = getattr(module, parts[0])
+    return isinstance(found, type) or hasattr(found, "adprotocol_spec")
