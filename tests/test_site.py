@@ -24,6 +24,8 @@ DOCS = ROOT / "docs"
 # What people search for, and the page that should be found first.
 QUERIES = {
     "dropout": "within_gradient",
+    "batch norm": "cookbook",
+    "LoRA": "cookbook",
     "within_gradient": "within_gradient",
     "jit": "within_gradient",
     "stop_gradient": "non_differentiable",
@@ -42,6 +44,9 @@ QUERIES = {
     "in_backprop": "comparison",
     "Equinox": "comparison",
     "benchmarks": "benchmarks",
+    "DDP": "distributed",
+    "shard_map": "distributed",
+    "CUDA": "accelerators",
 }
 ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
 QUERIES |= dict.fromkeys([*ERRORS, "UsageError", "BrokenBackend"], "errors")
