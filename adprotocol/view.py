@@ -46,7 +46,7 @@ class View:
         fill: Callable[[Any], tuple[Any, Callable[[], None]]] = _keep,
         aliases: Mapping[str, str] | None = None,
     ) -> None:
-        self.container = container
-        self.flags = flags
-        self.fill = fill
-        self.aliases = aliases or {}
+        self.container: Any = container
+        self.flags: Any = flags
+        self.fill: Callable[[Any], tuple[Any, Callable[[], None]]] = fill
+        self.aliases: Mapping[str, str] = aliases or {}

@@ -41,7 +41,7 @@ class Checked:
 
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
-        self.variant = dict(variant or {})
+        self.variant: dict[str, Callable[..., Any]] = dict(variant or {})
         # Not empty if an answer stayed open. A list, which compilers of Python can follow.
         self.staged: list[str] = []
 

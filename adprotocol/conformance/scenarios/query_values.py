@@ -194,7 +194,7 @@ def object_array(h: Checked) -> None:
 class ForeignArray:
     """An array of a framework that nobody has written a plugin for."""
 
-    shape = ()
+    shape: tuple[int, ...] = ()
     dtype = "float32"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Layer:
 class Head:
     """Two arrays, one of which the class declares to be trained."""
 
-    __trainable__ = ("weight",)
+    __trainable__: ClassVar[tuple[str, ...]] = ("weight",)
 
     weight: Any
     bias: Any
