@@ -68,6 +68,9 @@ class _Wrapper:
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
+class _Function(_Wrapper, Generic[_P, _T]):
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
+
 class _ValueAndGrad(_Wrapper, Generic[_A, _P, _Value]):
     @overload
     def __call__(
@@ -148,7 +151,7 @@ def value_and_grad(
     argnums: Literal[1],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[_S, _B]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[_S, _B]]: ...
 @overload
 def value_and_grad(
     fun: Callable[Concatenate[_A, _B, _P], _S],
@@ -157,7 +160,7 @@ def value_and_grad(
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[_S, tuple[_A, _B]]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[_S, tuple[_A, _B]]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, _S],
@@ -166,7 +169,7 @@ def value_and_grad(
     argnums: int,
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[_P, tuple[_S, Any]]: ...
+) -> _Function[_P, tuple[_S, Any]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, _S],
@@ -175,7 +178,7 @@ def value_and_grad(
     argnums: Sequence[int],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[_P, tuple[_S, tuple[Any, ...]]]: ...
+) -> _Function[_P, tuple[_S, tuple[Any, ...]]]: ...
 @overload
 def value_and_grad(
     fun: Callable[Concatenate[_A, _P], tuple[_S, _Aux]],
@@ -193,7 +196,7 @@ def value_and_grad(
     argnums: Literal[1],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], _B]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], _B]]: ...
 @overload
 def value_and_grad(
     fun: Callable[Concatenate[_A, _B, _P], tuple[_S, _Aux]],
@@ -202,7 +205,7 @@ def value_and_grad(
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], tuple[_A, _B]]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], tuple[_A, _B]]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, tuple[_S, _Aux]],
@@ -211,7 +214,7 @@ def value_and_grad(
     argnums: int,
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[_P, tuple[tuple[_S, _Aux], Any]]: ...
+) -> _Function[_P, tuple[tuple[_S, _Aux], Any]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, tuple[_S, _Aux]],
@@ -220,7 +223,7 @@ def value_and_grad(
     argnums: Sequence[int],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[_P, tuple[tuple[_S, _Aux], tuple[Any, ...]]]: ...
+) -> _Function[_P, tuple[tuple[_S, _Aux], tuple[Any, ...]]]: ...
 @overload
 def value_and_grad(
     fun: Callable[_P, tuple[Any, Any]],
@@ -229,7 +232,7 @@ def value_and_grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool,
     backend: str | None = None,
-) -> Callable[_P, tuple[Any, Any]]: ...
+) -> _Function[_P, tuple[Any, Any]]: ...
 @overload
 def grad(
     fun: Callable[Concatenate[_A, _P], SupportsFloat],
@@ -247,7 +250,7 @@ def grad(
     argnums: Literal[1],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], _B]: ...
+) -> _Function[Concatenate[_A, _B, _P], _B]: ...
 @overload
 def grad(
     fun: Callable[Concatenate[_A, _B, _P], SupportsFloat],
@@ -256,7 +259,7 @@ def grad(
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[_A, _B]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[_A, _B]]: ...
 @overload
 def grad(
     fun: Callable[_P, SupportsFloat],
@@ -265,7 +268,7 @@ def grad(
     argnums: int,
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[_P, Any]: ...
+) -> _Function[_P, Any]: ...
 @overload
 def grad(
     fun: Callable[_P, SupportsFloat],
@@ -274,7 +277,7 @@ def grad(
     argnums: Sequence[int],
     has_aux: Literal[False] = False,
     backend: str | None = None,
-) -> Callable[_P, tuple[Any, ...]]: ...
+) -> _Function[_P, tuple[Any, ...]]: ...
 @overload
 def grad(
     fun: Callable[Concatenate[_A, _P], tuple[SupportsFloat, _Aux]],
@@ -292,7 +295,7 @@ def grad(
     argnums: Literal[1],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[_B, _Aux]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[_B, _Aux]]: ...
 @overload
 def grad(
     fun: Callable[Concatenate[_A, _B, _P], tuple[SupportsFloat, _Aux]],
@@ -301,7 +304,7 @@ def grad(
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[Concatenate[_A, _B, _P], tuple[tuple[_A, _B], _Aux]]: ...
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_A, _B], _Aux]]: ...
 @overload
 def grad(
     fun: Callable[_P, tuple[SupportsFloat, _Aux]],
@@ -310,7 +313,7 @@ def grad(
     argnums: int,
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[_P, tuple[Any, _Aux]]: ...
+) -> _Function[_P, tuple[Any, _Aux]]: ...
 @overload
 def grad(
     fun: Callable[_P, tuple[SupportsFloat, _Aux]],
@@ -319,7 +322,7 @@ def grad(
     argnums: Sequence[int],
     has_aux: Literal[True],
     backend: str | None = None,
-) -> Callable[_P, tuple[tuple[Any, ...], _Aux]]: ...
+) -> _Function[_P, tuple[tuple[Any, ...], _Aux]]: ...
 @overload
 def grad(
     fun: Callable[_P, tuple[Any, Any]],
@@ -328,4 +331,4 @@ def grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool,
     backend: str | None = None,
-) -> Callable[_P, Any]: ...
+) -> _Function[_P, Any]: ...

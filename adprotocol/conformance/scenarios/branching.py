@@ -79,7 +79,8 @@ def refuses_what_is_no_bool(h: Checked) -> None:
 def refuses_arrays_of_numbers(h: Checked) -> None:
     """A scalar array of integers or floats is not a predicate, on any system."""
     x = h.array(2.0)
-    for pred in (h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)):
+    preds: list[Any] = [h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)]
+    for pred in preds:
         with h.raises(PredicateError):
             adprotocol.cond(pred, lambda x: x, lambda x: x, x)
 
@@ -212,7 +213,7 @@ def known_when_traced(h: Checked, way: str) -> None:
 
     def f(x: Any) -> Any:
         first = adprotocol.cond(True, lambda x: 3.0 * x, fails, x)
-        second = adprotocol.cond(False, lambda x: (x, x), lambda x: x, x)
+        second: Any = adprotocol.cond(False, lambda x: (x, x), lambda x: x, x)
         return first + 10.0 * second
 
     h.equal(trace(h, way, f)(h.array(2.0)), 26.0)
@@ -256,7 +257,7 @@ def operands_of_any_kind(h: Checked) -> None:
     operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label)
     for pred in (True, h.array(True)):
         h.equal(adprotocol.cond(pred, lambda: 1.0, lambda: 0.0), 1.0, "the result without operands")
-        got = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
+        got: Any = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
         h.holds(len(got) == len(operands), f"{len(got)} operands arrived, of {len(operands)}")
         for operand, arrived in zip(operands[:3], got[:3], strict=True):
             h.same(arrived, operand, f"the operand {operand!r:.10}")

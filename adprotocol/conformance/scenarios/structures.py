@@ -163,7 +163,8 @@ def parameter_flags(h: Checked) -> None:
 def nested_containers(h: Checked) -> None:
     """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration."""
     a, b, c = h.array(1.0), h.array([2.0, 3.0]), h.array(4.0)
-    found = adprotocol.trainable({"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))})
+    tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))}
+    found = adprotocol.trainable(tree)
     h.holds(list(found) == ["list", "net"], f"the dict became {found!r:.200}")
     pair, inner = found["list"]
     h.holds(type(pair) is Pair and type(inner) is tuple, f"the list became {found['list']!r:.200}")
