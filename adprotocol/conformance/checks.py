@@ -13,6 +13,7 @@ import numpy as np
 
 import adprotocol
 from adprotocol.conformance import nesting
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class Checked:
         """Return the native gradient of `fun`."""
         made = (self.variant.get("grad") or self.harness.grad)(fun)
         if not callable(made):
-            msg = f"grad of the harness returned {made!r:.60}, a {type(made).__name__}; it returns a function"
+            msg = f"grad of the harness returned {made!r:.60}, {kind_of(made)}; it returns a function"
             raise HarnessFault(msg)
         return made
 
@@ -95,7 +96,7 @@ class Checked:
             return np.asarray(value)
         made = self.harness.to_numpy(value)
         if not isinstance(made, np.ndarray):
-            msg = f"to_numpy of the harness returned a {type(made).__name__}; it returns a NumPy array"
+            msg = f"to_numpy of the harness returned {kind_of(made)}; it returns a NumPy array"
             raise HarnessFault(msg)
         return made
 

@@ -15,7 +15,7 @@ import adprotocol
 from adprotocol._cli import info
 from adprotocol._dispatch import registry
 from adprotocol.conformance.harness import Harness
-from adprotocol.errors import one_line
+from adprotocol.errors import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,7 +133,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
             msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {one_line(error)}"
             raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
-        msg = f"{harness!r:.80} is a {type(harness).__name__}; a harness derives from adprotocol.conformance.Harness"
+        msg = f"{harness!r:.80} is {kind_of(harness)}; a harness derives from adprotocol.conformance.Harness"
         raise UsageError(msg)
     cls = type(harness)
     try:

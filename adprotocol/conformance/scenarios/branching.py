@@ -14,7 +14,7 @@ from adprotocol import NonDifferentiable
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.query_threads import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
-from adprotocol.errors import BranchError, PredicateError
+from adprotocol.errors import BranchError, PredicateError, kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -263,7 +263,7 @@ def operands_of_any_kind(h: Checked) -> None:
             h.same(arrived, operand, f"the operand {operand!r:.10}")
         h.equal(got[3][0], 2.0, "the array in a list")
         h.same(got[3][1], None, "None in a list")
-        h.holds(isinstance(got[6], NonDifferentiable), f"the label arrived as a {type(got[6]).__name__}")
+        h.holds(isinstance(got[6], NonDifferentiable), f"the label arrived as {kind_of(got[6])}")
         h.equal(got[4]["label"] * got[5] * got[6], 18.0, "label, array and label multiplied")
 
 

@@ -10,6 +10,7 @@ import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -48,7 +49,7 @@ def framework_of_arguments(h: Checked) -> None:
         value, gradient = adprotocol.value_and_grad(lambda m, x: m["w"] * m["w"] * x)({"w": 2.0}, *arguments, **named)
         h.equal(value, 12.0, "the value")
         h.gradients(gradient, {"w": 12.0})
-        h.holds(isinstance(gradient["w"], type(x)), f"the gradient is a {type(gradient['w']).__qualname__}")
+        h.holds(isinstance(gradient["w"], type(x)), f"the gradient is {kind_of(gradient['w'])}")
 
 
 @scenario(
