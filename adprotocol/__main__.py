@@ -99,13 +99,8 @@ def _demo(argv: list[str]) -> int:
 
 
 def _conformance(argv: list[str]) -> int:
-    try:
-        from adprotocol.conformance import _command as command  # noqa: PLC0415  (it needs NumPy)
-    except ModuleNotFoundError as error:
-        if error.name != "numpy":
-            raise
-        sys.stderr.write("adprotocol conformance needs NumPy; pip install 'adprotocol[conformance]'\n")
-        return 2
+    from adprotocol.conformance import _command as command  # noqa: PLC0415  (the other commands do not need it)
+
     return command.main(argv)
 
 

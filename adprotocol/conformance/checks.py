@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
 
     from adprotocol.conformance.harness import Harness
 
@@ -90,6 +90,8 @@ class Checked:
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""
+        import numpy as np  # noqa: PLC0415  (--list does without)
+
         if isinstance(value, adprotocol.NonDifferentiable):
             value = value.value
         if isinstance(value, (bool, int, float, complex, np.ndarray, np.generic, list)):
@@ -102,6 +104,8 @@ class Checked:
 
     def equal(self, got: Any, want: Any, what: str = "the result") -> None:
         """Compare the values and shape of an array with the closed form, a number or nested lists."""
+        import numpy as np  # noqa: PLC0415  (--list does without)
+
         if got is None:
             msg = f"{what} is None; {_shown(want)} was expected"
             raise WrongAnswer(msg)
@@ -165,4 +169,6 @@ class Checked:
 
 
 def _shown(value: Any) -> str:
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     return " ".join(np.array2string(np.asarray(value), precision=6, threshold=20).split())

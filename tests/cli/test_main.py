@@ -350,6 +350,26 @@ def test_an_interrupt_leaves_a_line_and_no_traceback(monkeypatch, capsys, comman
     assert capsys.readouterr().err == "\nadprotocol: interrupted\n"
 
 
+WITHOUT_NUMPY = """
+import sys
+sys.modules["numpy"] = None  # importing it raises ImportError
+from adprotocol.__main__ import main
+raise SystemExit(main(["conformance", *sys.argv[1:]]))
+"""
+
+
+def test_the_scenarios_can_be_listed_without_numpy(site):
+    done = site.python("-c", WITHOUT_NUMPY, "--list", "-k", "within_gradient/grad")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "within_gradient/grad" in done.stdout
+
+
+def test_running_without_numpy_names_the_extra(site):
+    done = site.python("-c", WITHOUT_NUMPY, "numpy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs NumPy, which is not installed: pip install 'adprotocol[conformance]'" in done.stderr
+
+
 def test_two_distributions_that_claim_one_type(site):
     site.plugin()
     site.module("other_plugin", PLUGIN)

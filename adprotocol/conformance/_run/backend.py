@@ -59,9 +59,19 @@ def names() -> list[str]:
 
 def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
     """Return the backend of a plugin's name, of a path "module:class", or of a harness."""
+    _need_numpy()
     if not isinstance(backend, str):
         return around(backend, device)
     return load(backend, device) if ":" in backend else find(backend, device)
+
+
+def _need_numpy() -> None:
+    """Raise `UsageError` with the remedy if NumPy is not installed: it compares, and only a list does without."""
+    try:
+        import numpy  # noqa: F401, ICN001, PLC0415  (an optional dependency)
+    except ImportError as error:
+        msg = "the conformance suite needs NumPy, which is not installed: pip install 'adprotocol[conformance]'"
+        raise UsageError(msg) from error
 
 
 def find(name: str, device: str | None = None) -> Backend:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.scenario import SHOULD, scenario
@@ -41,6 +39,8 @@ def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001
 )
 def known_predicates(h: Checked) -> None:
     """A bool of Python or NumPy and a boolean scalar of the system choose, and so does a label of one."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth, want in ((True, 6.0), (False, 10.0)):
         array = h.array(truth)
@@ -78,6 +78,8 @@ def refuses_what_is_no_bool(h: Checked) -> None:
 )
 def refuses_arrays_of_numbers(h: Checked) -> None:
     """A scalar array of integers or floats is not a predicate, on any system."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     preds: list[Any] = [h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)]
     for pred in preds:
@@ -94,6 +96,8 @@ def refuses_arrays_of_numbers(h: Checked) -> None:
 )
 def refuses_boolean_vectors(h: Checked) -> None:
     """A boolean array that is not a scalar is refused, even with one element."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for value in ([True, False], [True], [[False]]):
         for pred in (h.array(value), np.array(value)):
@@ -154,6 +158,8 @@ def refuses_branches_that_cannot_be_called(h: Checked) -> None:
 )
 def one_branch_runs_once(h: Checked) -> None:
     """With a known predicate only the chosen branch runs, once."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth in (True, False):
         for name, pred in (("bool", truth), ("NumPy bool", np.bool_(truth)), ("array", h.array(truth))):
@@ -190,6 +196,8 @@ def one_branch_runs_once_under_grad(h: Checked) -> None:
 )
 def none_is_a_result(h: Checked) -> None:
     """None is a result of a branch, not a sign that no plugin was responsible."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth in (True, False):
         for pred in (truth, np.bool_(truth), h.array(truth)):

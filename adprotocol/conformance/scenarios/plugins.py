@@ -8,8 +8,6 @@ import subprocess  # (a fresh interpreter)
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol import errors
 from adprotocol._dispatch import registry as plugins
@@ -32,7 +30,7 @@ class Foreign:
     """An array of an AD system that nobody else knows."""
 
     shape: tuple[int, ...] = ()
-    dtype: np.dtype[Any] = np.dtype(float)
+    dtype = "float64"
 
 
 class ForeignPlugin:

@@ -6,8 +6,6 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
-
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.checks import Absent
@@ -112,6 +110,8 @@ def boolean_arrays(h: Checked) -> None:
 )
 def complex_arrays(h: Checked) -> None:
     """Complex arrays take gradients."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     tree = {"w": h.array(1.0), "numpy": np.array([1.0 + 2.0j])}
     with contextlib.suppress(TypeError, ValueError, NotImplementedError):
         tree["own"] = h.array(1.0 + 2.0j)
@@ -202,6 +202,8 @@ def node(h: Checked) -> None:
 )
 def hidden_arrays(h: Checked) -> None:
     """An object that hides arrays is refused, rather than frozen without a word."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     array = h.array(1.0)
     if isinstance(array, np.ndarray):
         msg = "its arrays are NumPy arrays, which are constants where nothing differentiates"
