@@ -1,10 +1,10 @@
 """Types for annotations: the answer of `adprotocol.within_gradient`, which is what `adprotocol.cond` branches on.
 
+>>> from adprotocol import cond, within_gradient
 >>> from adprotocol.typing import Answer
 >>> def scaled(x: float, train: Answer) -> float:
-...     return adprotocol.cond(train, lambda x: 2.0 * x, lambda x: x, x)
->>> import adprotocol
->>> scaled(3.0, adprotocol.within_gradient(3.0))
+...     return cond(train, lambda x: 2.0 * x, lambda x: x, x)
+>>> scaled(3.0, within_gradient(3.0))
 3.0
 
 The types of the public functions are in ``adprotocol/__init__.pyi``.
