@@ -41,10 +41,11 @@ format: $(VENV)/.dev ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.dev ## mypy, strict
+types: $(VENV)/.dev ## mypy, strict, and what a user's checkers make of the public types
 	$(BIN)/mypy
 	$(BIN)/mypy examples/co2
 	$(BIN)/mypy examples/neutral/neutral
+	$(BIN)/python -m pytest -q tests/typing
 
 unit: $(VENV)/.dev ## the tests
 	$(PYTEST) $(ARGS)

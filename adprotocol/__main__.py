@@ -1,6 +1,6 @@
 """The command line: `python -m adprotocol`, also installed as `adprotocol`.
 
-Exit status 0 means all well, 1 that a check failed, 2 wrong usage.
+Exit status 0 means all well, 1 that a check failed, 2 wrong usage, 130 an interrupt.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import argparse
 import os
 import sys
 
+import adprotocol
 from adprotocol._cli import doctor, info
 from adprotocol._dispatch.registry import REGISTRY
+
+INTERRUPTED = 130  # what a shell says of a program that was interrupted
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,6 +23,9 @@ def main(argv: list[str] | None = None) -> int:
             return _main(argv)
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write("\nadprotocol: interrupted\n")
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader has gone (`head`, say). The unwritten rest must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -45,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="adprotocol",
         description="List the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
     )
+    parser.add_argument("--version", action="version", version=f"adprotocol {adprotocol.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info_parser = commands.add_parser("info", help="list the plugins, their state and hooks")
     info_parser.add_argument("--json", action="store_true", help="write JSON, for programs")
@@ -92,13 +99,8 @@ def _demo(argv: list[str]) -> int:
 
 
 def _conformance(argv: list[str]) -> int:
-    try:
-        from adprotocol.conformance import _command as command  # noqa: PLC0415  (it needs NumPy)
-    except ModuleNotFoundError as error:
-        if error.name != "numpy":
-            raise
-        sys.stderr.write("adprotocol conformance needs NumPy; pip install 'adprotocol[conformance]'\n")
-        return 2
+    from adprotocol.conformance import _command as command  # noqa: PLC0415  (the other commands do not need it)
+
     return command.main(argv)
 
 

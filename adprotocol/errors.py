@@ -18,10 +18,21 @@ class ADProtocolError(Exception):
     """
 
 
+def with_article(name: str) -> str:
+    """Return a name with its article, as messages write it."""
+    sound = name.lower()
+    vowel = sound.startswith((*"aeiou", "ndarray")) and not sound.startswith(("uint", "ufunc", "uni", "use"))
+    return f"{'an' if vowel else 'a'} {name}"
+
+
 def kind_of(value: object) -> str:
-    """Return the name of the class of a value with its article, as messages write it."""
-    name = type(value).__qualname__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    """Return the name of the class of a value with its article."""
+    return with_article(type(value).__qualname__)
+
+
+def full_kind_of(value: object) -> str:
+    """Return the name of the class of a value with its module and article."""
+    return with_article(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
 def one_line(error: BaseException, limit: int | None = 400) -> str:

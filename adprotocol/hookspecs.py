@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 PROJECT = "adprotocol"
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 REQUIRED = ("array_types", "within_gradient", "non_differentiable", "cond")
 

@@ -54,8 +54,8 @@ class View:
         aliases: Mapping[str, str] | None = None,
         rebuild: Callable[[Any], Any] = _same,
     ) -> None:
-        self.container = container
-        self.flags = flags
-        self.fill = fill
-        self.aliases = aliases or {}
-        self.rebuild = rebuild
+        self.container: Any = container
+        self.flags: Any = flags
+        self.fill: Callable[[Any], tuple[Any, Callable[[], None]]] = fill
+        self.aliases: Mapping[str, str] = aliases or {}
+        self.rebuild: Callable[[Any], Any] = rebuild

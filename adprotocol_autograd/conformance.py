@@ -20,7 +20,7 @@ class AutogradHarness(Harness):
     """Differentiate arrays of NumPy with autograd."""
 
     name = "autograd"
-    tolerance = 1e-10
+    tolerance: float = 1e-10
     absent: ClassVar[Mapping[str, str]] = {
         "jit": _NO_TRACE,
         "compile": _NO_TRACE,

@@ -15,7 +15,7 @@ from autograd.core import VJPNode, add_outgrads, vspace
 from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
-from adprotocol.errors import SelectionError
+from adprotocol.errors import SelectionError, full_kind_of
 from adprotocol.extend import check_output, map_aux
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, ndarray):
         from adprotocol_autograd.divergence import ARRAY_SUBCLASSES  # noqa: PLC0415  (for the message only)
 
-        msg = (
-            f"autograd cannot differentiate with respect to a {type(leaf).__module__}.{type(leaf).__qualname__}. "
-            f"{ARRAY_SUBCLASSES.remedy}"
-        )
+        msg = f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. {ARRAY_SUBCLASSES.remedy}"
         raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype
 

@@ -14,7 +14,7 @@ import jax.export
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from adprotocol.errors import UndecidableError
+from adprotocol.errors import UndecidableError, kind_of
 from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, label, node, prevention, primitive
@@ -170,7 +170,7 @@ def explain(value: Any) -> str:
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
-        return f"a {type(value).__name__} without a tangent; batching alone is not differentiation" + hint
+        return f"{kind_of(value)} without a tangent; batching alone is not differentiation" + hint
     return "decided when a transformation is applied to the compiled function; branch on it with adprotocol.cond"
 
 

@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from adprotocol_jax import internals
 from adprotocol_jax.answer import note
 
-within_gradient_p = Primitive("adprotocol_within_gradient")
+within_gradient_p: Primitive = Primitive("adprotocol_within_gradient")
 
 
 def ask(*values: Any) -> Any:

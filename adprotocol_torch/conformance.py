@@ -22,7 +22,7 @@ class TorchHarness(Harness):
     """Differentiate, batch and compile tensors of 64 bits."""
 
     name = "torch"
-    tolerance = 1e-9
+    tolerance: float = 1e-9
     absent: ClassVar[Mapping[str, str]] = {
         "jit": "torch.compile traces again when what it read has changed; see compile",
         "scan": "PyTorch has no public scan",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the documented place of it
 
-from adprotocol.errors import OutputError, SelectionError, UndecidableError
+from adprotocol.errors import OutputError, SelectionError, UndecidableError, full_kind_of
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import backward, distributed, dynamo, graph, parameters, references
@@ -141,7 +141,7 @@ def _tensor(leaf: Any) -> torch.Tensor:
         from adprotocol_torch.divergence import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
 
         msg = (
-            f"PyTorch would ignore the mask of a {type(leaf).__module__}.{type(leaf).__qualname__}, so it cannot "
+            f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
             f"differentiate with respect to it. {MASKED_ARRAYS.remedy}"
         )
         raise SelectionError(msg)

@@ -22,7 +22,7 @@ Transform = torch._C._functorch.TransformType  # noqa: SLF001
 
 # torch.func keeps a stack of interpreters, one for each active transformation;
 # nothing public tells whether there are any, or steps down a level.
-functorch_is_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
+functorch_is_active: Callable[[], bool] = torch._C._are_functorch_transforms_active  # noqa: SLF001
 top_interpreter = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
 level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
 is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
@@ -30,10 +30,13 @@ is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 
 # inference_mode switches forward mode off; only the private switch shows it.
-forward_mode_is_enabled = torch._C._is_fwd_grad_enabled  # noqa: SLF001
+forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
 # Nothing public tells whether saved tensors are packed, as they are inside a checkpoint.
-saved_tensor_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)  # noqa: SLF001, FBT003
+saved_tensor_hooks: Callable[[], Any] = functools.partial(
+    torch._C._autograd._top_saved_tensors_default_hooks,  # noqa: SLF001
+    True,  # noqa: FBT003
+)
 
 # Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001

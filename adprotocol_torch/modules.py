@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import parametrize
 
-from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import distributed, internals, stand_in
@@ -75,7 +75,7 @@ def view(value: torch.nn.Module) -> View:
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
         if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
             msg = (
-                f"a {type(owner).__qualname__} instance has its own attribute __trainable__, which would be ignored; "
+                f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; "
                 "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
             )
             raise DeclarationError(msg)
@@ -207,8 +207,8 @@ def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
 
 def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
     return TreeError(
-        f"the {type(module).__qualname__} given to adprotocol contains itself: a {type(owner).__qualname__} is a "
-        "submodule of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
+        f"the {type(module).__qualname__} given to adprotocol contains itself: {kind_of(owner)} is a submodule "
+        " of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
     )
 
 

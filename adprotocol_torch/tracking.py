@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from adprotocol.extend import ASK_PARAMETERS
@@ -11,7 +13,10 @@ from adprotocol_torch.checkpoints import note_true, refuse_first_pass
 from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of
 from adprotocol_torch.parameters import current
 
-is_grad_enabled = torch.is_grad_enabled
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 # The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
 NO_LEVEL = -1
 

@@ -56,6 +56,8 @@ def diagnose(info: Info, registry: Registry) -> Iterator[Check]:
         yield from _types(plugin, contested)
     for conflict in info.conflicts:
         yield _conflict(conflict, info)
+    for name in info.unknown_blocked:
+        yield _unknown_blocked(name, info)
     if not info.conflicts:
         yield Check("no type is claimed by two plugins")
 
@@ -204,6 +206,17 @@ def _age(entry: Entry) -> Iterator[Check]:
                 f"{PIP} install --upgrade '{name}>={floor}'",
             )
             return
+
+
+def _unknown_blocked(name: str, info: Info) -> Check:
+    """Report a name that blocks nothing: the plugin that was meant is not blocked."""
+    known = sorted({entry.framework for entry in info.entries})
+    near = difflib.get_close_matches(name, known, n=1)
+    return Check(
+        f"the environment variable {registry.BLOCK_VARIABLE} names {name!r}, and no plugin has that name; it blocks "
+        "nothing",
+        f"replace it by {near[0]}" if near else f"remove it; the plugins are {', '.join(known) or 'none'}",
+    )
 
 
 def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:

@@ -11,6 +11,7 @@ import importlib
 import json
 import platform
 import sys
+import textwrap
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -64,6 +65,8 @@ class Info:
     entries: list[Entry]
     conflicts: list[Conflict]
     broken_frameworks: dict[str, BaseException] = field(default_factory=dict)
+    # Names in the environment variable that blocks plugins which are of no plugin.
+    unknown_blocked: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
         """Return the data that `info --json` writes."""
@@ -94,6 +97,7 @@ def collect(found: Registry, *, import_frameworks: bool) -> Info:
         [_entry(plugin, broken.get(plugin.framework), providers) for plugin in known],
         [Conflict(*conflict) for conflict in found.conflicts()],
         broken,
+        [name for name in registry.blocked_names() if name not in {plugin.framework for plugin in known}],
     )
 
 
@@ -181,6 +185,9 @@ def write_text(info: Info, stream: TextIO) -> None:
     for conflict in info.conflicts:
         others = ", ".join(conflict.passed_over)
         stream.write(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}\n")
+    stream.writelines(
+        f"{registry.BLOCK_VARIABLE} names {name!r}, and no plugin has that name\n" for name in info.unknown_blocked
+    )
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -220,11 +227,35 @@ def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
     except ImportError:
         return False
     colours = {registry.ACTIVE: "green", registry.FAILED: "red", registry.BLOCKED: "yellow"}
+    console = Console(file=stream)
     table = Table()
-    for heading in HEADINGS:
-        table.add_column(heading, overflow="fold")
+    # No column is narrower than its longest word, which rich would break.
+    longest = [
+        max(len(word) for cell in column for word in cell.split()) for column in zip(HEADINGS, *rows, strict=True)
+    ]
+    for heading, width in zip(HEADINGS, longest, strict=True):
+        table.add_column(heading, overflow="fold", min_width=width)
     for row in rows:
         # As Text: a reason may contain brackets, which rich would read as markup.
         table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
-    Console(file=stream).print(table)
+    if sum(longest) + 3 * len(longest) + 1 > console.width:  # with the lines and the space around each cell
+        _write_blocks(rows, stream, console.width)
+    else:
+        console.print(table)
     return True
+
+
+def _write_blocks(rows: list[tuple[str, ...]], stream: TextIO, width: int) -> None:
+    """Write each plugin as a paragraph, for a terminal that is too narrow for the table; no word is broken."""
+    for name, framework, distribution, state, rest in rows:
+        stream.write(f"\n{name}: {state}\n")
+        for cell in (framework, distribution, rest):
+            text = textwrap.fill(
+                cell,
+                width,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            stream.write(f"{text}\n")

@@ -42,18 +42,18 @@ class Plugin:
     )
 
     def __init__(self, name: str, framework: str, entry_point: EntryPoint | None = None) -> None:
-        self.name = name
-        self.framework = framework
-        self.entry_point = entry_point
+        self.name: str = name
+        self.framework: str = framework
+        self.entry_point: EntryPoint | None = entry_point
         # From the metadata, before the plugin is loaded; the hook of that name decides.
-        self.differentiates_numpy = False
-        self.state = NOT_IMPORTED
+        self.differentiates_numpy: bool = False
+        self.state: str = NOT_IMPORTED
         self.error: BaseException | None = None
         self.hooks: dict[str, Callable[..., Any]] = {}
         self.types: tuple[type, ...] = ()
         self.viewed: tuple[type, ...] = ()
         self.bindings: tuple[Binding, ...] = ()
-        self.priority = 0
+        self.priority: int = 0
 
     @property
     def reason(self) -> str:

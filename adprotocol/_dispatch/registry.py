@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
-    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "root", "wake_plugins",
+    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "blocked_names", "root", "wake_plugins",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
@@ -220,10 +220,15 @@ class Registry:
         return found
 
 
+def blocked_names() -> list[str]:
+    """Return the names in the environment variable that blocks plugins."""
+    return [name.strip() for name in os.environ.get(BLOCK_VARIABLE, "").split(",") if name.strip()]
+
+
 def _discover() -> dict[str, Plugin]:
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms; not at import)
 
-    blocked = {name.strip() for name in os.environ.get(BLOCK_VARIABLE, "").split(",")}
+    blocked = blocked_names()
     plugins: dict[str, Plugin] = {}
     found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
     for_numpy = {(point.name, point.value) for point in entry_points(group=NUMPY_GROUP)}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding, Kind
-from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError
+from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -121,6 +121,10 @@ def _resolve(cls: type) -> Binding:
     return getattr(BINDINGS, BINDINGS.recognise(cls).name)  # type: ignore[no-any-return]
 
 
+def _named(cls: type) -> str:
+    return with_article(f"{cls.__module__}.{cls.__qualname__}")
+
+
 def unclaimed(cls: type) -> UnclaimedTypeError:
     """Return the error for an array type that no plugin claims."""
     root = registry.root(cls)
@@ -129,21 +133,21 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given a {cls.__module__}.{cls.__qualname__}, an array whose type no plugin claims (active "
-        f"plugins: {', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or, "
+        f"adprotocol was given {_named(cls)}, an array whose type no plugin claims (active plugins: "
+        f"{', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or, "
         "if it certainly carries none, convert it to NumPy first"
     )
 
 
 def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = _named(cls)
     if plugin.state == registry.BLOCKED:
         return PluginError(
-            f"adprotocol was given a {name}, but its plugin {plugin.name!r} is blocked; "
+            f"adprotocol was given {name}, but its plugin {plugin.name!r} is blocked; "
             f"remove it from the environment variable {registry.BLOCK_VARIABLE}"
         )
     error = PluginError(
-        f"adprotocol was given a {name}, but its plugin {plugin.name!r} failed: {plugin.reason}. "
+        f"adprotocol was given {name}, but its plugin {plugin.name!r} failed: {plugin.reason}. "
         "Run `python -m adprotocol doctor` for the remedy; values of other frameworks are not affected"
     )
     error.__cause__ = plugin.error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
+from adprotocol._hooks.non_differentiable import is_filled
 from adprotocol._trees.path import nearest
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, kind_of
+from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,16 +20,19 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
 
 
-def find(found: Binding, others: Iterable[Any], fun: Callable[..., Any], backend: str | None) -> Binding:
-    """Return the binding of the framework that differentiates.
+def of_values(found: Binding, others: Iterable[Any], fun: Callable[..., Any]) -> Binding:
+    """Return the binding of the one framework among the values of a call.
 
     `found` is the binding of the differentiated arguments, `others` are the other
     arguments. If all leaves are NumPy arrays and Python numbers, the values bound
-    to `fun` decide, then `backend`.
+    to `fun` decide.
     """
     found = sole_framework(tree_leaves(tuple(others)), found)
-    if found.framework is None:
-        found = sole_framework(tree_leaves(tuple(_bound(fun))), found)
+    return found if found.framework is not None else sole_framework(tree_leaves(tuple(_bound(fun))), found)
+
+
+def find(found: Binding, backend: str | None) -> Binding:
+    """Return the binding of the framework that differentiates: that of the values, or `backend`, or the default."""
     name = found.framework
     if backend is not None:
         name = named(backend)
@@ -57,6 +62,70 @@ def _bound(fun: Any) -> list[Any]:
         fun = fun.func
     values.extend((fun, getattr(fun, "__self__", None)))
     return [value for value in values if binding_of(type(value)).kind is not OPAQUE]
+
+
+def note_other(error: Exception, fun: Any, chosen: Binding) -> None:
+    """Note on an error of `fun` that its framework was chosen by default, if it computes with another.
+
+    The other refuses the boxes of the chosen one in its own words.
+    """
+    try:
+        names = [name for name in _reached(fun) if name != chosen.framework]
+    except ADProtocolError:  # a value that cannot be looked into names no framework
+        return
+    if names:
+        error.add_note(
+            f"adprotocol differentiated this function with {chosen.framework}, because its arguments are NumPy arrays "
+            f"and Python numbers only; it computes with {' and '.join(names)} as well. Name the framework: "
+            f"backend={names[0]!r}, or pass it an array of {names[0]}"
+        )
+
+
+# How many objects are searched for a note.
+_SEARCHED = 1000
+
+
+def _reached(fun: Any) -> list[str]:
+    """Return the active frameworks whose arrays or modules a function reaches by its closure and its global names."""
+    frameworks = {plugin.framework: plugin.name for plugin in registry.REGISTRY.active()}
+    found: list[str] = []
+    waiting, seen = [fun], {id(fun)}
+    while waiting and len(seen) < _SEARCHED:
+        value = waiting.pop()
+        if isinstance(value, types.ModuleType):
+            name = frameworks.get(value.__name__.partition(".")[0])
+        else:
+            name = binding_of(type(value)).framework
+        if name is not None:
+            if name not in found:
+                found.append(name)
+            continue
+        held = tree_leaves((tuple(_held(value)),))
+        fresh = {id(item): item for item in held if id(item) not in seen}
+        seen.update(fresh)
+        waiting.extend(fresh.values())
+    return found
+
+
+def _held(value: Any) -> list[Any]:
+    """Return what a function, a method or a partial closes over, is bound to, or finds among the global names."""
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if not isinstance(value, types.FunctionType):
+        return []
+    names: set[str] = set()
+    codes = [value.__code__]
+    for code in codes:
+        names.update(code.co_names)
+        codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
+    cells = [cell.cell_contents for cell in value.__closure__ or () if is_filled(cell)]
+    return [
+        *cells,
+        *(value.__defaults__ or ()),
+        *(value.__globals__[name] for name in names & value.__globals__.keys()),
+    ]
 
 
 def default() -> str:

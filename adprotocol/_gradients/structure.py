@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import BINDINGS, binding_of, join, sole_framework
 from adprotocol._trees import declaration, path
+from adprotocol._trees.opaque import check_opaque
 from adprotocol._trees.traversal import (
     container_leaves,
     flatten_one_level,
@@ -35,7 +36,7 @@ Undo = list["Callable[[], None]"]
 
 
 class Structure:
-    """Hold one argument flattened.
+    """Hold one `argument` flattened.
 
     `tree` is the argument with each object that has a view replaced by the container
     of the view. `leaves` and `treespec` belong to `tree`. `bindings` are those of the
@@ -43,12 +44,20 @@ class Structure:
     """
 
     __slots__ = (
-        "_argument", "_declares", "_outer", "_outer_spec", "_views",
-        "bindings", "identities", "leaves", "tree", "treespec",
+        "_declares",
+        "_outer",
+        "_outer_spec",
+        "_views",
+        "argument",
+        "bindings",
+        "identities",
+        "leaves",
+        "tree",
+        "treespec",
     )  # fmt: skip
 
     def __init__(self, argument: Any) -> None:
-        self._argument = argument
+        self.argument = argument
         self._outer, self._outer_spec, self._declares = declaration.flatten_declaring(argument)
         # By position among the outer leaves, with the flattened container of the view: a box of a list may hold boxes
         # of lists.
@@ -87,7 +96,7 @@ class Structure:
                 self._views[i] = (found, inner)
                 containers.append(inner.tree)
                 self.leaves.extend(inner.leaves)
-        self.tree = tree_unflatten(self._outer_spec, containers, self._argument)
+        self.tree = tree_unflatten(self._outer_spec, containers, self.argument)
         self.treespec = tree_flatten(self.tree)[1]
 
     @property
@@ -99,7 +108,7 @@ class Structure:
         """Return each further path of a leaf that has several, with its first path."""
         if not any(view.aliases for view, _ in self._views.values()):
             return []
-        prefixes = path.paths_of(self._argument, self._outer_spec).of_leaves
+        prefixes = path.paths_of(self.argument, self._outer_spec).of_leaves
         return [
             (f"{prefixes[i]}.{alias}".lstrip("."), f"{prefixes[i]}.{name}".lstrip("."))
             for i, (view, _) in self._views.items()
@@ -130,9 +139,9 @@ class Structure:
         found: list[bool | None] = []
         views = iter(self._views.values())
         try:
-            _collect(self._argument, declaration.declaring(), views, found, frozen=False)
+            _collect(self.argument, declaration.declaring(), views, found, self.argument, frozen=False)
         except RecursionError as error:
-            raise too_deep(self._argument) from error
+            raise too_deep(self.argument) from error
         return found
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
@@ -144,7 +153,7 @@ class Structure:
             if i in self._views:
                 found.extend(_view_flags(*self._views[i]))
             else:
-                found.append(_flag(leaf) if mask[len(found)] else None)
+                found.append(_flag(leaf, self.argument) if mask[len(found)] else None)
         return found
 
     def _capable_leaves(self, mask: Sequence[bool]) -> list[bool | None]:
@@ -165,7 +174,7 @@ class Structure:
                 found.append(binding.trainable(leaf))
             else:
                 if id(leaf) not in searched:
-                    searched[id(leaf)] = binding.trainable(leaf)
+                    searched[id(leaf)] = _flag(leaf, self.tree)
                 found.append(searched[id(leaf)])
         return found
 
@@ -205,14 +214,15 @@ class Structure:
             count = len(inner.leaves)
             outer.append(show(view, inner, leaves[start : start + count]))
             start += count
-        return tree_unflatten(self._outer_spec, outer, self._argument)
+        return tree_unflatten(self._outer_spec, outer, self.argument)
 
 
-def _collect(
+def _collect(  # noqa: PLR0913  (`whole` is for messages)
     node: Any,
     declares: Callable[[Any], bool],
     views: Any,
     found: list[bool | None],
+    whole: Any,
     *,
     frozen: bool,
 ) -> None:
@@ -225,18 +235,22 @@ def _collect(
             children, names = level
             trained = declaration.trainable_names(leaf, names)
             for child, name in zip(children, names, strict=True):
-                _collect(child, declares, views, found, frozen=frozen or name not in trained)
+                _collect(child, declares, views, found, whole, frozen=frozen or name not in trained)
             continue
         if binding_of(type(leaf)).view is not None:
             found.extend(False if frozen else flag for flag in _view_flags(*next(views)))
         else:
             # Frozen fields are not searched for hidden arrays.
-            found.append(False if frozen else _flag(leaf))
+            found.append(False if frozen else _flag(leaf, whole))
 
 
 def _view_flags(view: View, inner: Structure) -> list[bool | None]:
     return inner.flags() if view.flags is None else container_leaves(view.flags)
 
 
-def _flag(leaf: Any) -> bool | None:
-    return binding_of(type(leaf)).trainable(leaf)
+def _flag(leaf: Any, whole: Any) -> bool | None:
+    binding = binding_of(type(leaf))
+    if binding.kind is OPAQUE:
+        # Arrays that it hides would be frozen silently.
+        check_opaque(leaf, (whole,))
+    return binding.trainable(leaf)

@@ -161,7 +161,10 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     for structure in structures:
         found = structure.framework(found)
     others = [arg for i, arg in enumerate(args) if i not in positions]
-    binding = framework.find(found, (*others, *kwargs.values()), fun, backend)
+    found = framework.of_values(found, (*others, *kwargs.values()), fun)
+    binding = framework.find(found, backend)
+    # The values name no framework, and neither does the caller.
+    by_default = found.framework is None and backend is None
     masks = select(structures, where, several=len(argnums) > 1)
     _check_trainable(structures, masks, positions, where)
     arguments = [_Argument(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
@@ -182,6 +185,10 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
+    except Exception as error:
+        if by_default:
+            framework.note_other(error, fun, binding)
+        raise
     finally:
         for restore in reversed(undo):
             restore()
@@ -246,14 +253,20 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
         empty = [i for i in empty if taken.isdisjoint(by_position[i].identities.values())]
         if not empty:
             return
-    argument = structures[positions.index(empty[0])].tree
-    why = (
-        "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "
-        "select some with where="
-        if where is None
-        else "where selects none"
-    )
-    msg = f"argument {empty[0]}, {kind_of(argument)}, has no leaf that takes a gradient: {why}"
+    structure = structures[positions.index(empty[0])]
+    if where is not None:
+        why = "where selects none"
+    elif structure.identities:
+        why = (
+            "the requires_grad of its parameters is False, or the declarations of its classes leave them out; turn it "
+            "on for some, or select some with where="
+        )
+    else:
+        why = (
+            "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "
+            "select some with where="
+        )
+    msg = f"argument {empty[0]}, {kind_of(structure.argument)}, has no leaf that takes a gradient: {why}"
     raise NothingTrainableError(msg)
 
 

@@ -118,7 +118,13 @@ def _aliased(aliases: list[tuple[str, str]], pattern: str) -> list[str]:
 def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
     found = []
     for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True):
-        answer = predicate(name, leaf)
+        try:
+            answer = predicate(name, leaf)
+        except TypeError as error:
+            if _takes(predicate, name, leaf):
+                raise
+            msg = f"the where predicate does not take (path, leaf): {error}. Write lambda path, leaf: ..."
+            raise SelectionError(msg) from error
         if not _is_bool(answer):
             msg = (
                 f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {path.quoted(name)}; it must "
@@ -127,6 +133,19 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             raise SelectionError(msg)
         found.append(bool(answer))
     return found
+
+
+def _takes(predicate: Any, *arguments: Any) -> bool:
+    """Tell whether a function can be called with these arguments, as far as its signature shows."""
+    import inspect  # noqa: PLC0415  (6 ms; for errors only)
+
+    try:
+        inspect.signature(predicate).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a function of C without a signature
+        return True
+    return True
 
 
 def _masks(where: Any, count: int) -> list[Any]:

@@ -32,7 +32,7 @@ from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import Missing, ask, no_values
 from adprotocol._trees import node
-from adprotocol._trees.opaque import check_held, check_opaque, expand_object_arrays
+from adprotocol._trees.opaque import check_held, expand_object_arrays
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError
 
@@ -153,11 +153,6 @@ def _elements(arrays: Sequence[Any]) -> list[Any]:
     return expand_object_arrays([array for array in arrays if array.dtype.hasobject])
 
 
-def _trainable_opaque(value: Any) -> None:
-    # Arrays that it hides would be frozen silently.
-    check_opaque(value)
-
-
 def _explain_array(value: Any) -> str:
     if value.dtype.hasobject:
         return "an object array, decided by its elements"
@@ -238,7 +233,6 @@ install(
         within_gradient=_ask_one,
         non_differentiable=constant.opaque,
         explain="not an array",
-        trainable=_trainable_opaque,
     )
 )
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)

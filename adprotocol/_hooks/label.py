@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from adprotocol._dispatch.registry import REGISTRY, wake_plugins
 from adprotocol._hooks.non_differentiable import constant_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    Unary = Callable[[Any], Any]
+    Binary = Callable[[Any, Any], Any]
 
 T = TypeVar("T")
 
@@ -50,21 +53,21 @@ _REFLECTED = {
 }
 
 
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _binary(function: Binary) -> Binary:
     def method(self: Any, other: Any) -> Any:
         return function(self.value, unlabelled(other))
 
     return method
 
 
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _reflected(function: Binary) -> Binary:
     def method(self: Any, other: Any) -> Any:
         return function(other, self.value)
 
     return method
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _unary(function: Unary) -> Unary:
     def method(self: Any) -> Any:
         return function(self.value)
 
@@ -174,48 +177,48 @@ class NonDifferentiable(Generic[T]):
         return format(self.value, spec)
 
     # Elementwise, like the comparison of the value; hence no hash.
-    __hash__ = None  # type: ignore[assignment]
-    __eq__ = _binary(operator.eq)
-    __ne__ = _binary(operator.ne)
-    __lt__ = _binary(operator.lt)
-    __le__ = _binary(operator.le)
-    __gt__ = _binary(operator.gt)
-    __ge__ = _binary(operator.ge)
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+    __eq__: ClassVar[Binary] = _binary(operator.eq)
+    __ne__: ClassVar[Binary] = _binary(operator.ne)
+    __lt__: ClassVar[Binary] = _binary(operator.lt)
+    __le__: ClassVar[Binary] = _binary(operator.le)
+    __gt__: ClassVar[Binary] = _binary(operator.gt)
+    __ge__: ClassVar[Binary] = _binary(operator.ge)
 
-    __add__ = _binary(operator.add)
-    __sub__ = _binary(operator.sub)
-    __mul__ = _binary(operator.mul)
-    __truediv__ = _binary(operator.truediv)
-    __floordiv__ = _binary(operator.floordiv)
-    __mod__ = _binary(operator.mod)
-    __matmul__ = _binary(operator.matmul)
-    __lshift__ = _binary(operator.lshift)
-    __rshift__ = _binary(operator.rshift)
-    __and__ = _binary(operator.and_)
-    __or__ = _binary(operator.or_)
-    __xor__ = _binary(operator.xor)
-    __pow__ = _binary(pow)
-    __divmod__ = _binary(divmod)
+    __add__: ClassVar[Binary] = _binary(operator.add)
+    __sub__: ClassVar[Binary] = _binary(operator.sub)
+    __mul__: ClassVar[Binary] = _binary(operator.mul)
+    __truediv__: ClassVar[Binary] = _binary(operator.truediv)
+    __floordiv__: ClassVar[Binary] = _binary(operator.floordiv)
+    __mod__: ClassVar[Binary] = _binary(operator.mod)
+    __matmul__: ClassVar[Binary] = _binary(operator.matmul)
+    __lshift__: ClassVar[Binary] = _binary(operator.lshift)
+    __rshift__: ClassVar[Binary] = _binary(operator.rshift)
+    __and__: ClassVar[Binary] = _binary(operator.and_)
+    __or__: ClassVar[Binary] = _binary(operator.or_)
+    __xor__: ClassVar[Binary] = _binary(operator.xor)
+    __pow__: ClassVar[Binary] = _binary(pow)
+    __divmod__: ClassVar[Binary] = _binary(divmod)
 
-    __radd__ = _reflected(operator.add)
-    __rsub__ = _reflected(operator.sub)
-    __rmul__ = _reflected(operator.mul)
-    __rtruediv__ = _reflected(operator.truediv)
-    __rfloordiv__ = _reflected(operator.floordiv)
-    __rmod__ = _reflected(operator.mod)
-    __rmatmul__ = _reflected(operator.matmul)
-    __rlshift__ = _reflected(operator.lshift)
-    __rrshift__ = _reflected(operator.rshift)
-    __rand__ = _reflected(operator.and_)
-    __ror__ = _reflected(operator.or_)
-    __rxor__ = _reflected(operator.xor)
-    __rpow__ = _reflected(pow)
-    __rdivmod__ = _reflected(divmod)
+    __radd__: ClassVar[Binary] = _reflected(operator.add)
+    __rsub__: ClassVar[Binary] = _reflected(operator.sub)
+    __rmul__: ClassVar[Binary] = _reflected(operator.mul)
+    __rtruediv__: ClassVar[Binary] = _reflected(operator.truediv)
+    __rfloordiv__: ClassVar[Binary] = _reflected(operator.floordiv)
+    __rmod__: ClassVar[Binary] = _reflected(operator.mod)
+    __rmatmul__: ClassVar[Binary] = _reflected(operator.matmul)
+    __rlshift__: ClassVar[Binary] = _reflected(operator.lshift)
+    __rrshift__: ClassVar[Binary] = _reflected(operator.rshift)
+    __rand__: ClassVar[Binary] = _reflected(operator.and_)
+    __ror__: ClassVar[Binary] = _reflected(operator.or_)
+    __rxor__: ClassVar[Binary] = _reflected(operator.xor)
+    __rpow__: ClassVar[Binary] = _reflected(pow)
+    __rdivmod__: ClassVar[Binary] = _reflected(divmod)
 
-    __neg__ = _unary(operator.neg)
-    __pos__ = _unary(operator.pos)
-    __invert__ = _unary(operator.invert)
-    __abs__ = _unary(abs)
+    __neg__: ClassVar[Unary] = _unary(operator.neg)
+    __pos__: ClassVar[Unary] = _unary(operator.pos)
+    __invert__: ClassVar[Unary] = _unary(operator.invert)
+    __abs__: ClassVar[Unary] = _unary(abs)
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return round(self.value, ndigits)  # type: ignore[call-overload]

@@ -11,12 +11,18 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.opaque import check_opaque, plain_array
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
-from adprotocol.errors import NotConstantError
+from adprotocol.errors import NotConstantError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+# For an object that has a view, and so a way to be frozen.
+FREEZE = (
+    "To freeze a module in a gradient, turn off the requires_grad of its parameters, or leave them out with where=; "
+    "for constant tensors, pass dict(module.named_parameters())"
+)
 
 # Code flags of functions whose body runs after the call has returned
 # (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR; inspect takes 6 ms to import).
@@ -67,7 +73,7 @@ def leaf(value: Any) -> Any:
     if binding.kind in (FUNCTION, CLASS):
         return value
     if binding.kind in (OPAQUE, OBJECT):
-        check_opaque(value)
+        _check(value)
         return value
     return binding.non_differentiable(value)
 
@@ -79,7 +85,19 @@ def _argument(value: Any) -> Any:
 
 def constant_tree(value: Any) -> Any:
     """Make a container or a single value constant; a function stays unchanged and is not decorated."""
-    return tree_map(leaf, value)
+    try:
+        return tree_map(leaf, value)
+    except OpaqueValueError:
+        for part in tree_leaves((value,)):
+            if binding_of(type(part)).kind in (OPAQUE, OBJECT):
+                _check(part, (value,))  # the same error, with the path
+        raise
+
+
+def _check(value: Any, within: tuple[Any, ...] = ()) -> None:
+    """Refuse an object that hides arrays: they would not be constant."""
+    is_object = binding_of(type(value)).kind is OBJECT
+    check_opaque(value, within, FREEZE if is_object else "")
 
 
 def container(value: Any) -> Any:
@@ -94,13 +112,13 @@ def opaque(value: Any) -> Any:
     if is_container(value):
         return container(value)
     if callable(value):
-        check_opaque(value)
+        _check(value)
         return function(value)
     if hasattr(type(value), "__get__"):
         kind = type(value).__name__
         msg = f"non_differentiable was given a {kind}; put it below @{kind}, on each function that it was made of"
         raise NotConstantError(msg)
-    check_opaque(value)
+    _check(value)
     return value
 
 
@@ -185,7 +203,7 @@ def _closed_over(fun: Any) -> list[Any]:
         if id(held) in seen:
             continue
         seen.add(id(held))
-        cells = [cell.cell_contents for cell in getattr(held, "__closure__", None) or () if _is_filled(cell)]
+        cells = [cell.cell_contents for cell in getattr(held, "__closure__", None) or () if is_filled(cell)]
         bound = (*held.args, *held.keywords.values(), held.func) if isinstance(held, functools.partial) else ()
         for item in tree_leaves((*cells, *bound, getattr(held, "__self__", None))):
             binding = binding_of(type(item))
@@ -196,7 +214,8 @@ def _closed_over(fun: Any) -> list[Any]:
     return found
 
 
-def _is_filled(cell: Any) -> bool:
+def is_filled(cell: Any) -> bool:
+    """Tell whether the cell of a closure holds a value: its name may be bound later."""
     try:
         cell.cell_contents  # noqa: B018  (it raises where the name is not bound yet)
     except ValueError:

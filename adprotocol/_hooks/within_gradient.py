@@ -96,7 +96,7 @@ def ask(values: tuple[Any, ...]) -> Any:
             if leaf.dtype.hasobject:
                 return ask(tuple(expand_object_arrays(leaves)))
         elif binding.kind is OPAQUE:
-            check_opaque(leaf)
+            check_opaque(leaf, values)
         elif binding.kind is HOLDER:
             return ask(tuple(expand_holders(leaves)))
         elif leaf is NOT_GIVEN:
@@ -138,7 +138,7 @@ def explain(*values: Any) -> str:
         NoValuesError: without arguments.
     """
     if not values:
-        raise no_values()
+        raise no_values("explain")
     wake_plugins()
     leaves = expand_object_arrays(tree_leaves(tuple(expand_holders(expand_views(tree_leaves(values))))))
     return "\n".join(map(_explain_leaf, leaves))
@@ -156,9 +156,9 @@ def _explain_leaf(leaf: Any) -> str:
     return f"{type(leaf).__qualname__}{plugin}: {answered}" + (f" ({reason})" if reason else "")
 
 
-def no_values() -> NoValuesError:
-    """Return the error for a call without values."""
+def no_values(name: str = "within_gradient") -> NoValuesError:
+    """Return the error for a call of the function of this name without values."""
     return NoValuesError(
-        "within_gradient() was called without values; the answer depends on the values alone "
+        f"{name}() was called without values; the answer depends on the values alone "
         "(there is no ambient flag): pass the array or the parameters whose derivative matters"
     )

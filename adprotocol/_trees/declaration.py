@@ -48,7 +48,7 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
             the first instance).
     """
     if not isinstance(cls, type):
-        msg = f"register_trainable was given a {type(cls).__qualname__}; give it a class and the names of its fields"
+        msg = f"register_trainable was given {kind_of(cls)}; give it a class and the names of its fields"
         raise DeclarationError(msg)
     given = _checked(cls, names)
     fields = _class_fields(cls)

@@ -12,7 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
-from adprotocol.errors import DeclarationError, StructureError, kind_of
+from adprotocol.errors import DeclarationError, StructureError, kind_of, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -240,8 +240,8 @@ def _flatten_fields(cls: type, static: frozenset[str] = frozenset()) -> Flatten:
     def declaring(value: Any, names: tuple[str, ...]) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         if not hasattr(cls, DECLARATION):
             msg = (
-                f"a {cls.__qualname__} instance has its own attribute {DECLARATION}, which would be ignored; make it a "
-                "class attribute, or a property that depends on the instance"
+                f"{with_article(cls.__qualname__)} instance has its own attribute {DECLARATION}, which would be "
+                "ignored; make it a class attribute, or a property that depends on the instance"
             )
             raise DeclarationError(msg)
         # The declaration is metadata, not a child: the rebuilt object keeps it, so that it can be flattened again.

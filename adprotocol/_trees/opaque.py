@@ -12,8 +12,9 @@ from typing import Any
 
 from adprotocol._dispatch.binding import HOLDER, NUMPY, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
-from adprotocol._trees.traversal import too_deep, tree_leaves
-from adprotocol.errors import OpaqueValueError, UnclaimedTypeError
+from adprotocol._trees.path import paths_of
+from adprotocol._trees.traversal import too_deep, tree_flatten, tree_leaves
+from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
 
 # How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
@@ -52,36 +53,37 @@ def expand_holders(leaves: list[Any]) -> list[Any]:
     return [leaf.value if binding_of(type(leaf)).kind is HOLDER else leaf for leaf in leaves]
 
 
-def check_opaque(value: Any) -> None:
+def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
     """Refuse an object that holds a framework's arrays in its attributes or items: False might be wrong for it.
 
-    The search covers attributes and items, the containers among them, and the objects in those.
+    The search covers attributes and items, the containers among them, and the objects in those. `within` are the
+    values among which the object was found, for the message.
     """
     # The class was judged by `recognise`; these attributes may belong to the instance alone.
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (
-            f"adprotocol was given an iterator ({type(value).__qualname__}), which looking inside would exhaust; pass "
-            "a list of its items (for a torch module, list(module.parameters()))"
+            f"adprotocol was given an iterator ({type(value).__qualname__}){_place(value, within)}, which looking "
+            "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
     seen, waiting = {id(value)}, [value]
     while waiting:
         if len(seen) > LOOK_THROUGH:
             msg = (
-                f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds too many "
-                "objects to search for arrays; pass the arrays themselves"
+                f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds too many objects to "
+                "search for arrays; pass the arrays themselves"
             )
             raise OpaqueValueError(msg)
         for item in _held(waiting.pop()):
             if id(item) not in seen:
                 seen.add(id(item))
-                if check_held(value, item):
+                if check_held(value, item, within, remedy):
                     waiting.append(item)
 
 
-def check_held(value: Any, item: Any) -> bool:
+def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str = "") -> bool:
     """Refuse an object if `item`, which it holds, is a framework's array; return whether to search the item too."""
     try:
         binding = binding_of(type(item))
@@ -94,11 +96,25 @@ def check_held(value: Any, item: Any) -> bool:
         from adprotocol.divergence import OBJECTS  # noqa: PLC0415  (for the message only)
 
         msg = (
-            f"adprotocol was given a {type(value).__module__}.{type(value).__qualname__}, which holds a "
-            f"{framework} {type(item).__qualname__} but is not a structure that can be flattened. {OBJECTS.remedy}"
+            f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds "
+            f"{with_article(framework)} {type(item).__qualname__} but is not a structure that can be flattened. "
+            f"{remedy or OBJECTS.remedy}"
         )
         raise OpaqueValueError(msg)
     return opaque
+
+
+def _place(value: Any, within: tuple[Any, ...]) -> str:
+    """Return where among the values an object is, for a message; empty if it is one of them."""
+    for tree in within:
+        leaves, treespec = tree_flatten(tree)
+        for i, leaf in enumerate(leaves):
+            if leaf is value and tree is not value:
+                try:
+                    return f" at {paths_of(tree, treespec).of_leaves[i]!r}"
+                except TreeError:  # two leaves have the same path
+                    return ""
+    return ""
 
 
 def _held(value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import CONTAINER, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._trees.node import NAMESPACE, admit_value, look_again
-from adprotocol.errors import TreeError
+from adprotocol.errors import TreeError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,9 +145,10 @@ def _not_rebuildable(tree: Any, leaves: list[Any], error: Exception) -> TreeErro
     path, cls = _refusing(tree, leaves)
     where = f"at {path!r} " if path else ""
     return TreeError(
-        f"the {type(tree).__qualname__} given to adprotocol holds {where}a {cls.__qualname__} that cannot be rebuilt "
-        f"from its leaves ({type(error).__name__}: {error}); let its unflatten function accept any leaf, None included "
-        "(set the attributes instead of calling a constructor that checks them), or pass the arrays themselves"
+        f"the {type(tree).__qualname__} given to adprotocol holds {where}{with_article(cls.__qualname__)} that cannot "
+        f"be rebuilt from its leaves ({type(error).__name__}: {error}); let its unflatten function accept any leaf, "
+        "None included (set the attributes instead of calling a constructor that checks them), or pass the arrays "
+        "themselves"
     )
 
 

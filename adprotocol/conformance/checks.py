@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 import adprotocol
 from adprotocol.conformance import nesting
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
 
     from adprotocol.conformance.harness import Harness
 
@@ -41,7 +42,7 @@ class Checked:
 
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
-        self.variant = dict(variant or {})
+        self.variant: dict[str, Callable[..., Any]] = dict(variant or {})
         # Not empty if an answer stayed open. A list, which compilers of Python can follow.
         self.staged: list[str] = []
 
@@ -60,7 +61,7 @@ class Checked:
         """Return the native gradient of `fun`."""
         made = (self.variant.get("grad") or self.harness.grad)(fun)
         if not callable(made):
-            msg = f"grad of the harness returned {made!r:.60}, a {type(made).__name__}; it returns a function"
+            msg = f"grad of the harness returned {made!r:.60}, {kind_of(made)}; it returns a function"
             raise HarnessFault(msg)
         return made
 
@@ -89,18 +90,22 @@ class Checked:
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""
+        import numpy as np  # noqa: PLC0415  (--list does without)
+
         if isinstance(value, adprotocol.NonDifferentiable):
             value = value.value
         if isinstance(value, (bool, int, float, complex, np.ndarray, np.generic, list)):
             return np.asarray(value)
         made = self.harness.to_numpy(value)
         if not isinstance(made, np.ndarray):
-            msg = f"to_numpy of the harness returned a {type(made).__name__}; it returns a NumPy array"
+            msg = f"to_numpy of the harness returned {kind_of(made)}; it returns a NumPy array"
             raise HarnessFault(msg)
         return made
 
     def equal(self, got: Any, want: Any, what: str = "the result") -> None:
         """Compare the values and shape of an array with the closed form, a number or nested lists."""
+        import numpy as np  # noqa: PLC0415  (--list does without)
+
         if got is None:
             msg = f"{what} is None; {_shown(want)} was expected"
             raise WrongAnswer(msg)
@@ -164,4 +169,6 @@ class Checked:
 
 
 def _shown(value: Any) -> str:
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     return " ".join(np.array2string(np.asarray(value), precision=6, threshold=20).split())

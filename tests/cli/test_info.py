@@ -1,7 +1,9 @@
 """The report as data and as text, on plugins made by hand."""
 
+import dataclasses
 import io
 import json
+import re
 import sys
 from importlib import metadata
 from types import ModuleType
@@ -127,10 +129,33 @@ def test_a_narrow_terminal_loses_nothing(registry_of_each_state, monkeypatch):
     assert "brackets" in text
 
 
+@pytest.mark.parametrize("columns", [80, 50])
+def test_a_narrow_terminal_breaks_no_word(registry_of_each_state, monkeypatch, columns):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in ("blocked", "failed", "notimported", "notinstalled"):
+        registry_of_each_state.plugins[name].framework = "elsewhere"
+    found = collected(registry_of_each_state)
+    found.entries[0].hooks[:] = ["any_within_gradient", "differentiates_numpy", "non_differentiable", "value_and_grad"]
+    found.entries[0] = dataclasses.replace(found.entries[0], reason="")
+    text = re.sub(r"\x1b\[[\d;]*m", "", written(found, Terminal()))
+    assert max(map(len, text.splitlines())) <= columns
+    words = {word for entry in found.entries for word in (*entry.hooks, *entry.state.split(), *entry.reason.split())}
+    assert words <= set(text.replace(",", " ").split())
+    assert ("┃" in text) == (columns == 80)
+
+
 def test_a_terminal_without_rich_gets_plain_text(registry_of_each_state, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     found = collected(registry_of_each_state)
     assert written(found, Terminal()) == written(found, io.StringIO())
+
+
+def test_a_blocked_name_of_no_plugin_is_reported(registry_of_each_state, monkeypatch):
+    monkeypatch.setenv("ADPROTOCOL_BLOCK", "nowhere_to_be_found, troch")
+    text = written(collected(registry_of_each_state), io.StringIO())
+    assert "ADPROTOCOL_BLOCK names 'troch', and no plugin has that name\n" in text
+    assert "names 'nowhere" not in text
 
 
 def test_no_plugins_at_all(registry):

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+import adprotocol
 from adprotocol.__main__ import main
 
 BUNDLED = "jax,torch,autograd"
@@ -61,6 +62,7 @@ HOOKS = ["array_types", "cond", "non_differentiable", "within_gradient"]
 # `main`, with no plugins known but those of the test: the bundled ones would be problems of their own if blocked.
 ALONE = f"""
 import sys
+import adprotocol
 from adprotocol.__main__ import main
 from adprotocol._dispatch.registry import REGISTRY
 
@@ -321,6 +323,51 @@ def test_a_blocked_plugin(site):
     assert status == 1
     assert "is blocked" in problems[0]
     assert "remove fakefw from the environment variable ADPROTOCOL_BLOCK (now 'fakefw')" in remedies[0]
+
+
+def test_a_blocked_name_of_no_plugin_is_a_problem(site):
+    status, problems, remedies, _ = site.plugin().doctor(block="fakfw")
+    assert status == 1
+    assert len(problems) == 1
+    assert "ADPROTOCOL_BLOCK names 'fakfw', and no plugin has that name" in problems[0]
+    assert "replace it by fakefw" in remedies[0]
+    assert "remove it; the plugins are fakefw" in site.doctor(block="zzz")[2][0]
+
+
+def test_the_version(site):
+    done = site.python("-m", "adprotocol", "--version")
+    assert (done.returncode, done.stdout) == (0, f"adprotocol {adprotocol.__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["info", "doctor", "demo"])
+def test_an_interrupt_leaves_a_line_and_no_traceback(monkeypatch, capsys, command):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adprotocol._cli.info.collect", interrupted)
+    monkeypatch.setattr("adprotocol._demo.run.main", interrupted)
+    assert main([command]) == 130
+    assert capsys.readouterr().err == "\nadprotocol: interrupted\n"
+
+
+WITHOUT_NUMPY = """
+import sys
+sys.modules["numpy"] = None  # importing it raises ImportError
+from adprotocol.__main__ import main
+raise SystemExit(main(["conformance", *sys.argv[1:]]))
+"""
+
+
+def test_the_scenarios_can_be_listed_without_numpy(site):
+    done = site.python("-c", WITHOUT_NUMPY, "--list", "-k", "within_gradient/grad")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "within_gradient/grad" in done.stdout
+
+
+def test_running_without_numpy_names_the_extra(site):
+    done = site.python("-c", WITHOUT_NUMPY, "numpy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs NumPy, which is not installed: pip install 'adprotocol[conformance]'" in done.stderr
 
 
 def test_two_distributions_that_claim_one_type(site):

@@ -233,7 +233,7 @@ def importable(tmp_path, monkeypatch):
         ("raise SystemExit(0)", BrokenBackend, "importing faulty raises SystemExit: 0"),
         ("class Harness(", BrokenBackend, "SyntaxError"),
         ("import nowhere_to_be_found", UsageError, "No module named 'nowhere_to_be_found'"),
-        ("print('hello')\nHarness = 3", UsageError, "3 is a int; a harness derives from"),
+        ("print('hello')\nHarness = 3", UsageError, "3 is an int; a harness derives from"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_said_to_be(importable, capsys, source, error, words):

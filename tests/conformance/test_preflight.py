@@ -61,7 +61,7 @@ WRONG = {
         "to_numpy(array(3.0)) returned [3.0], a list; it returns a NumPy array, 3",
     ),
     "to_numpy None": ({"to_numpy": lambda self, array: None}, "to_numpy", "returned None, a NoneType"),
-    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "returned array(1.), a ndarray"),
+    "to_numpy wrong": ({"to_numpy": lambda self, array: np.asarray(1.0)}, "to_numpy", "returned array(1.), an ndarray"),
     "grad None": ({"grad": lambda self, fun: None}, "grad", "grad of the harness returned None, a NoneType"),
     "grad number": ({"grad": lambda self, fun: 12.0}, "grad", "grad of the harness returned 12.0, a float"),
     "grad of None": ({"grad": lambda self, fun: lambda *xs: None}, "grad", "is None; 12. was expected"),

@@ -15,7 +15,7 @@ import adprotocol
 from adprotocol._cli import info
 from adprotocol._dispatch import registry
 from adprotocol.conformance.harness import Harness
-from adprotocol.errors import one_line
+from adprotocol.errors import kind_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,9 +59,19 @@ def names() -> list[str]:
 
 def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
     """Return the backend of a plugin's name, of a path "module:class", or of a harness."""
+    _need_numpy()
     if not isinstance(backend, str):
         return around(backend, device)
     return load(backend, device) if ":" in backend else find(backend, device)
+
+
+def _need_numpy() -> None:
+    """Raise `UsageError` with the remedy if NumPy is not installed: it compares, and only a list does without."""
+    try:
+        import numpy  # noqa: F401, ICN001, PLC0415  (an optional dependency)
+    except ImportError as error:
+        msg = "the conformance suite needs NumPy, which is not installed: pip install 'adprotocol[conformance]'"
+        raise UsageError(msg) from error
 
 
 def find(name: str, device: str | None = None) -> Backend:
@@ -133,7 +143,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
             msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {one_line(error)}"
             raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
-        msg = f"{harness!r:.80} is a {type(harness).__name__}; a harness derives from adprotocol.conformance.Harness"
+        msg = f"{harness!r:.80} is {kind_of(harness)}; a harness derives from adprotocol.conformance.Harness"
         raise UsageError(msg)
     cls = type(harness)
     try:

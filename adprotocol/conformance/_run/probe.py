@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from adprotocol.conformance.checks import Checked, HarnessFault
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ def array(h: Probe, value: Any) -> Any:
     """Return an array that the harness makes of a value, and remember both."""
     made = h.harness.array(value)
     if made is None or isinstance(made, (bool, int, float, list)):
-        msg = f"array({value!r}) returned {made!r:.60}, a {type(made).__name__}; it returns an array of the system"
+        msg = f"array({value!r}) returned {made!r:.60}, {kind_of(made)}; it returns an array of the system"
         raise HarnessFault(msg)
     h.made.append((made, value))
     return made
@@ -65,9 +64,11 @@ def _check_array(h: Probe, x: Any) -> None:
 
 
 def _check_operators(h: Probe, x: Any) -> None:
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     made = h.harness.to_numpy(x)
     if not isinstance(made, np.ndarray) or made.shape != () or made != 3.0:  # noqa: PLR2004
-        msg = f"to_numpy(array(3.0)) returned {made!r:.60}, a {type(made).__name__}; it returns a NumPy array, 3"
+        msg = f"to_numpy(array(3.0)) returned {made!r:.60}, {kind_of(made)}; it returns a NumPy array, 3"
         raise HarnessFault(msg)
     y = array(h, [1.0, 2.0])
     equal(h, (2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")

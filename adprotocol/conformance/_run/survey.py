@@ -10,8 +10,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol.conformance._run import clock, expected, preflight
 from adprotocol.conformance._run.case import Case, cases
@@ -159,6 +157,7 @@ class Survey:
 
     def error(self, call: Callable[[], object]) -> BaseException | None:
         """Return the exception of a call within the time limit, or None; changed warning filters are restored."""
+        import numpy as np  # noqa: PLC0415  (--list does without)
 
         def isolated() -> None:
             with np.errstate():

@@ -7,14 +7,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.query_threads import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.staged import staged, trace
-from adprotocol.errors import BranchError, PredicateError
+from adprotocol.errors import BranchError, PredicateError, kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -41,6 +39,8 @@ def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001
 )
 def known_predicates(h: Checked) -> None:
     """A bool of Python or NumPy and a boolean scalar of the system choose, and so does a label of one."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth, want in ((True, 6.0), (False, 10.0)):
         array = h.array(truth)
@@ -78,8 +78,11 @@ def refuses_what_is_no_bool(h: Checked) -> None:
 )
 def refuses_arrays_of_numbers(h: Checked) -> None:
     """A scalar array of integers or floats is not a predicate, on any system."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
-    for pred in (h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)):
+    preds: list[Any] = [h.array(1), h.array(0), h.array(1.0), np.int64(1), np.float64(0.0)]
+    for pred in preds:
         with h.raises(PredicateError):
             adprotocol.cond(pred, lambda x: x, lambda x: x, x)
 
@@ -93,6 +96,8 @@ def refuses_arrays_of_numbers(h: Checked) -> None:
 )
 def refuses_boolean_vectors(h: Checked) -> None:
     """A boolean array that is not a scalar is refused, even with one element."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for value in ([True, False], [True], [[False]]):
         for pred in (h.array(value), np.array(value)):
@@ -153,6 +158,8 @@ def refuses_branches_that_cannot_be_called(h: Checked) -> None:
 )
 def one_branch_runs_once(h: Checked) -> None:
     """With a known predicate only the chosen branch runs, once."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth in (True, False):
         for name, pred in (("bool", truth), ("NumPy bool", np.bool_(truth)), ("array", h.array(truth))):
@@ -189,6 +196,8 @@ def one_branch_runs_once_under_grad(h: Checked) -> None:
 )
 def none_is_a_result(h: Checked) -> None:
     """None is a result of a branch, not a sign that no plugin was responsible."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     x = h.array(2.0)
     for truth in (True, False):
         for pred in (truth, np.bool_(truth), h.array(truth)):
@@ -212,7 +221,7 @@ def known_when_traced(h: Checked, way: str) -> None:
 
     def f(x: Any) -> Any:
         first = adprotocol.cond(True, lambda x: 3.0 * x, fails, x)
-        second = adprotocol.cond(False, lambda x: (x, x), lambda x: x, x)
+        second: Any = adprotocol.cond(False, lambda x: (x, x), lambda x: x, x)
         return first + 10.0 * second
 
     h.equal(trace(h, way, f)(h.array(2.0)), 26.0)
@@ -256,13 +265,13 @@ def operands_of_any_kind(h: Checked) -> None:
     operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label)
     for pred in (True, h.array(True)):
         h.equal(adprotocol.cond(pred, lambda: 1.0, lambda: 0.0), 1.0, "the result without operands")
-        got = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
+        got: Any = adprotocol.cond(pred, lambda *arrived: arrived, lambda *_: None, *operands)
         h.holds(len(got) == len(operands), f"{len(got)} operands arrived, of {len(operands)}")
         for operand, arrived in zip(operands[:3], got[:3], strict=True):
             h.same(arrived, operand, f"the operand {operand!r:.10}")
         h.equal(got[3][0], 2.0, "the array in a list")
         h.same(got[3][1], None, "None in a list")
-        h.holds(isinstance(got[6], NonDifferentiable), f"the label arrived as a {type(got[6]).__name__}")
+        h.holds(isinstance(got[6], NonDifferentiable), f"the label arrived as {kind_of(got[6])}")
         h.equal(got[4]["label"] * got[5] * got[6], 18.0, "label, array and label multiplied")
 
 

@@ -139,7 +139,7 @@ def containers(h: Checked) -> None:
     """Branches return containers, with None, strings and numbers among the leaves."""
 
     def f(x: Any, pred: Any) -> Any:
-        made = adprotocol.cond(
+        made: dict[str, Any] = adprotocol.cond(
             pred,
             lambda x: {"y": (x * x, [x]), "n": None, "name": "s"},
             lambda x: {"y": (4.0 * x, [7.0]), "n": None, "name": "s"},
@@ -166,7 +166,7 @@ def containers_under_jit(h: Checked, way: str) -> None:
     """A staged predicate chooses between containers, with numbers and None in them."""
 
     def f(x: Any) -> Any:
-        made = adprotocol.cond(
+        made: dict[str, Any] = adprotocol.cond(
             x > 0.0, lambda x: {"y": (x * x, [x]), "n": None}, lambda x: {"y": (4.0 * x, [7.0]), "n": None}, x
         )
         return made["y"][0] + made["y"][1][0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -61,7 +62,7 @@ def mixed_leaves_under_grad(h: Checked) -> None:
         made = adprotocol.non_differentiable({"x": x, "n": 2, "s": name, "none": None})
         h.same(made["s"], name, "the string")
         h.same(made["none"], None, "None")
-        h.holds(type(made["n"]) is int, f"the integer became a {type(made['n']).__name__}")
+        h.holds(type(made["n"]) is int, f"the integer became {kind_of(made['n'])}")
         return made["x"] * made["n"] * x
 
     h.value_and_gradient(f, (h.array(3.0),), 18.0, 6.0)
@@ -78,11 +79,11 @@ def container_types(h: Checked) -> None:
     x = h.array(1.0)
     given: dict[str, Any] = {"z": [x], "a": (x,), "point": Point(x, "p"), "model": Model(x, 3), "empty": ({}, [], ())}
     result = adprotocol.non_differentiable(given)
-    h.holds(type(result) is dict, f"the result is a {type(result).__name__}, not a dict")
+    h.holds(type(result) is dict, f"the result is {kind_of(result)}, not a dict")
     h.holds(list(result) == list(given), f"the keys are {list(result)}, in place of {list(given)}")
     for key, value in given.items():
         got = result[key]
-        h.holds(type(got) is type(value), f"at {key!r} is a {type(got).__name__}, not a {type(value).__name__}")
+        h.holds(type(got) is type(value), f"at {key!r} is {kind_of(got)}, not {kind_of(value)}")
     h.equal(result["point"].x, 1.0, "the array of the named tuple")
     h.equal(result["model"].w, 1.0, "the array of the dataclass")
     h.holds(result["model"].layers == given["model"].layers, "a field of the dataclass is another")
@@ -124,7 +125,7 @@ def registered_node(h: Checked) -> None:
     def f(x: Any) -> Any:
         given = h.node([x, [x], "s"])
         made = adprotocol.non_differentiable(given)
-        h.holds(type(made) is type(given), f"the node became a {type(made).__name__}")
+        h.holds(type(made) is type(given), f"the node became {kind_of(made)}")
         first, (second,), name = made
         h.holds(name == "s", f"the string became {name!r:.40}")
         return first * second * x

@@ -153,7 +153,7 @@ def model_by_keyword(h: Checked) -> None:
     """What is differentiated and given by keyword is an error that says so, as is a position that is not there."""
     a, b = {"x": h.array(2.0)}, {"x": h.array(3.0), "y": h.array(4.0)}
     with h.raises(errors.ArgumentError, words=["position"]):
-        adprotocol.grad(product, backend=h.name)(a=a, b=b)
+        adprotocol.grad(product, backend=h.name)(a=a, b=b)  # type: ignore[call-arg]
     with h.raises(errors.ArgumentError, words=["argument 2"]):
         adprotocol.grad(product, argnums=2, backend=h.name)(a, b)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Layer, Pair
@@ -138,6 +136,8 @@ def memory_of_its_own(h: Checked) -> None:
 )
 def many_leaves(h: Checked) -> None:
     """In a structure of 200 leaves each gradient is at its own place."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     model = [{"w": h.array(1.0), "k": k} for k in range(200)]
 
     def loss(layers: list[dict[str, Any]]) -> Any:

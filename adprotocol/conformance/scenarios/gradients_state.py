@@ -36,10 +36,13 @@ def after_exception(h: Checked) -> None:
         msg = "raised in the function"
         raise ValueError(msg)
 
+    def text(m: dict[str, Any]) -> Any:
+        return "text" if m["w"] is not None else None
+
     with h.raises(ValueError, words=["raised in the function"]):
         adprotocol.grad(broken, where="w", backend=h.name)(model)
     with h.raises(errors.OutputError):
-        adprotocol.grad(lambda m: "text" if m["w"] is not None else None, where="w", backend=h.name)(model)
+        adprotocol.grad(text, where="w", backend=h.name)(model)
     h.same(adprotocol.within_gradient(model), want=False, what="the answer for the model after the exception")
     run = adprotocol.value_and_grad(lambda m: h.layer(m["w"]) + h.layer(m["b"]), where="w", backend=h.name)
     value, gradient = run(model)
@@ -63,6 +66,9 @@ def flags_after_exception(h: Checked) -> None:
         _ = m["on"] * m["off"]
         msg = "raised in the function"
         raise ValueError(msg)
+
+    def text(m: dict[str, Any]) -> Any:
+        return "text" if m["w"] is not None else None
 
     with h.raises(ValueError, words=["raised in the function"]):
         adprotocol.grad(broken, where="off", backend=h.name)(model)

@@ -11,6 +11,7 @@ from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.staged import staged, trace
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -104,7 +105,7 @@ def label_of_label(h: Checked) -> None:
         label = NonDifferentiable(NonDifferentiable(x))
         h.holds(not isinstance(label.value, NonDifferentiable), "the value of a label of a label is a label")
         constant = adprotocol.non_differentiable(label)
-        h.holds(isinstance(constant, NonDifferentiable), f"its constant is a {type(constant).__name__}")
+        h.holds(isinstance(constant, NonDifferentiable), f"its constant is {kind_of(constant)}")
         return constant * x
 
     h.value_and_gradient(f, (h.array(3.0),), 9.0, 3.0)
@@ -133,7 +134,7 @@ def label_copies(h: Checked) -> None:
         except Exception:  # noqa: BLE001, S112  (the array's own concern)
             continue
         made = way({"label": label})["label"]
-        h.holds(isinstance(made, NonDifferentiable), f"{name} of a label gives a {type(made).__name__}")
+        h.holds(isinstance(made, NonDifferentiable), f"{name} of a label gives {kind_of(made)}")
         h.equal(made.value, [1.0, 2.0], f"the value after {name}")
         ran.append(name)
     if not ran:

@@ -8,8 +8,6 @@ import subprocess  # (a fresh interpreter)
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import adprotocol
 from adprotocol import errors
 from adprotocol._dispatch import registry as plugins
@@ -32,15 +30,15 @@ class Foreign:
     """An array of an AD system that nobody else knows."""
 
     shape: tuple[int, ...] = ()
-    dtype = np.dtype(float)
+    dtype = "float64"
 
 
 class ForeignPlugin:
     """Serve `Foreign` arrays, or other types, all of which are tracked; `calls` counts the questions."""
 
     def __init__(self, *types: type) -> None:
-        self.types = types or (Foreign,)
-        self.calls = 0
+        self.types: tuple[type, ...] = types or (Foreign,)
+        self.calls: int = 0
 
     @hookimpl(trylast=True)
     def array_types(self) -> tuple[type, ...]:

@@ -160,13 +160,13 @@ def around_a_gradient(h: Checked) -> None:
 def no_values(h: Checked) -> None:
     """There is no ambient answer: a question without values is an error."""
     with h.raises(TypeError):
-        adprotocol.within_gradient()
+        adprotocol.within_gradient()  # type: ignore[call-arg]
     if not h.has("grad"):
         return
 
     def f(x: Any) -> Any:
         with h.raises(TypeError):
-            adprotocol.within_gradient()
+            adprotocol.within_gradient()  # type: ignore[call-arg]
         return h.layer(x)
 
     h.equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient of what asks without values, then with one")

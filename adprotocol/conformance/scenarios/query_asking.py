@@ -10,6 +10,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, scenario
 from adprotocol.conformance.scenarios.query import layer_by
+from adprotocol.errors import kind_of
 
 CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
 BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/PennyLaneAI/pennylane/issues/6932"
@@ -71,7 +72,7 @@ def is_a_bool(h: Checked, transforms: str) -> None:
     def f(x: Any) -> Any:
         answer = adprotocol.within_gradient({"x": x})
         if not isinstance(answer, bool):
-            msg = f"the answer is a {type(answer).__name__}, and not a bool, in eager code"
+            msg = f"the answer is {kind_of(answer)}, and not a bool, in eager code"
             raise TypeError(msg)
         return 3.0 * x * x if answer else 5.0 * x * x
 

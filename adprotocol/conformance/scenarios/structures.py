@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import adprotocol
 from adprotocol import errors
@@ -41,7 +39,7 @@ class Layer:
 class Head:
     """Two arrays, one of which the class declares to be trained."""
 
-    __trainable__ = ("weight",)
+    __trainable__: ClassVar[tuple[str, ...]] = ("weight",)
 
     weight: Any
     bias: Any
@@ -112,6 +110,8 @@ def boolean_arrays(h: Checked) -> None:
 )
 def complex_arrays(h: Checked) -> None:
     """Complex arrays take gradients."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     tree = {"w": h.array(1.0), "numpy": np.array([1.0 + 2.0j])}
     with contextlib.suppress(TypeError, ValueError, NotImplementedError):
         tree["own"] = h.array(1.0 + 2.0j)
@@ -163,7 +163,8 @@ def parameter_flags(h: Checked) -> None:
 def nested_containers(h: Checked) -> None:
     """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration."""
     a, b, c = h.array(1.0), h.array([2.0, 3.0]), h.array(4.0)
-    found = adprotocol.trainable({"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))})
+    tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))}
+    found = adprotocol.trainable(tree)
     h.holds(list(found) == ["list", "net"], f"the dict became {found!r:.200}")
     pair, inner = found["list"]
     h.holds(type(pair) is Pair and type(inner) is tuple, f"the list became {found['list']!r:.200}")
@@ -201,6 +202,8 @@ def node(h: Checked) -> None:
 )
 def hidden_arrays(h: Checked) -> None:
     """An object that hides arrays is refused, rather than frozen without a word."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     array = h.array(1.0)
     if isinstance(array, np.ndarray):
         msg = "its arrays are NumPy arrays, which are constants where nothing differentiates"

@@ -9,6 +9,7 @@ import adprotocol
 from adprotocol import NonDifferentiable, errors
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.structures import Head, Layer, Pair
+from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -112,7 +113,7 @@ def partition_label(h: Checked) -> None:
     h.same(chosen["scale"][0], None, "the label, in the trainable part")
     h.same(rest["w"], None, "the weight, in the rest")
     for name, (label,) in (("the rest", rest["scale"]), ("the whole", adprotocol.combine(chosen, rest)["scale"])):
-        h.holds(isinstance(label, NonDifferentiable), f"the label in {name} is a {type(label).__name__}")
+        h.holds(isinstance(label, NonDifferentiable), f"the label in {name} is {kind_of(label)}")
         h.equal(label.value, [2.0, 3.0], f"the value of the label in {name}")
 
 

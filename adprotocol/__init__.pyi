@@ -1,0 +1,350 @@
+# The types of the public functions, for type checkers alone; the docstrings are with the functions.
+#
+# Where two overloads match, the first decides: positions that are written out, then any others.
+# mypy: disable-error-code="overload-overlap"
+# An argument of type Any is a module too.
+# pyright: reportOverlappingOverload=false
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    SupportsFloat,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
+
+from adprotocol._hooks.label import NonDifferentiable as NonDifferentiable
+from adprotocol.errors import ADProtocolError as ADProtocolError
+from adprotocol.typing import Answer
+
+__version__: Final[str]
+
+__all__ = [
+    "ADProtocolError",
+    "NonDifferentiable",
+    "combine",
+    "cond",
+    "explain",
+    "grad",
+    "non_differentiable",
+    "partition",
+    "prevent_gradient",
+    "register_structure",
+    "register_trainable",
+    "trainable",
+    "trainable_mask",
+    "value_and_grad",
+    "within_gradient",
+]
+
+_T = TypeVar("_T")
+_C = TypeVar("_C", bound=type)
+_F = TypeVar("_F")
+_Aux = TypeVar("_Aux")
+_Value = TypeVar("_Value")
+# The arguments that are differentiated. Bound to Any, as pyright lets the body of a lambda use its parameters then.
+_A = TypeVar("_A", bound=Any)
+_B = TypeVar("_B", bound=Any)
+_P = ParamSpec("_P")
+_Ts = TypeVarTuple("_Ts")
+
+# A module of PyTorch's, whose parts and gradients are dicts from qualified name to tensor.
+class _Module(Protocol):
+    def named_parameters(self) -> Iterator[tuple[str, Any]]: ...
+    def named_buffers(self) -> Iterator[tuple[str, Any]]: ...
+
+_M = TypeVar("_M", bound=_Module)
+# What is differentiated: an array or a float, not a tuple (`has_aux`), a string or None.
+_S = TypeVar("_S", bound=SupportsFloat)
+
+# What `value_and_grad` and `grad` return: functions of the arguments of the wrapped one. A gradient has the type of its
+# argument; that of a module is Any rather than a dict, so that an argument of type Any leaves the other types known.
+class _Wrapper:
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+class _Function(_Wrapper, Generic[_P, _T]):
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
+
+class _ValueAndGrad(_Wrapper, Generic[_A, _P, _Value]):
+    @overload
+    def __call__(
+        self: _ValueAndGrad[_M, _P, _Value], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[_Value, Any]: ...
+    @overload
+    def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[_Value, _A]: ...
+    @overload
+    def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
+    @overload
+    def __get__(
+        self: _ValueAndGrad[_M, _P, _Value], instance: _M, owner: Any = None, /
+    ) -> Callable[_P, tuple[_Value, Any]]: ...
+    @overload
+    def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[_Value, _A]]: ...
+
+class _Grad(_Wrapper, Generic[_A, _P]):
+    @overload
+    def __call__(self: _Grad[_M, _P], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
+    @overload
+    def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> _A: ...
+    @overload
+    def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
+    @overload
+    def __get__(self: _Grad[_M, _P], instance: _M, owner: Any = None, /) -> Callable[_P, Any]: ...
+    @overload
+    def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, _A]: ...
+
+class _GradAndAux(_Wrapper, Generic[_A, _P, _Aux]):
+    @overload
+    def __call__(
+        self: _GradAndAux[_M, _P, _Aux], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[Any, _Aux]: ...
+    @overload
+    def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[_A, _Aux]: ...
+    @overload
+    def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
+    @overload
+    def __get__(
+        self: _GradAndAux[_M, _P, _Aux], instance: _M, owner: Any = None, /
+    ) -> Callable[_P, tuple[Any, _Aux]]: ...
+    @overload
+    def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[_A, _Aux]]: ...
+
+def within_gradient(value: Any, /, *others: Any) -> Answer: ...
+def explain(value: Any, /, *others: Any) -> str: ...
+def non_differentiable(value: _T, /) -> _T: ...
+def prevent_gradient(value: _T, /, message: str) -> _T: ...
+def cond(
+    pred: Answer | NonDifferentiable[Any],
+    true_fun: Callable[[*_Ts], _T],
+    false_fun: Callable[[*_Ts], _F],
+    *operands: *_Ts,
+) -> _T | _F: ...
+@overload
+def trainable(tree: _Module, where: Any = None) -> dict[str, Any]: ...
+@overload
+def trainable(tree: _T, where: Any = None) -> _T: ...
+@overload
+def trainable_mask(tree: _Module, where: Any = None) -> dict[str, bool]: ...
+@overload
+def trainable_mask(tree: Any, where: Any = None) -> Any: ...
+@overload
+def partition(tree: _Module, where: Any = None, *, strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]: ...
+@overload
+def partition(tree: _T, where: Any = None, *, strict: bool = True) -> tuple[_T, _T]: ...
+@overload
+def combine(tree: _T, /, *trees: Any) -> _T: ...
+@overload
+def combine(tree: Any, /, *trees: Any, like: _T) -> _T: ...
+def register_trainable(cls: type, names: Iterable[str]) -> None: ...
+@overload
+def register_structure(cls: _C, static: Iterable[str] = ()) -> _C: ...
+@overload
+def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[_C], _C]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _P], _S],
+    *,
+    where: Any = None,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _ValueAndGrad[_A, _P, _S]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _B, _P], _S],
+    *,
+    where: Any = None,
+    argnums: Literal[1],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[_S, _B]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _B, _P], _S],
+    *,
+    where: Any = None,
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[_S, tuple[_A, _B]]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[_P, _S],
+    *,
+    where: Any = None,
+    argnums: int,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[_P, tuple[_S, Any]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[_P, _S],
+    *,
+    where: Any = None,
+    argnums: Sequence[int],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[_P, tuple[_S, tuple[Any, ...]]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _P], tuple[_S, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _ValueAndGrad[_A, _P, tuple[_S, _Aux]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _B, _P], tuple[_S, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Literal[1],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], _B]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[_A, _B, _P], tuple[_S, _Aux]],
+    *,
+    where: Any = None,
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_S, _Aux], tuple[_A, _B]]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[_P, tuple[_S, _Aux]],
+    *,
+    where: Any = None,
+    argnums: int,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[_P, tuple[tuple[_S, _Aux], Any]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[_P, tuple[_S, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Sequence[int],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[_P, tuple[tuple[_S, _Aux], tuple[Any, ...]]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[_P, tuple[Any, Any]],
+    *,
+    where: Any = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool,
+    backend: str | None = None,
+) -> _Function[_P, tuple[Any, Any]]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _P], SupportsFloat],
+    *,
+    where: Any = None,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Grad[_A, _P]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _B, _P], SupportsFloat],
+    *,
+    where: Any = None,
+    argnums: Literal[1],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], _B]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _B, _P], SupportsFloat],
+    *,
+    where: Any = None,
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[_A, _B]]: ...
+@overload
+def grad(
+    fun: Callable[_P, SupportsFloat],
+    *,
+    where: Any = None,
+    argnums: int,
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[_P, Any]: ...
+@overload
+def grad(
+    fun: Callable[_P, SupportsFloat],
+    *,
+    where: Any = None,
+    argnums: Sequence[int],
+    has_aux: Literal[False] = False,
+    backend: str | None = None,
+) -> _Function[_P, tuple[Any, ...]]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _P], tuple[SupportsFloat, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _GradAndAux[_A, _P, _Aux]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _B, _P], tuple[SupportsFloat, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Literal[1],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[_B, _Aux]]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[_A, _B, _P], tuple[SupportsFloat, _Aux]],
+    *,
+    where: Any = None,
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[Concatenate[_A, _B, _P], tuple[tuple[_A, _B], _Aux]]: ...
+@overload
+def grad(
+    fun: Callable[_P, tuple[SupportsFloat, _Aux]],
+    *,
+    where: Any = None,
+    argnums: int,
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[_P, tuple[Any, _Aux]]: ...
+@overload
+def grad(
+    fun: Callable[_P, tuple[SupportsFloat, _Aux]],
+    *,
+    where: Any = None,
+    argnums: Sequence[int],
+    has_aux: Literal[True],
+    backend: str | None = None,
+) -> _Function[_P, tuple[tuple[Any, ...], _Aux]]: ...
+@overload
+def grad(
+    fun: Callable[_P, tuple[Any, Any]],
+    *,
+    where: Any = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool,
+    backend: str | None = None,
+) -> _Function[_P, Any]: ...

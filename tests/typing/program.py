@@ -1,0 +1,124 @@
+"""A user's program: it passes mypy and pyright as it is, and runs.
+
+`assert_type` states what each call is to the checkers; the functions of a library are written as a user writes them,
+with no cast and no ignored error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import adprotocol
+from adprotocol import NonDifferentiable, cond, grad, non_differentiable, value_and_grad, within_gradient
+from adprotocol.typing import Answer
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    variance: float
+    period: float | NonDifferentiable[float]
+
+
+class Model(NamedTuple):
+    kernel: Kernel
+    offset: float
+
+
+def dropout(x: Array, mask: Array, train: Answer) -> Array:
+    return cond(train, lambda x, mask: x * mask, lambda x, _: x, x, mask)
+
+
+def layer(x: Array, mask: Array) -> Array:
+    if not within_gradient(x, mask):
+        return x
+    return dropout(x, mask, within_gradient(x) | within_gradient(mask))
+
+
+def ignored(x: float, _scale: float = 1.0) -> None: ...
+
+
+@non_differentiable
+def scale(x: float, *, floor: float) -> float:
+    return max(abs(x), floor)
+
+
+def loss(model: Model, x: float, *, power: int = 2) -> float:
+    return (model.kernel.variance * x + model.offset) ** power
+
+
+def loss_and_size(model: Model, x: float) -> tuple[float, dict[str, int]]:
+    return loss(model, x) / scale(x, floor=1.0), {"size": 1}
+
+
+@value_and_grad
+def decorated(x: float, y: float = 3.0) -> float:
+    return x**2 * y
+
+
+@dataclass
+class Quadratic:
+    a: float
+
+    @grad
+    def slope(self, x: float) -> float:
+        return self.a * x**2
+
+
+def untyped(params: Any, x: float) -> float:
+    return float(params["w"]) if x < 0 else params["w"] * x
+
+
+def descend(model: Model, gradient: Model) -> Model:
+    kernel = replace(model.kernel, variance=model.kernel.variance - 0.1 * gradient.kernel.variance)
+    return model._replace(kernel=kernel, offset=model.offset - 0.1 * gradient.offset)
+
+
+def main() -> None:
+    model = Model(Kernel(2.0, NonDifferentiable(1.5)), 1.0)
+
+    value, gradient = value_and_grad(loss)(model, 3.0, power=2)
+    assert_type(value, float)
+    assert_type(gradient, Model)
+    assert descend(model, gradient).offset < model.offset
+    assert_type(grad(loss)(model, 3.0), Model)
+    assert_type(grad(loss, argnums=1)(model, 3.0), float)
+    assert_type(grad(loss, argnums=(0, 1))(model, 3.0), tuple[Model, float])
+    assert_type(grad(loss, argnums=-1)(model, 3.0), Any)
+    (value, aux), gradient = value_and_grad(loss_and_size, has_aux=True)(model, 3.0)
+    assert_type(aux, dict[str, int])
+    assert_type(grad(loss_and_size, has_aux=True, where="*.variance")(model, 3.0), tuple[Model, dict[str, int]])
+
+    assert_type(decorated(2.0, y=4.0), tuple[float, float])
+    assert_type(decorated.__name__, str)
+    assert_type(grad(grad(lambda x: x**3))(2.0), Any)
+    assert_type(grad(value_and_grad(scale), has_aux=True)(2.0, floor=1.0), tuple[float, float])
+    assert_type(Quadratic(2.0).slope(3.0), Quadratic)
+    value, (slopes, slope) = value_and_grad(untyped, argnums=(0, 1))({"w": 2.0}, 3.0)
+    assert (value, slopes["w"], slope) == (6.0, 3.0, 2.0)
+
+    params, rest = adprotocol.partition(model, where=lambda path, leaf: path.endswith("variance"))
+    assert_type(adprotocol.combine(params, rest), Model)
+    assert_type(adprotocol.trainable({"w": 1.0}), dict[str, float])
+    adprotocol.register_trainable(Quadratic, ["a"])
+
+    x: Array = np.ones(3)
+    assert_type(within_gradient(x), Answer)
+    assert_type(layer(x, x), Array)
+    assert_type(cond(x.sum() > 0, lambda x: x, lambda x: -x, x), Array)
+    assert_type(cond(model.offset > 0, loss, lambda model, x: model.offset, model, 3.0), float)
+    assert_type(cond(bool(within_gradient(x)), ignored, lambda _: 0.0, 2.0), None | float)
+
+    assert_type(NonDifferentiable(1.5).value, float)
+    assert_type(non_differentiable(model), Model)
+    assert_type(scale(2.0, floor=1.0), float)
+    assert_type(adprotocol.explain(x, model), str)
+
+
+if __name__ == "__main__":
+    main()
