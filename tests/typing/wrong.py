@@ -64,5 +64,10 @@ non_differentiable(double)("a")  # error: arg-type / reportArgumentType
 NonDifferentiable(1.0).value.upper()  # error: attr-defined / reportAttributeAccessIssue
 {NonDifferentiable(1.0): 1}  # error: - / reportUnhashable
 adprotocol.trainable(model).bias  # error: attr-defined / reportAttributeAccessIssue
-adprotocol.combine()  # error: call-arg / reportCallIssue
+adprotocol.combine()  # error: call-overload / reportCallIssue
+adprotocol.combine(model, like=model).bias  # error: attr-defined / reportAttributeAccessIssue
 adprotocol.register_trainable(model, ["w"])  # error: arg-type / reportArgumentType
+adprotocol.register_structure(model)  # error: call-overload / reportArgumentType reportCallIssue
+adprotocol.prevent_gradient(model)  # error: call-arg / reportCallIssue
+adprotocol.prevent_gradient(model, 3)  # error: arg-type / reportArgumentType
+adprotocol.partition(model, strict="w")  # error: call-overload / reportArgumentType reportCallIssue
