@@ -1,0 +1,160 @@
+"""The tests nearest to a line: those that were seen to run it, and those of its room."""
+
+import collections
+import json
+from pathlib import Path
+
+import coverage
+
+from mutate import process
+
+# From a module or room to the tests that mirror it; the longest that fits holds.
+TABLE = {
+    "adprotocol": ("tests/dispatch", "tests/hooks", "tests/gradients"),
+    "adprotocol/__main__.py": ("tests/cli",),
+    "adprotocol/_cli": ("tests/cli",),
+    "adprotocol/_demo": ("tests/test_demo.py",),
+    "adprotocol/_dispatch": ("tests/dispatch", "tests/cli", "tests/test_first_use.py"),
+    "adprotocol/_dynamo.py": ("tests/test_dynamo.py", "tests/torch_plugin/test_torch_compile.py"),
+    "adprotocol/_gradients": ("tests/gradients",),
+    "adprotocol/_hooks": ("tests/hooks",),
+    "adprotocol/_trees": ("tests/trees",),
+    "adprotocol/conformance": ("tests/conformance",),
+    "adprotocol/divergence.py": ("tests/test_divergence.py",),
+    "adprotocol/hookspecs.py": ("tests/dispatch",),
+    "adprotocol_autograd": ("tests/autograd_plugin",),
+    "adprotocol_jax": ("tests/jax_plugin",),
+    "adprotocol_torch": ("tests/torch_plugin",),
+}
+# Seconds that a module may take with a tracer.
+LIMIT = 200
+# Tests of what is built, of pages, and of tests: nobody looks there first.
+APART = ("tests/test_wheel.py", "tests/mutate", "tests/examples", "tests/conformance/test_mutants.py")
+
+
+def mirrors(path):
+    """Return the tests that mirror a module: its own first, then those of its room."""
+    room = max((room for room in TABLE if f"{path}/".startswith(f"{room}/")), key=len, default=None)
+    name = f"test_{Path(path).stem.strip('_')}.py"
+    found = TABLE.get(room, ())
+    own = [f"{folder}/{name}" for folder in found if (process.ROOT / folder / name).exists()]
+    return [*own, *found]
+
+
+class Timer(process.Chosen):
+    """A plugin of pytest's: how long each test takes, and which fail as it is."""
+
+    def __init__(self, ids=None):
+        super().__init__(ids)
+        self.seconds, self.broken = collections.Counter(), set()
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.broken.add(report.nodeid)
+
+    def result(self):
+        return {"seconds": self.seconds, "failed": sorted(self.broken)}
+
+
+class Recorder(Timer):
+    """The same, and which test runs which lines."""
+
+    def __init__(self, root):
+        super().__init__()
+        self.root = Path(root)
+        sources = [str(self.root / package) for package in process.PACKAGES]
+        self.coverage = coverage.Coverage(data_file=None, source=sources, config_file=False, messages=False)
+
+    def pytest_sessionstart(self):
+        self.coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid):
+        self.coverage.switch_context(nodeid)
+
+    def pytest_sessionfinish(self):
+        self.coverage.stop()
+
+    def result(self):
+        data, lines = self.coverage.get_data(), {}
+        for file in data.measured_files():
+            path = str(Path(file).relative_to(self.root))
+            lines[path] = {
+                line: tests
+                for line, names in data.contexts_by_lineno(file).items()
+                if (tests := [*filter(None, names)])
+            }
+        return {**super().result(), "lines": lines}
+
+
+def modules():
+    """Return the modules of tests, the longest first, without those that are set apart."""
+    paths = [str(path.relative_to(process.ROOT)) for path in (process.ROOT / "tests").rglob("test_*.py")]
+    return sorted(path for path in paths if not path.startswith(APART))
+
+
+def record(root, module):
+    """Return what a module of tests runs, in a process of its own, so that nothing is cached by those before."""
+    only = ["-m", "not slow", module]
+    _, found = process.run(root, only, Recorder(root), LIMIT)
+    if found is None:
+        return {}
+    if found["failed"]:
+        # Some measure time; what fails without a tracer too is of no use here.
+        _, again = process.run(root, only, Timer(found["failed"]), LIMIT)
+        found["failed"] = again["failed"] if again else found["failed"]
+    return found
+
+
+class Record:
+    """What was recorded, by the text of a line within a function, so that it lives through edits elsewhere."""
+
+    def __init__(self, data):
+        self.seconds, self.failed, self.lines = data["seconds"], set(data["failed"]), data["lines"]
+
+    @classmethod
+    def of(cls, results, places):
+        """Put the results of modules together; `places` names the function and text of each line."""
+        seconds, failed, lines = {}, [], collections.defaultdict(set)
+        for result in results:
+            seconds |= result.get("seconds", {})
+            failed += result.get("failed", [])
+            for path, found in result.get("lines", {}).items():
+                for line, tests in found.items():
+                    lines["\n".join((path, *places(path, int(line))))] |= set(tests)
+        return cls(
+            {"seconds": seconds, "failed": failed, "lines": {key: sorted(tests) for key, tests in lines.items()}}
+        )
+
+    def covering(self, mutant, text):
+        """Return the tests that run a line, or, where none does, its function, or else its module; nearest first."""
+        found = self.lines.get(f"{mutant.path}\n{mutant.within}\n{text}", [])
+        for begin in (f"{mutant.path}\n{mutant.within}\n", f"{mutant.path}\n"):
+            found = found or {test for key, tests in self.lines.items() if key.startswith(begin) for test in tests}
+        near = mirrors(mutant.path)
+        return sorted(
+            (test for test in found if test not in self.failed),
+            key=lambda test: (_rank(test, near), self.seconds.get(test, 1.0)),
+        )
+
+    def within(self, tests, budget):
+        """Return as many of the tests, in their order, as are done within a number of seconds."""
+        chosen = []
+        for test in tests:
+            cost = self.seconds.get(test, 1.0)
+            if cost <= budget:
+                budget -= cost
+                chosen.append(test)
+        return chosen
+
+    def cost(self, tests):
+        return sum(self.seconds.get(test, 1.0) for test in tests)
+
+    def dump(self, path):
+        path.write_text(
+            json.dumps({"seconds": self.seconds, "failed": sorted(self.failed), "lines": self.lines}), "utf-8"
+        )
+
+
+def _rank(test, near):
+    return next((number for number, begin in enumerate(near) if test.startswith(begin)), len(near))

@@ -1,0 +1,148 @@
+"""Tests of a copy of the tree, in children of a process that has the frameworks already and this library not yet."""
+
+import compileall
+import contextlib
+import importlib
+import json
+import os
+import py_compile
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd")
+# Seconds of import that no test has to wait for; a child that needs another imports it itself.
+WARM = (
+    "numpy",
+    "jax.numpy",
+    "jax.export",
+    "torch._dynamo",
+    "torch._inductor",
+    "autograd.numpy",
+    "optree",
+    "pluggy",
+    "hypothesis",
+    "rich.console",
+    "rich.progress",
+    "jinja2",
+    "equinox",
+    "flax.nnx",
+    "flax.linen",
+    "optax",
+    "attrs",
+)
+IGNORED = shutil.ignore_patterns(
+    ".git", ".venv*", "__pycache__", "_build", "generated", "build", ".*_cache", ".hypothesis"
+)
+MEMORY = 8 << 30
+BROKEN = 70
+PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+# Of libraries that bring a plugin of pytest's it would rewrite the asserts, and warns that they are there already.
+OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+
+
+def warm():
+    """Import the frameworks; none of them may start a thread, as a child has the thread that forked alone."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for name in WARM:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    assert not any(name.partition(".")[0] in PACKAGES for name in sys.modules)
+
+
+def copied(target):
+    """Copy the tree to a place of its own, compile it, and return the place."""
+    root = Path(tempfile.mkdtemp(dir=target))
+    shutil.copytree(ROOT, root, dirs_exist_ok=True, ignore=IGNORED)
+    for package in PACKAGES:
+        # By its hash, as a mutant may be written within the second and have as many bytes.
+        compileall.compile_dir(root / package, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    run(root, ["--collect-only", "tests"], Chosen(), 300, bytecode=True)
+    return root
+
+
+class Chosen:
+    """A plugin of pytest's: tests with these ids alone, in this order, or all but some; tells which failed first."""
+
+    def __init__(self, ids=None, done=()):
+        self.ids, self.done = ids and {name: number for number, name in enumerate(ids)}, done
+        self.failed = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        if self.ids is not None:
+            items[:] = sorted(
+                (item for item in items if item.nodeid in self.ids), key=lambda item: self.ids[item.nodeid]
+            )
+        items[:] = [item for item in items if item.nodeid not in self.done]
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and self.failed is None:
+            self.failed = report.nodeid
+
+    def result(self):
+        return self.failed
+
+
+def run(root, arguments, plugin, limit, *, bytecode=False):
+    """Run pytest in a child; return its status, which is None past the time limit, and what the plugin has to tell."""
+    told = Path(root) / "told.json"
+    told.unlink(missing_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(root, arguments, plugin, told, bytecode)
+    deadline = time.monotonic() + limit
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > deadline:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None, None
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        # What a test started and did not wait for.
+        os.killpg(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (BROKEN, pytest.ExitCode.USAGE_ERROR):
+        raise RuntimeError((Path(root) / "log.txt").read_text("utf-8"))
+    return code, json.loads(told.read_text("utf-8")) if told.exists() else None
+
+
+def _child(root, arguments, plugin, told, bytecode):
+    status = BROKEN
+    try:
+        os.setsid()
+        # A mutant may ask for memory without an end.
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        with (Path(root) / "log.txt").open("w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(root)
+        own = {str(ROOT), str(ROOT / "tests"), ""}
+        sys.path[:] = [str(root), *(path for path in sys.path if path not in own)]
+        os.environ["PYTHONPATH"] = str(root)
+        # The bytecode of a mutant would outlive it.
+        sys.dont_write_bytecode = not bytecode
+        status = int(pytest.main([*OPTIONS, *arguments], plugins=[plugin]))
+        told.write_text(json.dumps(plugin.result()), "utf-8")
+    except BaseException:  # noqa: BLE001  (the parent reads it in the log)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,0 +1,56 @@
+"""The life of one mutant: it meets the tests that run its line, then those of its room, then, if asked, all."""
+
+import time
+from pathlib import Path
+
+from mutate import mutation, nearest, process
+
+DIED, LIVED = "died", "lived"
+# Seconds of recorded time: what of the tests that run a line is run first, and then.
+FIRST, THEN = 20, 60
+# Seconds that a run may take beyond a few times of what was recorded.
+PATIENCE = 30
+
+
+def tried(root, mutant, record, *, whole=False):
+    """Return whether a mutant died, by which test, and in how many seconds."""
+    begin = time.monotonic()
+    file = Path(root) / mutant.path
+    source = file.read_bytes()
+    file.write_bytes(mutant.applied(source))
+    try:
+        outcome, by = _life(root, mutant, record, mutation.places(source)[mutant.line - 1][1], whole)
+    finally:
+        file.write_bytes(source)
+    return outcome, by, time.monotonic() - begin
+
+
+def _life(root, mutant, record, text, whole):
+    for ids, arguments, without, seconds in _circles(root, mutant, record, text, whole):
+        limit = PATIENCE + 4 * seconds
+        status, failed = process.run(root, ["-x", *arguments], process.Chosen(ids, without), limit)
+        if status is None:
+            return DIED, "past its time"
+        if status not in process.PASSED:
+            return DIED, failed or "before the tests"
+    return LIVED, None
+
+
+def _circles(root, mutant, record, text, whole):
+    """Yield what to run: the ids of tests in their order or None for all, the files, what was run, and the seconds."""
+    covering = record.covering(mutant, text)
+    done = {*record.failed}
+    for budget in (FIRST, THEN):
+        ids = record.within([test for test in covering if test not in done], budget)
+        done |= {*ids}
+        if ids:
+            yield ids, sorted({test.partition("::")[0] for test in ids}), (), record.cost(ids)
+    near = nearest.mirrors(mutant.path)
+    near = [path for path in near if (Path(root) / path).exists()]
+    near = [path for path in near if not any(path != other and path.startswith(other) for other in near)]
+    if near:
+        tests = {test for test in record.seconds if test.startswith(tuple(near))}
+        yield None, [*near, "-m", "not slow"], done, record.cost(tests - done)
+        done |= tests
+    if whole:
+        yield None, ["tests", "--ignore=tests/mutate"], done, 3600
