@@ -98,12 +98,13 @@ def main(arguments=None):
         tried = [mutant for mutant in drawn if explanation(mutant, entries) is None]
         lived = 0
         with _pool(target, record) as workers:
-            results = workers.map(_tried, tried, [options.whole] * len(tried))
-            for number, (mutant, (outcome, by, seconds)) in enumerate(zip(tried, results, strict=True), 1):
+            running = {workers.submit(_tried, mutant, options.whole): mutant for mutant in tried}
+            for number, done in enumerate(concurrent.futures.as_completed(running), 1):
+                outcome, by, seconds = done.result()
                 sys.stderr.write(f"{number}/{len(tried)} {outcome} in {seconds:.0f} s {by or ''}\n")
                 if outcome == trial.LIVED:
                     lived += 1
-                    sys.stdout.write(f"{mutant}\n")
+                    sys.stdout.write(f"{running[done]}\n")
                     sys.stdout.flush()
     sys.stdout.write(
         f"{len(tried) - lived} of {len(tried)} died, {lived} lived, {len(drawn) - len(tried)} more are explained; "

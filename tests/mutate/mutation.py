@@ -177,6 +177,11 @@ class _Visitor(ast.NodeVisitor):
         if not isinstance(node.value, ast.Constant):
             self.generic_visit(node)
 
+    def visit_keyword(self, node):
+        # An assertion of the code, as by `zip(strict=True)`.
+        if node.arg != "strict":
+            self.visit(node.value)
+
     def visit_Raise(self, node):
         pass
 

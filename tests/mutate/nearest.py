@@ -26,8 +26,12 @@ TABLE = {
     "adprotocol_jax": ("tests/jax_plugin",),
     "adprotocol_torch": ("tests/torch_plugin",),
 }
-# Seconds that a module may take with a tracer.
+# The guards of all rooms.
+EVERYWHERE = "tests/test_rooms.py"
+# Seconds that a module may take.
 LIMIT = 200
+# Tests that run what they test in processes of its own, or stop threads by an exception, which a tracer may delay.
+UNTRACED = ("tests/conformance", "tests/cli", "tests/test_d", "tests/test_tutorial.py", "tests/fuzz")
 # Tests of what is built, of pages, and of tests: nobody looks there first.
 APART = ("tests/test_wheel.py", "tests/mutate", "tests/examples", "tests/conformance/test_mutants.py")
 
@@ -38,7 +42,7 @@ def mirrors(path):
     name = f"test_{Path(path).stem.strip('_')}.py"
     found = TABLE.get(room, ())
     own = [f"{folder}/{name}" for folder in found if (process.ROOT / folder / name).exists()]
-    return [*own, *found]
+    return [*own, *found, EVERYWHERE]
 
 
 class Timer(process.Chosen):
@@ -96,11 +100,11 @@ def modules():
 def record(root, module):
     """Return what a module of tests runs, in a process of its own, so that nothing is cached by those before."""
     only = ["-m", "not slow", module]
-    _, found = process.run(root, only, Recorder(root), LIMIT)
+    _, found = process.run(root, only, Timer() if module.startswith(UNTRACED) else Recorder(root), LIMIT)
     if found is None:
         return {}
     if found["failed"]:
-        # Some measure time; what fails without a tracer too is of no use here.
+        # Some measure time; what fails again, and without a tracer, is of no use here.
         _, again = process.run(root, only, Timer(found["failed"]), LIMIT)
         found["failed"] = again["failed"] if again else found["failed"]
     return found

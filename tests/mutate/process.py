@@ -75,7 +75,8 @@ class Chosen:
     """A plugin of pytest's: tests with these ids alone, in this order, or all but some; tells which failed first."""
 
     def __init__(self, ids=None, done=()):
-        self.ids, self.done = ids and {name: number for number, name in enumerate(ids)}, done
+        self.done = done
+        self.ids = None if ids is None else {name: number for number, name in enumerate(ids)}
         self.failed = None
 
     @pytest.hookimpl(trylast=True)
