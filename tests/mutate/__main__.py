@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mutate import mutation, nearest, process, trial
 
-RECORD = process.ROOT / "build" / "mutate.json"
+RECORD = process.ROOT / "build" / "mutate"
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 JOBS = 2
 
@@ -89,10 +89,8 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory() as target:
         if options.record or not RECORD.exists():
             with _pool(target, None) as pool:
-                record = nearest.Record.of(_steps(pool, _recorded, nearest.modules()), _place)
-            RECORD.parent.mkdir(exist_ok=True)
-            record.dump(RECORD)
-        record = nearest.Record(json.loads(RECORD.read_text("utf-8")))
+                _record(pool)
+        record = nearest.Record(json.loads(path.read_text("utf-8")) for path in sorted(RECORD.glob("*.json")))
         pool = [mutant for mutant in mutation.mutants(process.ROOT, paths()) if mutant.path.startswith(options.path)]
         drawn = sorted(pool, key=lambda mutant: mutant.rank(options.seed))[: options.count]
         tried = [mutant for mutant in drawn if explanation(mutant, entries) is None]
@@ -118,16 +116,16 @@ def _pool(target, record):
     return concurrent.futures.ProcessPoolExecutor(JOBS, context, Worker.start, (target, record))
 
 
-def _steps(pool, work, items):
+def _record(pool):
+    RECORD.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    running = {pool.submit(work, item): item for item in items}
+    running = {pool.submit(_recorded, module): module for module in nearest.modules()}
     for done in concurrent.futures.as_completed(running):
-        result = done.result()
+        module, result = running[done], nearest.by_text(done.result(), _place)
+        (RECORD / f"{module.replace('/', '.')}.json").write_text(json.dumps(result), "utf-8")
         counts = [len(result.get(name, ())) for name in ("seconds", "failed")]
-        sys.stderr.write(
-            f"recorded {running[done]}: {counts[0]} tests, {counts[1]} fail, {time.monotonic() - begin:.0f} s\n"
-        )
-        yield result
+        spent = time.monotonic() - begin
+        sys.stderr.write(f"recorded {module}: {counts[0]} tests, {counts[1]} fail, {spent:.0f} s\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The tests nearest to a line: those that were seen to run it, and those of its room."""
 
 import collections
-import json
 from pathlib import Path
 
 import coverage
@@ -82,8 +81,10 @@ class Recorder(Timer):
     def result(self):
         data, lines = self.coverage.get_data(), {}
         for file in data.measured_files():
-            path = str(Path(file).relative_to(self.root))
-            lines[path] = {
+            path = Path(file).relative_to(self.root)
+            if path.suffix != ".py":  # the templates of reports, which jinja2 compiles
+                continue
+            lines[str(path)] = {
                 line: tests
                 for line, names in data.contexts_by_lineno(file).items()
                 if (tests := [*filter(None, names)])
@@ -110,25 +111,25 @@ def record(root, module):
     return found
 
 
+def by_text(result, places):
+    """Return what was recorded with lines named by their function and text, so that it lives through edits elsewhere."""
+    lines = collections.defaultdict(set)
+    for path, found in result.get("lines", {}).items():
+        for line, tests in found.items():
+            lines["\n".join((path, *places(path, int(line))))] |= set(tests)
+    return {**result, "lines": {key: sorted(tests) for key, tests in lines.items()}}
+
+
 class Record:
-    """What was recorded, by the text of a line within a function, so that it lives through edits elsewhere."""
+    """What was recorded of all modules."""
 
-    def __init__(self, data):
-        self.seconds, self.failed, self.lines = data["seconds"], set(data["failed"]), data["lines"]
-
-    @classmethod
-    def of(cls, results, places):
-        """Put the results of modules together; `places` names the function and text of each line."""
-        seconds, failed, lines = {}, [], collections.defaultdict(set)
+    def __init__(self, results):
+        self.seconds, self.failed, self.lines = {}, set(), collections.defaultdict(list)
         for result in results:
-            seconds |= result.get("seconds", {})
-            failed += result.get("failed", [])
-            for path, found in result.get("lines", {}).items():
-                for line, tests in found.items():
-                    lines["\n".join((path, *places(path, int(line))))] |= set(tests)
-        return cls(
-            {"seconds": seconds, "failed": failed, "lines": {key: sorted(tests) for key, tests in lines.items()}}
-        )
+            self.seconds |= result.get("seconds", {})
+            self.failed |= set(result.get("failed", ()))
+            for key, tests in result.get("lines", {}).items():
+                self.lines[key] += tests
 
     def covering(self, mutant, text):
         """Return the tests that run a line, or, where none does, its function, or else its module; nearest first."""
@@ -153,11 +154,6 @@ class Record:
 
     def cost(self, tests):
         return sum(self.seconds.get(test, 1.0) for test in tests)
-
-    def dump(self, path):
-        path.write_text(
-            json.dumps({"seconds": self.seconds, "failed": sorted(self.failed), "lines": self.lines}), "utf-8"
-        )
 
 
 def _rank(test, near):

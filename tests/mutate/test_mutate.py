@@ -73,10 +73,10 @@ TRIED = {
 RUN = """
 import json, sys
 from mutate import mutation, nearest, trial
-trial.PATIENCE = 6
+trial.PATIENCE, trial.UNKNOWN = 6, 0
 root = sys.argv[1]
 lines = {"toy.py\\nclamped\\nreturn x": ["test_toy.py::test_below"]}
-record = nearest.Record({"seconds": {}, "failed": [], "lines": lines})
+record = nearest.Record([{"seconds": {}, "lines": lines}])
 nearest.TABLE["toy.py"] = ("test_toy.py",)
 for mutant in mutation.mutants(root, ["toy.py"]):
     if [mutant.original, mutant.mutated] in json.loads(sys.argv[2]):

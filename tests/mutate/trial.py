@@ -10,6 +10,8 @@ DIED, LIVED = "died", "lived"
 FIRST, THEN = 20, 60
 # Seconds that a run may take beyond a few times of what was recorded.
 PATIENCE = 30
+# What the tests of a room are taken to cost if nothing was recorded.
+UNKNOWN = 60
 
 
 def tried(root, mutant, record, *, whole=False):
@@ -53,12 +55,13 @@ def _circles(root, mutant, record, text, whole):
         done |= {*ids}
         if ids:
             yield ids, sorted({test.partition("::")[0] for test in ids}), (), record.cost(ids)
-    near = nearest.mirrors(mutant.path)
-    near = [path for path in near if (Path(root) / path).exists()]
-    near = [path for path in near if not any(path != other and path.startswith(other) for other in near)]
-    if near:
-        tests = {test for test in record.seconds if test.startswith(tuple(near))}
-        yield None, [*near, "-m", "not slow"], done, record.cost(tests - done)
-        done |= tests
+    near = [path for path in nearest.mirrors(mutant.path) if (Path(root) / path).exists()]
+    files = [path for path in near if path.endswith(".py")]
+    # The module's own tests are of its room, too.
+    for paths in (files, [path for path in near if path not in files]):
+        if paths:
+            tests = {test for test in record.seconds if test.startswith(tuple(paths))} - done
+            yield None, [*paths, "-m", "not slow"], done.copy(), record.cost(tests) or UNKNOWN
+            done |= tests
     if whole:
         yield None, ["tests", "--ignore=tests/mutate"], done, 3600
