@@ -25,14 +25,52 @@ TABLE = {
     "adprotocol_jax": ("tests/jax_plugin",),
     "adprotocol_torch": ("tests/torch_plugin",),
 }
+# The tests of a plugin's module, where their name is another.
+OWN = {
+    "adprotocol_autograd/gradient.py": ("autograd_plugin/test_autograd_gradient.py",),
+    "adprotocol_jax/__init__.py": ("jax_plugin/test_jax_query.py", "jax_plugin/test_jax_gradient.py"),
+    "adprotocol_jax/answer.py": ("jax_plugin/test_jax_untracked_branch.py",),
+    "adprotocol_jax/cond.py": ("jax_plugin/test_jax_branching.py", "jax_plugin/test_jax_untracked_branch.py"),
+    "adprotocol_jax/constant.py": ("jax_plugin/test_jax_constant.py",),
+    "adprotocol_jax/hijax.py": ("jax_plugin/test_jax_extended_types.py",),
+    "adprotocol_jax/internals.py": ("jax_plugin/test_jax_constant.py", "jax_plugin/test_jax_extended_types.py"),
+    "adprotocol_jax/label.py": ("jax_plugin/test_jax_nodes.py",),
+    "adprotocol_jax/node.py": ("jax_plugin/test_jax_nodes.py",),
+    "adprotocol_jax/primitive.py": ("jax_plugin/test_jax_query.py",),
+    "adprotocol_torch/backward.py": ("torch_plugin/test_torch_gradient.py", "torch_plugin/test_torch_hidden.py"),
+    "adprotocol_torch/batched_cond.py": ("torch_plugin/test_torch_batched_branches.py",),
+    "adprotocol_torch/branch_watch.py": ("torch_plugin/test_torch_batched_branches.py",),
+    "adprotocol_torch/cond.py": ("torch_plugin/test_torch_branching.py", "torch_plugin/test_torch_staged.py"),
+    "adprotocol_torch/connection.py": ("torch_plugin/test_torch_branching.py",),
+    "adprotocol_torch/dynamo.py": ("torch_plugin/test_torch_compile.py",),
+    "adprotocol_torch/gradient.py": ("torch_plugin/test_torch_gradient.py",),
+    "adprotocol_torch/modules.py": ("torch_plugin/test_torch_modules.py", "torch_plugin/test_torch_recurrent.py"),
+    "adprotocol_torch/parameters.py": ("torch_plugin/test_torch_modules.py",),
+    "adprotocol_torch/references.py": ("torch_plugin/test_torch_references.py",),
+    "adprotocol_torch/tracking.py": ("torch_plugin/test_torch_query.py",),
+    **{f"{plugin}/conformance.py": ("conformance/test_harnesses.py",) for plugin in process.PACKAGES[1:]},
+}
 # The guards of all rooms.
 EVERYWHERE = "tests/test_rooms.py"
 # Seconds that a module may take.
 LIMIT = 200
 # Tests that run what they test in processes of its own, or stop threads by an exception, which a tracer may delay.
 UNTRACED = ("tests/conformance", "tests/cli", "tests/test_d", "tests/test_tutorial.py", "tests/fuzz")
+# What takes long, and sees what nothing else does.
+SUITE = "tests/conformance/test_support.py::test_plugin_conforms_and_the_record_is_what_the_suite_says"
+SLOW = {
+    "adprotocol/_demo": "tests/test_demo.py",
+    "adprotocol_autograd": f"{SUITE}[autograd]",
+    "adprotocol_jax": f"{SUITE}[jax]",
+    "adprotocol_torch": f"{SUITE}[torch]",
+}
 # Tests of what is built, of pages, and of tests: nobody looks there first.
 APART = ("tests/test_wheel.py", "tests/mutate", "tests/examples", "tests/conformance/test_mutants.py")
+
+
+def slow(path):
+    """Return the slow tests that mirror a module."""
+    return [tests for room, tests in SLOW.items() if path.startswith(f"{room}/")]
 
 
 def mirrors(path):
@@ -40,8 +78,9 @@ def mirrors(path):
     room = max((room for room in TABLE if f"{path}/".startswith(f"{room}/")), key=len, default=None)
     name = f"test_{Path(path).stem.strip('_')}.py"
     found = TABLE.get(room, ())
+    named = [f"tests/{own}" for own in OWN.get(path, ())]
     own = [f"{folder}/{name}" for folder in found if (process.ROOT / folder / name).exists()]
-    return [*own, *found, EVERYWHERE]
+    return [*named, *own, *found, EVERYWHERE]
 
 
 class Timer(process.Chosen):
@@ -112,7 +151,7 @@ def record(root, module):
 
 
 def by_text(result, places):
-    """Return what was recorded with lines named by their function and text, so that it lives through edits elsewhere."""
+    """Return what was recorded with lines named by function and text, so that it lives through edits elsewhere."""
     lines = collections.defaultdict(set)
     for path, found in result.get("lines", {}).items():
         for line, tests in found.items():

@@ -43,6 +43,7 @@ IGNORED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", "_build", "generated", "build", ".*_cache", ".hypothesis"
 )
 MEMORY = 8 << 30
+IDLE = 8
 BROKEN = 70
 PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 # Of libraries that bring a plugin of pytest's it would rewrite the asserts, and warns that they are there already.
@@ -96,15 +97,18 @@ class Chosen:
 
 
 def run(root, arguments, plugin, limit, *, bytecode=False):
-    """Run pytest in a child; return its status, which is None past the time limit, and what the plugin has to tell."""
+    """Run pytest in a child; return its status, which is None past the time limit, and what the plugin has to tell.
+
+    The limit is in seconds of the processor, as a machine may have other work; one that sleeps is given more.
+    """
     told = Path(root) / "told.json"
     told.unlink(missing_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _child(root, arguments, plugin, told, bytecode)
-    deadline = time.monotonic() + limit
+        _child(root, arguments, plugin, told, limit, bytecode)
+    deadline = time.monotonic() + IDLE * limit
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -118,17 +122,20 @@ def run(root, arguments, plugin, limit, *, bytecode=False):
         # What a test started and did not wait for.
         os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        return None, None
     if code in (BROKEN, pytest.ExitCode.USAGE_ERROR):
         raise RuntimeError((Path(root) / "log.txt").read_text("utf-8"))
     return code, json.loads(told.read_text("utf-8")) if told.exists() else None
 
 
-def _child(root, arguments, plugin, told, bytecode):
+def _child(root, arguments, plugin, told, limit, bytecode):
     status = BROKEN
     try:
         os.setsid()
         # A mutant may ask for memory without an end.
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, resource.RLIM_INFINITY))
         with (Path(root) / "log.txt").open("w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)

@@ -73,7 +73,7 @@ TRIED = {
 RUN = """
 import json, sys
 from mutate import mutation, nearest, trial
-trial.PATIENCE, trial.UNKNOWN = 6, 0
+trial.PATIENCE, trial.UNKNOWN = 3, 0
 root = sys.argv[1]
 lines = {"toy.py\\nclamped\\nreturn x": ["test_toy.py::test_below"]}
 record = nearest.Record([{"seconds": {}, "lines": lines}])

@@ -12,6 +12,7 @@ FIRST, THEN = 20, 60
 PATIENCE = 30
 # What the tests of a room are taken to cost if nothing was recorded.
 UNKNOWN = 60
+SLOW = 120
 
 
 def tried(root, mutant, record, *, whole=False):
@@ -57,11 +58,13 @@ def _circles(root, mutant, record, text, whole):
             yield ids, sorted({test.partition("::")[0] for test in ids}), (), record.cost(ids)
     near = [path for path in nearest.mirrors(mutant.path) if (Path(root) / path).exists()]
     files = [path for path in near if path.endswith(".py")]
-    # The module's own tests are of its room, too.
+    # The module's own tests first, though they are of its room, too.
     for paths in (files, [path for path in near if path not in files]):
         if paths:
             tests = {test for test in record.seconds if test.startswith(tuple(paths))} - done
             yield None, [*paths, "-m", "not slow"], done.copy(), record.cost(tests) or UNKNOWN
             done |= tests
+    if slow := nearest.slow(mutant.path):
+        yield None, [*slow, "-m", "slow"], set(), SLOW
     if whole:
         yield None, ["tests", "--ignore=tests/mutate"], done, 3600
