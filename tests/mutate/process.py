@@ -44,6 +44,7 @@ IGNORED = shutil.ignore_patterns(
 )
 MEMORY = 8 << 30
 IDLE = 8
+TOLD = "told.json"
 BROKEN = 70
 PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 # Of libraries that bring a plugin of pytest's it would rewrite the asserts, and warns that they are there already.
@@ -68,6 +69,10 @@ def copied(target):
     for package in PACKAGES:
         # By its hash, as a mutant may be written within the second and have as many bytes.
         compileall.compile_dir(root / package, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    # Some tests start an interpreter with a module path of their own, which has to lead to the copy.
+    interpreter = root / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{root}" exec {sys.executable} "$@"\n', "utf-8")
+    interpreter.chmod(0o755)
     run(root, ["--collect-only", "tests"], Chosen(), 300, bytecode=True)
     return root
 
@@ -101,13 +106,13 @@ def run(root, arguments, plugin, limit, *, bytecode=False):
 
     The limit is in seconds of the processor, as a machine may have other work; one that sleeps is given more.
     """
-    told = Path(root) / "told.json"
+    told = Path(root) / TOLD
     told.unlink(missing_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _child(root, arguments, plugin, told, limit, bytecode)
+        _child(root, arguments, plugin, limit, bytecode=bytecode)
     deadline = time.monotonic() + IDLE * limit
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -129,7 +134,7 @@ def run(root, arguments, plugin, limit, *, bytecode=False):
     return code, json.loads(told.read_text("utf-8")) if told.exists() else None
 
 
-def _child(root, arguments, plugin, told, limit, bytecode):
+def _child(root, arguments, plugin, limit, *, bytecode):
     status = BROKEN
     try:
         os.setsid()
@@ -144,10 +149,12 @@ def _child(root, arguments, plugin, told, limit, bytecode):
         own = {str(ROOT), str(ROOT / "tests"), ""}
         sys.path[:] = [str(root), *(path for path in sys.path if path not in own)]
         os.environ["PYTHONPATH"] = str(root)
+        if (interpreter := Path(root) / "python").exists():
+            sys.executable = str(interpreter)
         # The bytecode of a mutant would outlive it.
         sys.dont_write_bytecode = not bytecode
         status = int(pytest.main([*OPTIONS, *arguments], plugins=[plugin]))
-        told.write_text(json.dumps(plugin.result()), "utf-8")
+        (Path(root) / TOLD).write_text(json.dumps(plugin.result()), "utf-8")
     except BaseException:  # noqa: BLE001  (the parent reads it in the log)
         traceback.print_exc()
     finally:
