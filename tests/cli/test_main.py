@@ -119,6 +119,11 @@ FAULTS = {
         "hook 'cond' is a wrapper",
         "remove wrapper=True from its hooks",
     ),
+    "wrapper that does not yield": (
+        PLUGIN.replace("@hookimpl\n    def cond", "@hookimpl(wrapper=True)\n    def cond"),
+        "function is not a generator function",
+        "remove wrapper=True from its hooks",
+    ),
     "raises when asked": (
         PLUGIN.replace("fakefw.Array,", "fakefw.Tape,"),
         "AttributeError: module 'fakefw' has no attribute 'Tape'",
