@@ -17,7 +17,7 @@ TABLE = {
     "adprotocol/_dynamo.py": ("tests/test_dynamo.py", "tests/torch_plugin/test_torch_compile.py"),
     "adprotocol/_gradients": ("tests/gradients",),
     "adprotocol/_hooks": ("tests/hooks", "tests/trees"),
-    "adprotocol/_trees": ("tests/trees", "tests/gradients"),
+    "adprotocol/_trees": ("tests/trees", "tests/hooks", "tests/gradients"),
     "adprotocol/conformance": ("tests/conformance",),
     "adprotocol/divergence.py": ("tests/test_divergence.py",),
     "adprotocol/hookspecs.py": ("tests/dispatch",),
