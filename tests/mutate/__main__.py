@@ -87,7 +87,7 @@ def main(arguments=None):
     process.warm()
     entries = explanations()
     with tempfile.TemporaryDirectory() as target:
-        if options.record or not RECORD.exists():
+        if options.record or not any(RECORD.glob("*.json")):
             with _pool(target, None) as pool:
                 _record(pool)
         record = nearest.Record(json.loads(path.read_text("utf-8")) for path in sorted(RECORD.glob("*.json")))
