@@ -14,8 +14,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support mutants fuzz stress cuda-record bench bench-pennylane-env \
-	hooks clean
+.PHONY: help demo test quick lint format types unit coverage docs support mutants mutate fuzz stress cuda-record bench \
+	bench-pennylane-env hooks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,6 +62,9 @@ support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of
 
 mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is wrong on purpose
 	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)
+
+mutate: $(VENV)/.dev ## random mutants of the library against the tests nearest to each: N=100 SEED=1
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m mutate $(or $(N),100) --seed $(or $(SEED),1) $(ARGS)
 
 fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, and FRAMEWORK=jax for one framework
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)

@@ -323,3 +323,20 @@ def test_make_demo_shows_the_demo_and_then_the_training():
     command = ["make", "--dry-run", "--always-make", "demo"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     assert shown.index("-m adprotocol demo") < shown.index("examples/co2")
+
+
+def test_the_losses_are_those_of_the_formula_written_out():
+    pytest.importorskip("autograd")
+    times = [i / 12 - 4 for i in range(96)]
+    seen = [
+        1.3 * t + 0.02 * t * t + 2.5 * math.sin(2 * math.pi * t) + (3 if i % 12 == 0 else 0)
+        for i, t in enumerate(times)
+    ]
+    # Of slope 1, rate 0, amplitude 2 and period 1.
+    residuals = [y - t - 2 * math.sin(2 * math.pi * t) for t, y in zip(times, seen, strict=True)]
+    variance = sum(residual**2 for residual in residuals) / 96
+    losses = [math.log1p(residual**2 / variance) for residual in residuals]
+    kept = [loss for i, loss in enumerate(losses) if i % 5]
+    found = frameworks.autograd()
+    assert found.value == pytest.approx(sum(losses) / 96, rel=1e-12)
+    assert found.training == pytest.approx(sum(kept) / len(kept), rel=1e-12)

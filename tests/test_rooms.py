@@ -4,6 +4,8 @@
 """
 
 import ast
+import dataclasses
+import importlib
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,34 @@ def named(word):
     # A mark of arrays, by which several libraries know those of others.
     parts = word.replace(".", " ").replace("_", " ").lower().split()
     return word != "__jax_array__" and any(framework in parts for framework in FRAMEWORKS)
+
+
+def every_module():
+    """Import every module of the four packages, and yield its name with it."""
+    for package in ("adprotocol", *PLUGINS):
+        for name in modules(package):
+            yield name, importlib.import_module(name)
+
+
+def test_the_names_that_a_module_exports_are_there():
+    missing = [
+        (name, export)
+        for name, module in every_module()
+        for export in getattr(module, "__all__", ())
+        if not hasattr(module, export)
+    ]
+    assert missing == []
+
+
+def test_records_cannot_be_changed_and_take_no_other_attribute():
+    # The demo has the dataclasses that a user would write, a scenario those that it is about.
+    written = ("adprotocol._demo.", "adprotocol.conformance.scenarios.")
+    records = [
+        cls
+        for name, module in every_module()
+        for cls in vars(module).values()
+        if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls.__module__ == name
+    ]
+    own = [cls for cls in records if not cls.__module__.startswith(written)]
+    assert [cls for cls in own if not cls.__dataclass_params__.frozen or "__slots__" not in vars(cls)] == []
+    assert len(own) > 10

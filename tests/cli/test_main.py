@@ -121,6 +121,11 @@ FAULTS = {
         "hook 'cond' is a wrapper",
         "remove wrapper=True from its hooks",
     ),
+    "wrapper that does not yield": (
+        PLUGIN.replace("@hookimpl\n    def cond", "@hookimpl(wrapper=True)\n    def cond"),
+        "function is not a generator function",
+        "remove wrapper=True from its hooks",
+    ),
     "raises when asked": (
         PLUGIN.replace("fakefw.Array,", "fakefw.Tape,"),
         "AttributeError: module 'fakefw' has no attribute 'Tape'",
@@ -497,3 +502,12 @@ def test_a_reader_that_goes_away_is_no_error_to_be_shown(arguments):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("lacking", "status"), [("numpy", 2), ("something_of_numpy", 1)])
+def test_the_suite_without_numpy_says_what_to_install(site, lacking, status):
+    site.module("numpy", f"raise ModuleNotFoundError('not there', name={lacking!r})")
+    done = site.python("-m", "adprotocol", "conformance", "--list")
+    assert done.returncode == status
+    assert ("pip install 'adprotocol[conformance]'" in done.stderr) is (lacking == "numpy")
+    assert ("Traceback" in done.stderr) is (lacking != "numpy")

@@ -141,3 +141,8 @@ def test_a_few_ids_stand_for_all(number, said):
 
 def test_what_did_not_run_has_no_time():
     assert [digest.spent(one) for one in reports.blocked().results] == ["250 ms", "", "", "", ""]
+
+
+def test_what_does_not_apply_and_gives_no_reason_is_listed_too():
+    found = report(made("cond/a", NOT_APPLICABLE, message=" "), made("cond/b", NOT_APPLICABLE, message=""))
+    assert Digest(found).other_reasons == {"no reason was given": ["cond/a", "cond/b"]}

@@ -1,5 +1,7 @@
 """Signs and colours: readable, and apart from each other."""
 
+import re
+
 import pytest
 
 from adprotocol.conformance._reports import looks
@@ -26,3 +28,10 @@ def test_no_two_states_share_a_sign_or_a_colour():
     for part in ("sign", "path", "fill", "dark_fill", "meaning"):
         assert len({getattr(look, part) for look in looks.LOOKS.values()}) == len(looks.STATES)
     assert set(looks.LEGEND) == set(looks.STATES) == set(looks.LOOKS)
+
+
+@pytest.mark.parametrize("look", looks.LOOKS.values(), ids=looks.LOOKS)
+def test_colours_and_paths_are_those_of_css_and_svg(look):
+    for colour in (look.fill, look.ink, look.dark_fill, look.dark_ink):
+        assert re.fullmatch("#[0-9a-f]{6}", colour)
+    assert re.fullmatch(r"(M[\d. ]+([HV][\d. ]+|a[\d. -]+|[\d. ]+)*)+", look.path)

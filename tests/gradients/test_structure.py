@@ -434,3 +434,7 @@ def test_an_object_of_unknown_class_is_searched_once_for_all_its_places(monkeypa
     model = [{"w": 1.0, "activation": shared} for _ in range(5)] + [{"w": 1.0, "activation": other}]
     assert [layer["w"] for layer in trainable(model)] == [1.0] * 6
     assert searched == [shared, other]
+    # With nothing beside them, too.
+    searched.clear()
+    assert trainable([shared, other, shared]) == [None] * 3
+    assert searched == [shared, other]

@@ -141,3 +141,13 @@ def test_a_function_of_torchscript_is_refused():
     for transformed in (vmap(grad(f(root))), grad(lambda x: vmap(f(root))(x).sum())):
         with pytest.raises(BranchError, match=r"torch\.jit"):
             transformed(points)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_sparse_matrix_made_in_a_branch_is_its_own(layout):
+    def scaled(x):
+        return x * (torch.eye(2).to_sparse(layout=layout) @ torch.ones(2, 2)).sum()
+
+    found = vmap(lambda x: cond(x > 0, scaled, lambda x: 0.0 * x, x))(torch.tensor([-1.0, 2.0]))
+    assert found.tolist() == [0.0, 8.0]

@@ -82,3 +82,15 @@ def test_saved_tensors_and_a_part_that_is_run_again_are_no_such_tensors():
 
     assert grad(lambda x: Cube.apply(x * 1.0))(TWO) == 12.0
     assert grad(lambda x: checkpoint(part, x, use_reentrant=False))(TWO) == 60.0
+
+
+@pytest.mark.parametrize("stop", [torch.Tensor.detach, torch.detach, lambda factor: factor.data], ids=range(3))
+def test_what_the_backward_pass_itself_makes_constant_is_no_such_tensor(stop):
+    factor = THREE.clone().requires_grad_()
+
+    def f(x):
+        y = x * 1.0
+        y.register_hook(lambda g: g * stop(factor))
+        return y**2
+
+    assert grad(f)(TWO) == 12.0

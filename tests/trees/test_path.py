@@ -353,3 +353,14 @@ def test_two_leaves_at_one_path_are_refused(tree, twice):
 
 def test_a_key_with_a_dot_is_fine_alone():
     assert trainable({"a.b": 1.0, "a": {"c": 2.0}}, where="a.b") == {"a.b": 1.0, "a": {"c": None}}
+
+
+def test_an_error_names_the_paths_that_are_like_the_one_asked_for_or_else_the_first_and_five_at_most():
+    layers = {f"layer{i}": 1.0 for i in range(9)}
+    for where, begin in (("layer", "'layer"), ("zzz", "'layer0'")):
+        with pytest.raises(SelectionError) as caught:
+            trainable({"a": 1.0, **layers} if where == "layer" else layers, where=where)
+        found = str(caught.value).partition("the nearest paths are ")[2].partition(". ")[0].split(", ")
+        assert len(found) == 5
+        assert found[0].startswith(begin)
+        assert "'a'" not in found

@@ -46,8 +46,8 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Any]] | None] | None = None
-        self._thread: threading.Thread | None = None
+        # The thread, and the queue from which it takes calls.
+        self._serving: tuple[threading.Thread, queue.SimpleQueue[Any]] | None = None
 
     def run(self, call: Callable[[], object], seconds: float) -> BaseException | None:
         """Return None once `call` has returned, the exception that it raised, or a `TimeLimit` after `seconds`.
@@ -55,30 +55,30 @@ class Worker:
         Only an interrupt by the user while waiting is raised. A KeyboardInterrupt that
         the call itself raises is returned like any other exception.
         """
-        if self._calls is None:
-            self._calls = queue.SimpleQueue()
-            self._thread = threading.Thread(target=_serve, args=(self._calls,), name="conformance", daemon=True)
-            self._thread.start()
+        if self._serving is None:
+            calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            thread = threading.Thread(target=_serve, args=(calls,), name="conformance", daemon=True)
+            thread.start()
+            self._serving = thread, calls
+        thread, calls = self._serving
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._calls.put((call, answer))
+        calls.put((call, answer))
         deadline = time.monotonic() + seconds
         try:
             while (left := deadline - time.monotonic()) > 0:
                 with contextlib.suppress(queue.Empty):
                     return answer.get(timeout=min(left, STEP))
         except BaseException:  # interrupted by the user
-            self._abandon()
+            self._abandon(thread, calls)
             raise
-        return TimeLimit(f"it did not return within {seconds:g} s", self._abandon())
+        return TimeLimit(f"it did not return within {seconds:g} s", self._abandon(thread, calls))
 
-    def _abandon(self) -> str:
-        thread, calls = self._thread, self._calls
-        self._thread = self._calls = None
-        if thread is None or thread.ident is None or calls is None:
-            return ""
-        frame = sys._current_frames().get(thread.ident)  # noqa: SLF001  (documented, in spite of its name)
+    def _abandon(self, thread: threading.Thread, calls: queue.SimpleQueue[Any]) -> str:
+        self._serving = None
+        number = cast("int", thread.ident)
+        frame = sys._current_frames().get(number)  # noqa: SLF001  (documented, in spite of its name)
         detail = "".join(traceback.format_stack(frame)[-FRAMES:]) if frame is not None else ""
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(number), ctypes.py_object(Stop))
         # At exit Python waits for the threads of executors, even daemons. Those that a call here started are daemons.
         waited_for = cast("dict[Any, Any]", pools._threads_queues)  # noqa: SLF001  (there is no other way)
         for other in [other for other in waited_for if other.daemon]:
@@ -89,9 +89,9 @@ class Worker:
 
     def close(self) -> None:
         """End the thread."""
-        if self._calls is not None:
-            self._calls.put(None)
-            self._calls = None
+        if self._serving is not None:
+            self._serving[1].put(None)
+            self._serving = None
 
 
 def _serve(calls: queue.SimpleQueue[Any]) -> None:
