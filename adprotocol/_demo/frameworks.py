@@ -95,19 +95,9 @@ def jax(*, jitted: bool) -> Outcome:
     import jax  # noqa: PLC0415
     import jax.numpy as jnp  # noqa: PLC0415
 
-    _register_with_jax()
     # On the CPU, where all of them are, for they are to agree to rounding.
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):  # noqa: FBT003  (JAX's signature)
         return outcome(jnp, functools.partial(jnp.array, dtype=jnp.float64), jax.jit if jitted else None)
-
-
-@functools.cache
-def _register_with_jax() -> None:
-    """Let models be arguments of ``jax.jit``; `adprotocol` takes them apart without."""
-    import jax  # noqa: PLC0415
-
-    for cls in (model.Trend, model.Season, model.Model):
-        jax.tree_util.register_dataclass(cls)
 
 
 def torch(*, compiled: bool) -> Outcome:

@@ -3,7 +3,7 @@
 This file imports `adprotocol` and no framework. The array namespace is the
 parameter `xp`: `numpy`, `autograd.numpy`, `jax.numpy` or `torch` itself. The model
 is made of ordinary dataclasses, and its loss is differentiated as it is written.
-Four things need to know about that:
+Four things need to know about that, and one call lets ``jax.jit`` take the model as an argument (`register_structure`):
 
 - the period is known, and takes no gradient (`NonDifferentiable`, in `start`);
 - input dropout leaves observations out in training, and in training only
@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
+from adprotocol import NonDifferentiable, cond, non_differentiable, register_structure, within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ Y = [1.3 * t + 0.02 * t**2 + 2.5 * math.sin(2.0 * math.pi * t) + 3.0 * (i % 12 =
 KEPT = [0.0 if i % 5 == 0 else 1.0 for i in range(len(T))]  # by input dropout: the same for every framework
 
 
+@register_structure
 @dataclass(frozen=True)
 class Trend:
     """Exponential growth, from zero; a straight line where the rate is zero."""
@@ -43,6 +44,7 @@ class Trend:
         return self.slope * growth(self.rate, t, xp)
 
 
+@register_structure
 @dataclass(frozen=True)
 class Season:
     """What repeats itself."""
@@ -55,6 +57,7 @@ class Season:
         return self.amplitude * xp.sin(2.0 * math.pi * t / self.period)
 
 
+@register_structure
 @dataclass(frozen=True)
 class Model:
     """The sum of both."""

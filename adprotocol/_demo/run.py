@@ -129,15 +129,36 @@ def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[s
     if plain:
         sys.stdout.write("\n".join([TITLE, "", *aligned([heads, *rows]), "", *map(textwrap.fill, notes)]) + "\n")
         return
-    table = Table(title=TITLE, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-    for i, head in enumerate(heads):
-        table.add_column(head.replace(" ", "\n"), justify="left" if i == 0 else "right", vertical="bottom")
-    for row in rows:
-        table.add_row(row[0], *(Text(cell, style=STYLES.get(cell, "")) for cell in row[1:]))
     console = Console(highlight=False, markup=False)
-    # Cut cells would hide the numbers that are to be compared.
-    console.width = max(console.width, console.measure(table).minimum)
-    console.print(table, "", *notes, sep="\n")
+    console.print(TITLE)
+    # Cut cells would hide the numbers that are to be compared: where they do not fit, there are several tables.
+    for group in _fitting([heads, *rows], console.width):
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+        table.add_column("", no_wrap=True)
+        for i in group:
+            table.add_column(heads[i].replace(" ", "\n"), justify="right", vertical="bottom", no_wrap=True)
+        for row in rows:
+            table.add_row(row[0], *(Text(row[i], style=STYLES.get(row[i], "")) for i in group))
+        console.print("", table, sep="\n")
+    console.print("", *notes, sep="\n")
+
+
+def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Return the positions of the columns after the first, in groups that fit beside it."""
+    first = max(len(row[0]) for row in rows)
+    # A heading may be of several lines.
+    widths = [
+        max(len(word) for cell in column for word in cell.split()) for column in list(zip(*rows, strict=True))[1:]
+    ]
+    groups: list[list[int]] = [[]]
+    left = width - first
+    for i, needed in enumerate(widths, 1):
+        if groups[-1] and needed + 1 > left:
+            groups.append([])
+            left = width - first
+        groups[-1].append(i)
+        left -= needed + 1
+    return groups
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
