@@ -47,6 +47,11 @@ def _outlived(value: torch.Tensor) -> bool:
     PyTorch unwraps such a tensor and drops its derivative: in a child thread, and
     after the transformation has ended.
     """
+    return is_on_tape(value)
+
+
+def is_on_tape(value: torch.Tensor) -> bool:
+    """Tell whether the autograd engine tracks the tensor, below all wrappers of torch.func."""
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
     return value.requires_grad
@@ -69,10 +74,14 @@ def _below(value: torch.Tensor) -> bool:
     that ``no_grad`` outside a grad does not count inside it, and vice versa.
     """
     top = internals.top_interpreter()
-    if top is None:
+    interpreter = None if top is None else internals.coerce_cinterpreter(top)
+    here = NO_LEVEL if interpreter is None else interpreter.level()
+    # A wrapper whose level has ended counts as what it wraps; met where Dynamo has traced an inner transformation.
+    while (level := level_of(value)) > here or level < NO_LEVEL:
+        value = internals.unwrapped(value)
+    if interpreter is None:
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
-    interpreter = internals.coerce_cinterpreter(top)
-    if level_of(value) == interpreter.level():
+    if level == here:
         # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
         if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):

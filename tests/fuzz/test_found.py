@@ -1,0 +1,31 @@
+"""Programs on which the package and the program by hand once differed, made small."""
+
+import torch
+from torch.func import jacfwd, jvp, vmap
+
+from adprotocol import cond, within_gradient
+
+X = torch.tensor(0.7, dtype=torch.float64)
+
+
+def compiled(f):
+    torch._dynamo.reset()
+    return torch.compile(f, backend="eager", fullgraph=True)
+
+
+def test_a_compiled_branch_that_returns_what_an_ended_vmap_computed():
+    def inside(x, y):
+        return cond(within_gradient(x), lambda z: z, lambda z: vmap(lambda w: w * 2.0)(y.expand(2)).sum(), y)
+
+    f = compiled(lambda x: jvp(lambda y: inside(x, y), (x,), (torch.ones_like(x),)))
+    assert f(X) == (4.0 * X, 4.0)
+
+
+def test_a_compiled_branch_that_ignores_its_operand_adds_nothing_under_jacfwd():
+    # PyTorch's compiler cannot multiply what depends on the variables of the vmap and of the jacfwd:
+    # torch.compile(lambda x: vmap(lambda y: jacfwd(lambda z: (y - z) * 2.0)(y))(x)).
+    def inside(y, z):
+        return cond(within_gradient(y), lambda _: y * 3.0, lambda _: y * 5.0, z) * 2.0
+
+    f = compiled(vmap(lambda y: jacfwd(lambda z: inside(y, z) + z)(y)))
+    assert f(X.expand(2)).tolist() == [1.0, 1.0]
