@@ -1,5 +1,7 @@
 """JAX for generated programs: what a program calls by name. Each transformation maps scalar to scalar."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,8 +54,16 @@ clear = jax.clear_caches
 sin, stop, native_value_and_grad = jnp.sin, jax.lax.stop_gradient, jax.value_and_grad
 
 
+@contextlib.contextmanager
 def precision():
-    return jax.enable_x64(True)
+    """Compute in float64; for all threads, as callbacks may run in others."""
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield
+        jax.effects_barrier()
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 def const(number):
@@ -65,12 +75,7 @@ def boxed(x):
 
 
 def callback(x):
-    def sine(x):
-        # Called without the precision around the program.
-        return np.asarray(np.sin(x), dtype)
-
-    dtype = jnp.result_type(x)
-    return jax.pure_callback(sine, jax.ShapeDtypeStruct((), dtype), x, vmap_method="sequential")
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
 
 def vjp(f):
