@@ -119,6 +119,11 @@ class Oracle:
         finally:
             self._mode = before
 
+    def _reentrant(self, _kind, function, env, operand):
+        """Run the function without gradients; the derivative is that with respect to the argument alone."""
+        found = self._switched("no_grad", function, env, operand)
+        return self._hedged(Activity(operand.must, found.may | operand.may))
+
     def _either(self, _kind, function, env, operand):
         return self.run(function, env, operand) | operand
 
@@ -185,6 +190,7 @@ _APPLY = {
     "loop": Oracle._loop,
     "custom": Oracle._custom,
     "hidden": Oracle._hidden,
+    "reentrant": Oracle._reentrant,
     "func": Oracle._differentiate,
     "tape": Oracle._differentiate,
     "cut": Oracle._differentiate,

@@ -93,6 +93,7 @@ def branching(asked, transforms, *, operand="x1", **fields):
         ("x3", ("backward", "inference"), False),
         ("x3", ("grad", "function"), False),
         ("x3", ("function", "grad"), True),
+        ("x3", ("backward", "reentrant"), False),
         ("y1", ("accumulate",), False),
     ],
 )

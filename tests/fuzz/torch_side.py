@@ -20,7 +20,7 @@ KINDS = {
     "vmap": "plain",
     "functional_call": "plain",
     "checkpoint": "plain",
-    "reentrant": "plain",
+    "reentrant": "reentrant",
     "function": "hidden",
     "no_grad": "no_grad",
     "inference": "no_grad",
