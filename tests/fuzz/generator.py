@@ -92,7 +92,9 @@ class _Generator:
 
     def gradient(self, depth, scope, barred):
         function = self.function(depth - 1, scope, barred=(*barred, *self.refused[ENGINE]))
-        container = self.random.choice((*structures.COMMON, *self.extras("GRADIENTS") * 3))
+        # A call around another with the same module differentiates both, for its parameters are in place there.
+        extras = () if "module'" in repr(function) else self.extras("GRADIENTS") * 3
+        container = self.random.choice((*structures.COMMON, *extras))
         return Gradient(self.fresh("x"), function, self.pick(scope), container, self.pick(scope))
 
     def apply(self, depth, scope, barred):

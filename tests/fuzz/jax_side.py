@@ -45,6 +45,8 @@ REFUSED = {
     **dict.fromkeys(_REVERSE, ("while_loop",)),
     **dict.fromkeys(_FORWARD, ("custom_vjp",)),
     "hessian": ("while_loop", "custom_vjp"),
+    # One mesh at a time.
+    **dict.fromkeys(("pmap", "shard_map"), ("pmap", "shard_map")),
     "engine": ("while_loop",),
 }
 

@@ -1,9 +1,10 @@
 """Programs on which the package and the program by hand once differed, made small."""
 
+import pytest
 import torch
 from torch.func import jacfwd, jvp, vmap
 
-from adprotocol import cond, within_gradient
+from adprotocol import cond, value_and_grad, within_gradient
 
 X = torch.tensor(0.7, dtype=torch.float64)
 
@@ -19,6 +20,20 @@ def test_a_compiled_branch_that_returns_what_an_ended_vmap_computed():
 
     f = compiled(lambda x: jvp(lambda y: inside(x, y), (x,), (torch.ones_like(x),)))
     assert f(X) == (4.0 * X, 4.0)
+
+
+def test_a_call_around_another_with_the_same_module_differentiates_both():
+    module = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    weight = module.weight.item()
+
+    def inner(x):
+        value, gradient = value_and_grad(lambda m: m(x).sum())(module)
+        return 0.5 * value + gradient["weight"].sum()
+
+    value, gradient = value_and_grad(lambda m: inner(m(X.expand(1))))(module)
+    # 0.5 w (w x) + w x
+    assert value.item() == pytest.approx(0.5 * weight**2 * 0.7 + weight * 0.7)
+    assert gradient["weight"].item() == pytest.approx(weight * 0.7 + 0.7)
 
 
 def test_a_compiled_branch_that_ignores_its_operand_adds_nothing_under_jacfwd():
