@@ -66,7 +66,13 @@ def _has_tangent(value: torch.Tensor) -> bool:
     return internals.forward_mode_is_enabled() and internals.has_tangent(value)
 
 
-def _below(value: torch.Tensor) -> bool:
+def is_tracked(value: torch.Tensor) -> bool:
+    """Answer inside torch.func, in a reentrant checkpoint too: for a branch that does not depend on the answer."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        return _below(current(value), is_asked=False)
+
+
+def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
     """Check level by level, from the innermost transformation of torch.func outwards.
 
     A wrapper has autograd metadata of its own, and each level a grad mode of
@@ -80,6 +86,8 @@ def _below(value: torch.Tensor) -> bool:
     while (level := level_of(value)) > here or level < NO_LEVEL:
         value = internals.unwrapped(value)
     if interpreter is None:
+        if is_asked and not is_grad_enabled() and _in_reentrant_checkpoint():
+            raise _reentrant_error()
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     if level == here:
         # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
@@ -88,7 +96,7 @@ def _below(value: torch.Tensor) -> bool:
             return True
         value = internals.unwrapped(value)
     with interpreter.lower():
-        return _below(value)
+        return _below(value, is_asked=is_asked)
 
 
 def is_batched(value: torch.Tensor) -> bool:

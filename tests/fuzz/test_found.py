@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch.func import jacfwd, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from adprotocol import cond, value_and_grad, within_gradient
+from adprotocol.errors import UndecidableError
 
 X = torch.tensor(0.7, dtype=torch.float64)
 
@@ -34,6 +36,21 @@ def test_a_call_around_another_with_the_same_module_differentiates_both():
     # 0.5 w (w x) + w x
     assert value.item() == pytest.approx(0.5 * weight**2 * 0.7 + weight * 0.7)
     assert gradient["weight"].item() == pytest.approx(weight * 0.7 + 0.7)
+
+
+def test_a_question_in_torch_func_in_a_reentrant_checkpoint_is_refused():
+    def layer(x, is_training=None):
+        def inside(y):
+            return cond(within_gradient(x) if is_training is None else is_training, torch.sin, torch.cos, y)
+
+        return checkpoint(jacfwd(inside), x, use_reentrant=True)
+
+    # The first run would answer False, the second True.
+    x = X.clone().requires_grad_()
+    with pytest.raises(UndecidableError, match="use_reentrant=False"):
+        layer(x)
+    layer(x, is_training=True).backward()
+    assert x.grad == -torch.sin(X)
 
 
 def test_a_compiled_branch_that_ignores_its_operand_adds_nothing_under_jacfwd():
