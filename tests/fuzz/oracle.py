@@ -142,7 +142,9 @@ class Oracle:
 
     def _hidden(self, _kind, function, env, operand):
         """Run the function as the forward of a rule that no level sees into."""
-        self._switched("no_grad", function, env, Activity())
+        # The argument keeps its mark of the engine, which counts where grad mode is switched on again.
+        marked = frozenset(level for level in operand.may if self._heeds[level] != FUNC)
+        self._switched("no_grad", function, env, Activity(NOTHING, marked))
         return self._hedged(operand)
 
     def _differentiate(self, kinds, function, env, operand):
