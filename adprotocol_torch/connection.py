@@ -64,7 +64,7 @@ def _is_tracked(leaf: torch.Tensor) -> bool:
     if torch.compiler.is_dynamo_compiling():
         return dynamo.within_gradient(leaf)
     if functorch_is_active():
-        return tracking.within_gradient(leaf)
+        return tracking.is_tracked(leaf)
     # Not tracking.within_gradient, which raises in a reentrant checkpoint: a concrete predicate is fine there.
     return (leaf.requires_grad and torch.is_grad_enabled()) or tracking.is_dual(leaf)
 

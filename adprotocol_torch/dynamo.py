@@ -179,7 +179,10 @@ def install() -> None:
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
-        found = _unused([_node(item) for item in results.items], [_node(item) for item in operands.items])
+        nodes = [_node(item) for item in operands.items]
+        found = _unused([_node(item) for item in results.items], nodes)
+        # torch.func itself gives zeros.
+        found = [i for i in found if tracking.is_on_tape(nodes[i].meta["example_value"])]
         return SourcelessBuilder.create(tx, found)
 
     def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:

@@ -49,6 +49,11 @@ def _outlived(value: torch.Tensor) -> bool:
     PyTorch unwraps such a tensor and drops its derivative: in a child thread, and
     after the transformation has ended.
     """
+    return is_on_tape(value)
+
+
+def is_on_tape(value: torch.Tensor) -> bool:
+    """Tell whether the autograd engine tracks the tensor, below all wrappers of torch.func."""
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
     return value.requires_grad
@@ -71,7 +76,13 @@ def _below_noted(value: torch.Tensor) -> bool:
     return answer
 
 
-def _below(value: torch.Tensor) -> bool:
+def is_tracked(value: torch.Tensor) -> bool:
+    """Answer inside torch.func, in a reentrant checkpoint too: for a branch that does not depend on the answer."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        return _below(current(value), is_asked=False)
+
+
+def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
     """Check level by level, from the innermost transformation of torch.func outwards.
 
     A wrapper has autograd metadata of its own, and each level a grad mode of
@@ -79,17 +90,23 @@ def _below(value: torch.Tensor) -> bool:
     that ``no_grad`` outside a grad does not count inside it, and vice versa.
     """
     top = internals.top_interpreter()
-    if top is None:
+    interpreter = None if top is None else internals.coerce_cinterpreter(top)
+    here = NO_LEVEL if interpreter is None else interpreter.level()
+    # A wrapper whose level has ended counts as what it wraps; met where Dynamo has traced an inner transformation.
+    while (level := level_of(value)) > here or level < NO_LEVEL:
+        value = internals.unwrapped(value)
+    if interpreter is None:
+        if is_asked and not is_grad_enabled():
+            refuse_first_pass()
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
-    interpreter = internals.coerce_cinterpreter(top)
-    if level_of(value) == interpreter.level():
+    if level == here:
         # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
         if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):
             return True
         value = internals.unwrapped(value)
     with interpreter.lower():
-        return _below(value)
+        return _below(value, is_asked=is_asked)
 
 
 def is_batched(value: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 
 # As in the tests: a bare machine, and two devices.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
 from rich.console import Console
 from rich.progress import track

@@ -4,24 +4,49 @@ import contextlib
 
 import autograd
 import autograd.numpy as anp
+from autograd import builtins
 from autograd.differential_operators import make_jvp
 from autograd.tracer import getval
 
 KINDS = {
     "grad": "reverse",
     "elementwise_grad": "reverse",
+    "jacobian": "reverse",
+    "hessian": "reverse reverse",
     "vjp": "reverse",
+    "with_value": "forward",
+    "of_dict": "reverse",
+    "of_list": "reverse",
+    "of_tuple": "reverse",
     "jvp": "forward",
+    # A primitive: what it returns is tracked wherever its argument is.
+    "checkpoint": "either",
 }
-REFUSED = {}
+# The first pass of a checkpoint shows no mark, as is declared; and it has no rule for forward mode.
+REFUSED = {"checkpoint": ("question", "jvp"), "jvp": ("checkpoint",), "engine": ()}
 
 precision = contextlib.nullcontext
-grad, elementwise_grad = autograd.grad, autograd.elementwise_grad
+grad, elementwise_grad, jacobian, hessian = (
+    autograd.grad,
+    autograd.elementwise_grad,
+    autograd.jacobian,
+    autograd.hessian,
+)
+checkpoint = autograd.checkpoint
 sin, stop, native_value_and_grad = anp.sin, getval, autograd.value_and_grad
+
+
+def clear():
+    """Nothing is kept."""
 
 
 def const(number):
     return anp.float64(number)
+
+
+def boxed(x):
+    """Put a value into a container of autograd's own, a box where the value is one."""
+    return builtins.tuple((1.0, builtins.list([x])))
 
 
 def vjp(f):
@@ -38,3 +63,27 @@ def jvp(f):
         return tangent + 0.25 * y
 
     return pushed
+
+
+def with_value(f):
+    def both(x):
+        y, gradient = autograd.value_and_grad(f)(x)
+        return gradient + 0.25 * y
+
+    return both
+
+
+def of_dict(f):
+    def gradient(x):
+        found = autograd.grad(lambda d: f(d["a"] * d["b"]))({"a": x, "b": 0.5})
+        return found["a"] + 0.25 * found["b"]
+
+    return gradient
+
+
+def of_list(f):
+    return lambda x: sum(autograd.grad(lambda d: f(d[0] * d[1]))([x, 0.5]))
+
+
+def of_tuple(f):
+    return lambda x: sum(autograd.grad(lambda d: f(d[0] + d[1]))((x, 0.5)))

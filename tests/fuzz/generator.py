@@ -1,12 +1,15 @@
 """Random programs, each drawn from a `random.Random`."""
 
+from fuzz import structures
 from fuzz.program import Apply, Branch, Constant, Function, Gradient, Operation
 
 DEPTH = 4
 UNARY = ("square", "sine", "scale", "shift")
 BINARY = ("product", "sum")
 NUMBERS = (0.5, -0.75, 1.25, 0.375, -1.5)
-CUSTOM, NO_GRAD = "custom", "no_grad"
+OUTSIDE, SWITCHED = ("custom", "hidden"), ("no_grad", "hidden")
+# What a transformation may bar inside of it, beside other transformations: a call of `value_and_grad`, and a question.
+ENGINE, QUESTION = "engine", "question"
 
 
 class _Generator:
@@ -16,6 +19,7 @@ class _Generator:
         self.random = random
         self.transforms = framework.transforms
         self.refused = framework.refused
+        self.extras = framework.extras
         self.budget = framework.budget
         self.count = 0
 
@@ -45,18 +49,16 @@ class _Generator:
     def statement(self, depth, scope, barred, *, must_nest, may_nest):
         if must_nest and depth and self.random.random() < 0.75:
             return self.apply(depth, scope, barred)
-        if must_nest and self.budget > 0 and self.random.random() < 0.75:
+        if must_nest and self.budget > 0 and QUESTION not in barred and self.random.random() < 0.75:
             return self.branch(depth, scope, barred)
         kind = self.random.choice(("operation", "operation", "branch", "branch", "constant", "gradient", "apply"))
         if self.budget > 0 and may_nest:
-            if kind == "branch":
+            if kind == "branch" and QUESTION not in barred:
                 return self.branch(depth, scope, barred)
             if kind == "apply" and depth:
                 return self.apply(depth, scope, barred)
-            if kind == "gradient" and depth and "engine" not in barred:
-                function = self.function(depth - 1, scope, barred=(*barred, NO_GRAD))
-                container = self.random.choice(("none", "dict"))
-                return Gradient(self.fresh("x"), function, self.pick(scope), container)
+            if kind == "gradient" and depth and ENGINE not in barred:
+                return self.gradient(depth, scope, barred)
         if kind == "constant":
             return self.constant(scope)
         return self.operation(scope)
@@ -66,34 +68,55 @@ class _Generator:
         return self.random.choice(scope[-3:] if self.random.random() < 0.5 else scope)
 
     def operation(self, scope):
-        kind = self.random.choice((*UNARY, *BINARY, *BINARY, "constant"))
+        kind = self.random.choice((*UNARY, *self.extras("OPERATIONS"), *BINARY, *BINARY, "constant"))
         number = self.random.choice(NUMBERS)
         count = 0 if kind == "constant" else 2 if kind in BINARY else 1
         return Operation(self.fresh("x"), kind, tuple(self.pick(scope) for _ in range(count)), number)
 
     def constant(self, scope):
-        how = self.random.choice(("value", "dict", "label", "decorator"))
+        how = self.random.choice(("value", "dict", "model", "label", "decorator", *self.extras("CONSTANTS")))
         function = self.function(0, scope, may_nest=False) if how == "decorator" else None
         return Constant(self.fresh("x"), how, self.pick(scope), function)
 
     def branch(self, depth, scope, barred):
         true = self.function(depth, scope, barred=barred, factor=1.25, may_nest=self.random.random() < 0.6)
         false = self.function(depth, scope, barred=barred, factor=0.625, may_nest=self.random.random() < 0.6)
-        asked = tuple(self.pick(scope) for _ in range(self.random.choice((1, 1, 2))))
-        container = self.random.choice(("none", "none", "dict", "tuple"))
-        shape = self.random.choice((0, 0, 1, 2, 3))
-        return Branch(self.fresh("x"), asked, shape, container, true, false, self.pick(scope))
+        asked = tuple(self.pick(scope) for _ in range(self.random.choice((1, 1, 2, 3))))
+        container = self.random.choice(("none", *structures.RETURNED))
+        passed = self.random.choice(("scalar", "scalar", *structures.PASSED))
+        other = "" if passed in ("scalar", "closure") else self.pick(scope)
+        # Half of the values as they are, the others as and in containers.
+        shape = self.random.choice((0, self.random.randrange(len(structures.ASKED))))
+        is_joint = self.random.random() < 0.2
+        return Branch(self.fresh("x"), asked, shape, container, true, false, self.pick(scope), passed, other, is_joint)
+
+    def gradient(self, depth, scope, barred):
+        function = self.function(depth - 1, scope, barred=(*barred, *self.refused[ENGINE]))
+        # A call around another with the same module differentiates both, for its parameters are in place there.
+        extras = () if "module'" in repr(function) else self.extras("GRADIENTS") * 3
+        container = self.random.choice((*structures.COMMON, *extras))
+        return Gradient(self.fresh("x"), function, self.pick(scope), container, self.pick(scope))
 
     def apply(self, depth, scope, barred):
-        transform = self.random.choice([name for name in sorted(self.transforms) if name not in barred])
+        names = [name for name in sorted(self.transforms) if name not in barred]
+        if not names:
+            return self.operation(scope)
+        transform = self.random.choice(names)
         kind = self.transforms[transform]
         # A custom rule may not close over what is differentiated, and the modes of a gradient call are its own.
-        inside = [] if kind == CUSTOM else scope
-        barred = (*barred, "engine") if kind == NO_GRAD else barred
+        inside = [] if kind in OUTSIDE else scope
+        barred = (*barred, ENGINE) if kind in SWITCHED else barred
         barred = (*barred, *self.refused.get(transform, ()))
         return Apply(self.fresh("x"), transform, self.function(depth - 1, inside, barred=barred), self.pick(scope))
 
 
 def draw(random, framework):
     """Return a random program for a framework."""
-    return _Generator(random, framework).function(DEPTH, [])
+    generator = _Generator(random, framework)
+    around = framework.around(random)
+    barred = [name for one in around for name in framework.refused[one]]
+    program = generator.function(DEPTH, [], barred=barred)
+    for transform in reversed(around):
+        name, param, result = generator.fresh("f"), generator.fresh("x"), generator.fresh("x")
+        program = Function(name, param, (Apply(result, transform, program, param),), (result,))
+    return program

@@ -1,36 +1,78 @@
 """JAX for generated programs: what a program calls by name. Each transformation maps scalar to scalar."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
+_FORWARD = ("jvp", "linearize", "jacfwd", "hessian")
+_REVERSE = ("grad", "with_value", "vjp", "jacrev", "hessian")
 KINDS = {
     "grad": "reverse",
+    "with_value": "forward",
     "vjp": "reverse",
     "jacrev": "reverse",
     "jvp": "forward",
     "linearize": "forward",
     "jacfwd": "tangent",
+    "hessian": "tangent reverse",
     "jit": "plain",
     "vmap": "plain",
+    "pmap": "plain",
+    "shard_map": "plain",
     "checkpoint": "plain",
+    "lax_map": "plain",
+    "eval_shape": "plain",
+    "make_jaxpr": "plain",
     "scan": "loop",
+    "fori_loop": "loop",
     "while_loop": "loop",
     "branch": "either",
+    "switch": "either",
     "custom_jvp": "custom",
+    "custom_vjp": "custom",
 }
+CONSTANTS = ("callback",)
 # What JAX refuses inside a transformation.
-REFUSED = dict.fromkeys(("grad", "vjp", "jacrev"), ("while_loop",))
+REFUSED = {
+    **dict.fromkeys(_REVERSE, ("while_loop",)),
+    **dict.fromkeys(_FORWARD, ("custom_vjp",)),
+    "hessian": ("while_loop", "custom_vjp"),
+    # One mesh at a time.
+    **dict.fromkeys(("pmap", "shard_map"), ("pmap", "shard_map")),
+    "engine": ("while_loop",),
+}
 
 grad, jacfwd, jacrev, jit, checkpoint = jax.grad, jax.jacfwd, jax.jacrev, jax.jit, jax.checkpoint
+hessian = jax.hessian
+clear = jax.clear_caches
 sin, stop, native_value_and_grad = jnp.sin, jax.lax.stop_gradient, jax.value_and_grad
 
 
+@contextlib.contextmanager
 def precision():
-    return jax.enable_x64(True)
+    """Compute in float64; for all threads, as callbacks may run in others."""
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield
+        jax.effects_barrier()
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 def const(number):
     return jnp.asarray(number, dtype=float)
+
+
+def boxed(x):
+    return jax.tree_util.Partial(jnp.sin, x)
+
+
+def callback(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
 
 def vjp(f):
@@ -39,6 +81,14 @@ def vjp(f):
         return pull(jnp.ones_like(y))[0] + 0.25 * y
 
     return pulled
+
+
+def with_value(f):
+    def both(x):
+        y, gradient = jax.value_and_grad(f)(x)
+        return gradient + 0.25 * y
+
+    return both
 
 
 def jvp(f):
@@ -57,22 +107,61 @@ def linearize(f):
     return pushed
 
 
+def _two(x):
+    return x * jnp.array([1.0, 0.5])
+
+
 def vmap(f):
-    return lambda x: jax.vmap(f)(x * jnp.array([1.0, 0.5])).sum()
+    return lambda x: jax.vmap(f)(_two(x)).sum()
+
+
+def pmap(f):
+    return lambda x: jax.pmap(f)(_two(x)).sum()
+
+
+def shard_map(f):
+    mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
+    one, spec = lambda x: f(x[0])[None], PartitionSpec("i")
+    return lambda x: jax.shard_map(one, mesh=mesh, in_specs=spec, out_specs=spec)(_two(x)).sum()
+
+
+def lax_map(f):
+    return lambda x: jax.lax.map(f, _two(x)).sum()
+
+
+def eval_shape(f):
+    return lambda x: jnp.zeros(jax.eval_shape(f, x).shape) + f(x)
+
+
+def make_jaxpr(f):
+    def evaluated(x):
+        jaxpr = jax.make_jaxpr(f)(x)
+        return jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x)[0]
+
+    return evaluated
 
 
 def scan(f):
     return lambda x: jax.lax.scan(lambda carry, _: (f(carry), None), x, None, length=2)[0]
 
 
+def fori_loop(f):
+    return lambda x: jax.lax.fori_loop(0, 2, lambda _, carry: f(carry), x)
+
+
 def while_loop(f):
-    return lambda x: jax.lax.while_loop(lambda state: state[0] < 2, lambda state: (state[0] + 1, f(state[1])), (0, x))[
-        1
-    ]
+    def is_open(state):
+        return state[0] < 2
+
+    return lambda x: jax.lax.while_loop(is_open, lambda state: (state[0] + 1, f(state[1])), (0, x))[1]
 
 
 def branch(f):
     return lambda x: jax.lax.cond(x > -1e9, f, lambda x: 0.5 * x, x)
+
+
+def switch(f):
+    return lambda x: jax.lax.switch((x > -1e9) + 0, [lambda x: 0.5 * x, f, lambda x: x], x)
 
 
 def custom_jvp(f):
@@ -82,4 +171,10 @@ def custom_jvp(f):
     def _rule(primals, tangents):
         return f(*primals), 0.5 * jnp.cos(*primals) * tangents[0]
 
+    return fun
+
+
+def custom_vjp(f):
+    fun = jax.custom_vjp(f)
+    fun.defvjp(lambda x: (f(x), x), lambda x, cotangent: (0.5 * jnp.cos(x) * cotangent,))
     return fun

@@ -9,6 +9,7 @@ the two differ has no answer here: it is not asked.
 
 from dataclasses import dataclass
 
+from fuzz import source, structures
 from fuzz.program import Apply, Branch, Constant, Gradient, Operation
 
 NOTHING = frozenset()
@@ -76,25 +77,33 @@ class Oracle:
         return Activity()
 
     def _branch(self, statement, env):
-        asked = self._operation(*(env[name] for name in statement.asked))
+        # Not what is asked about as a label: that is a constant.
+        shapes = zip(statement.asked, source.shapes(statement), strict=True)
+        asked = self._operation(*(env[name] for name, shape in shapes if shape != structures.LABEL))
         answer = True if asked.must else False if not asked.may else None
         if not self._is_dead:
             self.answers[statement.name] = answer
-        operand = env[statement.operand]
+        operand, second = env[statement.operand], env.get(statement.other, Activity())
+        given = operand
+        if statement.passed in structures.TAKEN:
+            given = self._operation(operand, Activity() if statement.passed == "label" else second)
         chosen, other = (statement.false, statement.true) if answer is False else (statement.true, statement.false)
-        found = self._operation(self.run(chosen, env, operand))
+        found = self._operation(self.run(chosen, env, given))
         self._is_dead += 1
         # A staged cond differentiates both branches, and cond connects every operand.
-        unused = self._operation(self.run(other, env, operand))
+        unused = self._operation(self.run(other, env, given))
         self._is_dead -= 1
-        return Activity(found.must, found.may | unused.may | operand.may)
+        return Activity(found.must, found.may | unused.may | operand.may | second.may)
 
     def _apply(self, statement, env):
         kind = self._transforms[statement.transform]
-        return _APPLY[kind](self, kind, statement.function, env, env[statement.operand])
+        return _APPLY[kind.split()[0]](self, kind, statement.function, env, env[statement.operand])
 
     def _gradient(self, statement, env):
-        return self._differentiate("engine", statement.function, env, env[statement.operand])
+        found = self._differentiate("engine", statement.function, env, env[statement.operand])
+        if structures.GRADIENTS[statement.container].has_other:
+            found = self._hedged(found | env[statement.other])
+        return found
 
     def _hedged(self, activity):
         """Return the activity of a value on which a transformation may have operated."""
@@ -103,12 +112,17 @@ class Oracle:
     def _plain(self, _kind, function, env, operand):
         return self._hedged(self.run(function, env, self._hedged(operand)))
 
-    def _no_grad(self, _kind, function, env, operand):
-        before, self._mode = self._mode, False
+    def _switched(self, kind, function, env, operand):
+        before, self._mode = self._mode, kind == "enable_grad"
         try:
             return self.run(function, env, operand)
         finally:
             self._mode = before
+
+    def _reentrant(self, _kind, function, env, operand):
+        """Run the function without gradients; the derivative is that with respect to the argument alone."""
+        found = self._switched("no_grad", function, env, operand)
+        return self._hedged(Activity(operand.must, found.may | operand.may))
 
     def _either(self, _kind, function, env, operand):
         return self.run(function, env, operand) | operand
@@ -126,22 +140,36 @@ class Oracle:
         found = self.run(function, env, Activity(must, may))
         return Activity(found.must | operand.must, found.may | operand.may)
 
-    def _differentiate(self, kind, function, env, operand):
+    def _hidden(self, _kind, function, env, operand):
+        """Run the function as the forward of a rule that no level sees into."""
+        # The argument keeps its mark of the engine, which counts where grad mode is switched on again.
+        marked = frozenset(level for level in operand.may if self._heeds[level] != FUNC)
+        self._switched("no_grad", function, env, Activity(NOTHING, marked))
+        return self._hedged(operand)
+
+    def _differentiate(self, kinds, function, env, operand):
+        """Enter a level; of two kinds, the first is that of the outer level."""
+        kind, _, inner = kinds.partition(" ")
         self._count += 1
         level = self._count
         new = frozenset({level})
-        self._heeds[level] = {"tape": TAPE, "func": FUNC}.get(kind, WITHOUT)
+        self._heeds[level] = {"tape": TAPE, "cut": TAPE, "func": FUNC}.get(kind, WITHOUT)
         before = self._mode
-        if kind != "tape":
+        if kind not in ("tape", "cut"):
             operand = self._hedged(operand)
         if kind == "func":
             self._entered.append((level, before))
-        if kind in ("tape", "func"):
+        if kind in ("tape", "cut", "func"):
             self._mode = True
-        found = self.run(function, env, operand | Activity(new, new))
+        if kind == "cut":
+            operand = Activity()
+        inside = operand | Activity(new, new)
+        found = self._differentiate(inner, function, env, inside) if inner else self.run(function, env, inside)
         self._mode = before
         if kind == "func":
             self._entered.pop()
+        if kind == "cut":
+            return Activity()
         # A graph that was made with create_graph stays connected to the variable of its level.
         may = (found.may | operand.may) - (NOTHING if kind == "tape" else new)
         # What returns the value along with the derivative keeps what is certain about the value.
@@ -158,12 +186,16 @@ _STATEMENTS = {
 }
 _APPLY = {
     "plain": Oracle._plain,
-    "no_grad": Oracle._no_grad,
+    "no_grad": Oracle._switched,
+    "enable_grad": Oracle._switched,
     "either": Oracle._either,
     "loop": Oracle._loop,
     "custom": Oracle._custom,
+    "hidden": Oracle._hidden,
+    "reentrant": Oracle._reentrant,
     "func": Oracle._differentiate,
     "tape": Oracle._differentiate,
+    "cut": Oracle._differentiate,
     "reverse": Oracle._differentiate,
     "forward": Oracle._differentiate,
     "tangent": Oracle._differentiate,

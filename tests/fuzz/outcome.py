@@ -3,12 +3,15 @@
 import importlib
 import math
 import random
+import sys
+import types
 import warnings
 from dataclasses import dataclass
 
 import adprotocol
-from fuzz import generator, oracle, source
+from fuzz import generator, isolation, oracle, source
 from fuzz.program import Function
+from fuzz.structures import Model
 
 RIGHT, REFUSED, LOUD, BROKEN, WRONG = "right", "refused", "loud", "broken", "wrong"
 # What each outcome means; the last two are failures.
@@ -22,6 +25,8 @@ OUTCOMES = {
 FAILURES = (BROKEN, WRONG)
 POINT = 0.7
 RELATIVE = 1e-5
+# After so many programs what the framework keeps of them is dropped.
+CLEARED = 100
 OURS = {
     name: getattr(adprotocol, name)
     for name in ("NonDifferentiable", "cond", "non_differentiable", "value_and_grad", "within_gradient")
@@ -35,7 +40,8 @@ class Framework:
     name: str
     side: str
     budget: int
-    kinds: str = "KINDS"
+    prefix: str = ""
+    # Whether a program runs in a process of its own: a compiler that has failed may fail again.
     compiled: bool = False
 
     @property
@@ -44,11 +50,20 @@ class Framework:
 
     @property
     def transforms(self):
-        return self.names[self.kinds]
+        return self.names[f"{self.prefix}KINDS"]
 
     @property
     def refused(self):
-        return self.names["REFUSED"]
+        return self.names[f"{self.prefix}REFUSED"]
+
+    def extras(self, what):
+        """Return what the framework has besides what all have."""
+        return self.names.get(f"{self.prefix}{what}", ())
+
+    def around(self, random):
+        """Draw the transformations around a program."""
+        choices = self.extras("AROUND")
+        return random.choice(choices) if choices else ()
 
 
 FRAMEWORKS = {
@@ -57,7 +72,7 @@ FRAMEWORKS = {
         Framework("jax", "jax_side", 10),
         Framework("torch", "torch_side", 14),
         Framework("autograd", "autograd_side", 14),
-        Framework("compiled", "torch_side", 8, "COMPILED", compiled=True),
+        Framework("compiled", "torch_side", 8, "COMPILED_", compiled=True),
     )
 }
 
@@ -78,16 +93,17 @@ class Result:
     @property
     def repro(self):
         """Return Python to run in tests/."""
-        program = "torch.compile({0}, backend='eager')" if self.framework.compiled else "{0}"
+        name = self.program.name
         lines = [
             f"from fuzz.{self.framework.side} import *",
+            "from fuzz.structures import Model",
             f"from adprotocol import {', '.join(OURS)}",
             "",
             self.ours,
-            f"ours = {program.format('f1')}",
+            f"ours = {name}",
             "",
             self.by_hand,
-            f"by_hand = {program.format('f1')}",
+            f"by_hand = {name}",
             "",
             "with precision():",
             f"    print(by_hand(const({POINT})))  # {self.want}",
@@ -96,19 +112,20 @@ class Result:
         return "\n".join(lines)
 
 
-def _evaluate(framework, text):
-    names = {**framework.names, **OURS}
-    exec(compile(text, "<generated>", "exec"), names)  # noqa: S102  (what the repro shows is what ran)
-    fun = names["f1"]
+def _evaluate(framework, text, name):
     if framework.compiled:
-        import torch
-
-        torch._dynamo.reset()
-        fun = torch.compile(fun, backend="eager")
+        framework.names["clear"]()
+    # A module, for Dynamo looks its names up there.
+    module = types.ModuleType("generated")
+    sys.modules[module.__name__] = module
+    names = vars(module)
+    names.update({key: value for key, value in framework.names.items() if not key.startswith("__")})
+    names.update(OURS, Model=Model)
+    exec(compile(text, "<generated>", "exec"), names)  # noqa: S102  (what the repro shows is what ran)
     with names["precision"](), warnings.catch_warnings():
         # autograd warns of a result that does not depend on the argument.
         warnings.simplefilter("ignore")
-        return float(fun(names["const"](POINT)))
+        return float(names[name](names["const"](POINT)))
 
 
 def _shown(error):
@@ -117,6 +134,11 @@ def _shown(error):
 
 def run(program, framework):
     """Return the result of a program."""
+    return isolation.run(program, framework) if framework.compiled else run_here(program, framework)
+
+
+def run_here(program, framework):
+    """Return the result of a program, run in this process."""
     answers = oracle.answers(program, framework.transforms)
     ours, by_hand = source.ours(program, answers), source.by_hand(program, answers)
     asked = tuple(answer for answer in answers.values() if answer is not None)
@@ -125,11 +147,11 @@ def run(program, framework):
         return Result(program, framework, outcome, ours, by_hand, got, want, asked)
 
     try:
-        want = _evaluate(framework, by_hand)
+        want = _evaluate(framework, by_hand, program.name)
     except Exception as error:  # noqa: BLE001  (whatever the framework raises)
         return result(REFUSED, "", _shown(error))
     try:
-        got = _evaluate(framework, ours)
+        got = _evaluate(framework, ours, program.name)
     except adprotocol.ADProtocolError as error:
         return result(LOUD, _shown(error), repr(want))
     except Exception as error:  # noqa: BLE001  (counted and shown)
@@ -139,7 +161,16 @@ def run(program, framework):
     return result(RIGHT if same else WRONG, repr(got), repr(want))
 
 
+def died(program, framework, error):
+    """Return the result of a program that ended its process."""
+    answers = oracle.answers(program, framework.transforms)
+    texts = source.ours(program, answers), source.by_hand(program, answers)
+    return Result(program, framework, BROKEN, *texts, _shown(error), "", ())
+
+
 def numbered(name, seed, i):
     """Return the result of program `i` of a seed."""
     framework = FRAMEWORKS[name]
+    if i % CLEARED == CLEARED - 1 and not framework.compiled:
+        framework.names["clear"]()
     return run(generator.draw(random.Random(f"{name} {seed} {i}"), framework), framework)  # noqa: S311  (no secret)

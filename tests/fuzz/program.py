@@ -40,7 +40,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Branch:
-    """`cond` on a question about values; `shape` is how they are passed, `container` what the branches return."""
+    """`cond` on a question about values; `fuzz.structures` has what the words and numbers stand for."""
 
     name: str
     asked: tuple[str, ...]
@@ -49,6 +49,9 @@ class Branch:
     true: Function
     false: Function
     operand: str
+    passed: str = "scalar"
+    other: str = ""
+    is_joint: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,13 @@ class Apply:
 
 @dataclass(frozen=True)
 class Gradient:
-    """`adprotocol.value_and_grad` of a function of a scalar, or of a dict with a label beside it."""
+    """`adprotocol.value_and_grad` of a function of a scalar, or of a structure that holds it."""
 
     name: str
     function: Function
     operand: str
     container: str
+    other: str = ""
 
 
 Statement = Operation | Constant | Branch | Apply | Gradient

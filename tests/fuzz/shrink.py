@@ -39,7 +39,7 @@ def _smaller(function):
                 inlined = _renamed(inner, inner.param, instead)
                 rest = _renamed(rest, inner.param, instead)
                 yield dataclasses.replace(rest, statements=before + inlined.statements + rest.statements)
-        for name, plain in (("container", "none"), ("shape", 0)):
+        for name, plain in (("container", "none"), ("shape", 0), ("passed", "scalar"), ("is_joint", False)):
             if getattr(statement, name, plain) != plain:
                 changed = dataclasses.replace(statement, **{name: plain})
                 yield dataclasses.replace(function, statements=(*before, changed, *after))

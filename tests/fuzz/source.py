@@ -1,5 +1,6 @@
 """A program as Python, in two ways: with adprotocol, and written by hand for the answers of the oracle."""
 
+from fuzz import structures
 from fuzz.program import Apply, Branch, Constant, Gradient, Operation
 
 INDENT = "    "
@@ -11,24 +12,24 @@ OPERATIONS = {
     "product": "{0} * {1}",
     "sum": "{0} + {number} * {1}",
     "constant": "const({number})",
+    # On PyTorch alone.
+    "inplace": "inplace({0}, {number})",
 }
-SHAPES = ("{0}", '{{"a": {0}}}', "[{0}, 2.0]", '({{"b": [None, {0}]}}, "name")')
-RESULTS = {
-    "none": ("{0}", "{0}"),
-    "dict": ('{{"a": {0}, "b": [{0} * 2.0]}}', '{0}["a"] - 0.25 * {0}["b"][0]'),
-    "tuple": ("({0}, (3.0, {0} * {0}))", "{0}[0] + 0.5 * {0}[1][1]"),
-}
-GRADIENTS = {
-    "none": ("value_and_grad({f})({x})", "{name}[1]"),
-    "dict": (
-        'value_and_grad(lambda p: {f}(p["x"]) * p["n"])({{"x": {x}, "n": NonDifferentiable(1.0)}})',
-        '{name}[1]["x"]',
-    ),
+# Values made constant, and what they are by hand.
+CONSTANTS = {
+    "value": ("non_differentiable({0})", "stop({0})"),
+    "dict": ('non_differentiable({{"a": [{0}], "b": 1}})["a"][0]', "stop({0})"),
+    "model": ("non_differentiable((Model({0}, None), 1.0))[0].x", "stop({0})"),
+    "label": ("NonDifferentiable({0}) * 1.5", "stop({0}) * 1.5"),
+    # On JAX alone: what has no derivative.
+    "callback": ("callback(non_differentiable({0}))", "callback(stop({0}))"),
 }
 
 
 class _Writer:
     """Write functions; a subclass for each of the two ways says what differs."""
+
+    label: str
 
     def __init__(self, answers):
         self.answers = answers
@@ -44,7 +45,7 @@ class _Writer:
             result = f"{function.factor} * ({result})"
         if pack != "{0}":
             body.append(f"result = {result}")
-            result = pack.format("result")
+            result = pack.format("result", label=self.label)
         body.append(f"return {result}")
         return lines + [INDENT + line for line in body]
 
@@ -67,6 +68,8 @@ class _Writer:
 class Ours(_Writer):
     """With adprotocol."""
 
+    label = "NonDifferentiable"
+
     def constant(self, statement):
         name, operand = statement.name, statement.operand
         if statement.function is not None:
@@ -75,64 +78,79 @@ class Ours(_Writer):
                 *self.function(statement.function),
                 f"{name} = {statement.function.name}({operand})",
             ]
-        forms = {
-            "value": "non_differentiable({0})",
-            "dict": 'non_differentiable({{"a": [{0}], "b": 1}})["a"][0]',
-            "label": "NonDifferentiable({0}) * 1.5",
-        }
-        return [f"{name} = {forms[statement.how].format(operand)}"]
+        return [f"{name} = {CONSTANTS[statement.how][0].format(operand)}"]
 
     def branch(self, statement):
-        pack, unpack = RESULTS[statement.container]
-        asked = ", ".join(SHAPES[(statement.shape + i) % len(SHAPES)].format(x) for i, x in enumerate(statement.asked))
-        # Where the structure does not tell, the predicate is a plain True.
-        is_open = self.answers.get(statement.name, False) is None
-        predicate = "True" if is_open else f"within_gradient({asked})"
-        true, false = statement.true, statement.false
+        pack, unpack = structures.RETURNED[statement.container]
+        parameters, taken, operands = structures.PASSED[statement.passed]
+        values = (statement.operand, statement.other)
+        true, false = (
+            function.name if statement.passed == "scalar" else f"lambda {parameters}: {function.name}({taken})"
+            for function in (statement.true, statement.false)
+        )
+        given = ", ".join(part for part in (true, false, operands) if part).format(*values)
         return [
-            *self.function(true, pack),
-            *self.function(false, pack),
-            f"{statement.name} = cond({predicate}, {true.name}, {false.name}, {statement.operand})",
+            *self.function(statement.true, pack),
+            *self.function(statement.false, pack),
+            f"{statement.name} = cond({self._predicate(statement)}, {given})",
             *_unpacked(statement.name, unpack),
         ]
 
+    def _predicate(self, statement):
+        if self.answers.get(statement.name, False) is None:
+            # The structure does not tell.
+            return "True"
+        asked = ", ".join(form.format(x) for form, x in zip(shapes(statement), statement.asked, strict=True))
+        return f"within_gradient({structures.JOINT.format(asked) if statement.is_joint else asked})"
+
     def gradient(self, statement):
-        call, gradient = GRADIENTS[statement.container]
+        call = structures.GRADIENTS[statement.container]
         name, function = statement.name, statement.function
-        call = call.format(f=function.name, x=statement.operand)
         return [
             *self.function(function),
-            f"{name} = {call}",
-            f"{name} = 0.5 * {name}[0] + {gradient.format(name=name)}",
+            f"{name} = {call.call.format(f=function.name, x=statement.operand, y=statement.other)}",
+            f"{name} = 0.5 * ({call.value.format(n=name)}) + {call.gradient.format(n=name)}",
         ]
 
 
 class ByHand(_Writer):
     """With the framework alone: each branch chosen, `stop` and `native_value_and_grad` those of the framework."""
 
+    label = "stop"
+
     def constant(self, statement):
         name, operand = statement.name, statement.operand
         if statement.function is not None:
             return [*self.function(statement.function), f"{name} = stop({statement.function.name}(stop({operand})))"]
-        times = " * 1.5" if statement.how == "label" else ""
-        return [f"{name} = stop({operand}){times}"]
+        return [f"{name} = {CONSTANTS[statement.how][1].format(operand)}"]
 
     def branch(self, statement):
-        pack, unpack = RESULTS[statement.container]
-        chosen = statement.false if self.answers[statement.name] is False else statement.true
+        pack, unpack = structures.RETURNED[statement.container]
+        answer = self.answers[statement.name]
+        chosen = statement.false if answer is False else statement.true
+        taken = structures.TAKEN.get(statement.passed, "{0}").format(statement.operand, statement.other)
         return [
             *self.function(chosen, pack),
-            f"{statement.name} = {chosen.name}({statement.operand})  # {self.answers[statement.name]}",
+            f"{statement.name} = {chosen.name}({taken})  # {answer}",
             *_unpacked(statement.name, unpack),
         ]
 
     def gradient(self, statement):
+        call = structures.GRADIENTS[statement.container]
         name, function = statement.name, statement.function
+        parts = {"f": function.name, "x": statement.operand, "y": statement.other}
+        result = f"0.5 * {name}[0] + {name}[1]" + (f" + {call.more.format(**parts)}" if call.more else "")
         return [
             *self.function(function),
-            f"{name} = native_value_and_grad({function.name})({statement.operand})",
-            f"{name} = 0.5 * {name}[0] + {name}[1]",
+            f"{name} = native_value_and_grad({call.by_hand.format(**parts)})({call.at.format(**parts)})",
+            f"{name} = {result}",
         ]
+
+
+def shapes(branch):
+    """Return how each value of a question is passed; of several, each in another way."""
+    count = len(structures.ASKED)
+    return [structures.ASKED[(branch.shape + i) % count] for i in range(len(branch.asked))]
 
 
 def _unpacked(name, unpack):

@@ -1,5 +1,7 @@
 """Generated programs give what the same programs written by hand for the right answers give."""
 
+import dataclasses
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -10,8 +12,8 @@ import pytest
 import adprotocol
 from adprotocol._dispatch.table import BINDINGS
 from fuzz import __main__ as command
-from fuzz import oracle, outcome, shrink, source, torch_side
-from fuzz.program import Apply, Branch, Function, Operation
+from fuzz import generator, oracle, outcome, shrink, source, structures, torch_side
+from fuzz.program import Apply, Branch, Function, Gradient, Operation
 
 PROGRAMS = {"jax": 50, "torch": 70, "autograd": 70, "compiled": 10}
 SEED = 0
@@ -49,11 +51,18 @@ def test_the_oracle_notices_a_plugin_that_always_answers_the_same(name, answer, 
     assert all((not answer) in result.asked for result in wrong)
 
 
-def branching(asked, transforms, *, operand="x1"):
-    """Return a program that asks about a value inside transformations, and the name of its branch."""
-    true = Function("t", "a", (Operation("b", "square", ("a",), 0.0),), ("b",), 1.25)
-    false = Function("f", "c", (Operation("d", "square", ("c",), 0.0),), ("d",), 0.625)
-    body = (Branch("q", (asked,), 0, "none", true, false, operand),)
+TRUE = Function("t", "a", (Operation("b", "square", ("a",), 0.0),), ("b",), 1.25)
+FALSE = Function("f", "c", (Operation("d", "square", ("c",), 0.0),), ("d",), 0.625)
+
+
+def branching(asked, transforms, *, operand="x1", **fields):
+    """Return a program that asks about a value inside transformations, or about the result of the first."""
+    question = Branch("q", (asked,), 0, "none", TRUE, FALSE, operand)
+    question = dataclasses.replace(question, **fields)
+    if asked.startswith("y"):
+        inner = Function("g", "x2", (Operation("z", "square", ("x2",), 0.0),), ("z",))
+        return Function("f1", "x1", (Apply("y1", transforms[0], inner, "x1"), question), ("q",))
+    body = (question,)
     for i, transform in reversed(list(enumerate(transforms, 1))):
         function = Function(f"f{i + 1}", f"x{i + 1}", body, (body[-1].name,))
         body = (Apply(f"y{i}", transform, function, f"x{i}"),)
@@ -75,10 +84,73 @@ def branching(asked, transforms, *, operand="x1"):
         ("x2", ("grad", "no_grad", "grad"), False),
         ("x3", ("grad", "no_grad", "jvp"), False),
         ("x4", ("grad", "grad", "no_grad"), False),
+        ("x2", ("hessian",), True),
+        ("x1", ("hessian",), False),
+        ("x2", ("accumulate",), True),
+        ("x4", ("backward", "no_grad", "enable_grad"), True),
+        ("x4", ("backward", "no_grad", "thread"), True),
+        ("x3", ("backward", "inference"), False),
+        ("x3", ("grad", "function"), False),
+        ("x3", ("function", "grad"), True),
+        ("x3", ("backward", "reentrant"), False),
+        ("y1", ("accumulate",), False),
     ],
 )
 def test_the_oracle_answers_from_the_structure(asked, transforms, answer):
     assert oracle.answers(branching(asked, transforms), torch_side.KINDS) == {"q": answer}
+
+
+def test_a_label_is_no_question():
+    program = branching("x2", ("grad",), shape=structures.ASKED.index(structures.LABEL))
+    assert oracle.answers(program, torch_side.KINDS) == {"q": False}
+    assert "within_gradient(NonDifferentiable(x2))" in source.ours(program, {"q": False})
+
+
+QUESTIONS = [
+    *({"shape": i} for i in range(len(structures.ASKED))),
+    *({"passed": name, "other": "x1"} for name in structures.PASSED),
+    *({"container": name} for name in structures.RETURNED),
+    {"is_joint": True},
+]
+
+
+@pytest.mark.parametrize("fields", QUESTIONS, ids=str)
+@pytest.mark.parametrize("name", ["jax", "torch", "autograd"])
+def test_each_structure_is_right_in_a_question(name, fields):
+    # What is tracked and what is not, at the operands too.
+    for asked in ("x1", "x2"):
+        program = branching(asked, ("grad",), operand="x2", **fields)
+        assert outcome.run(program, outcome.FRAMEWORKS[name]).outcome == outcome.RIGHT
+
+
+@pytest.mark.parametrize("container", structures.GRADIENTS)
+@pytest.mark.parametrize("name", ["jax", "torch", "autograd"])
+def test_each_structure_is_right_in_a_gradient(name, container):
+    if "module" in container and name != "torch":
+        container = "none"
+    inner = Function("g", "x3", (Operation("z", "product", ("x3", "x2"), 0.0),), ("z",))
+    body = (Gradient("y2", inner, "x2", container, "x1"),)
+    program = Function("f1", "x1", (Apply("y1", "grad", Function("f2", "x2", body, ("y2",)), "x1"),), ("y1",))
+    result = outcome.run(program, outcome.FRAMEWORKS[name])
+    assert result.outcome == outcome.RIGHT
+    assert float(result.got) != 0.0
+
+
+@pytest.mark.parametrize("name", outcome.FRAMEWORKS)
+def test_the_generator_reaches_each_transformation_and_structure(name):
+    framework = outcome.FRAMEWORKS[name]
+    drawn = " ".join(repr(generator.draw(random.Random(i), framework)) for i in range(1500))  # noqa: S311
+    words = {*framework.transforms, *structures.PASSED, *structures.RETURNED, *structures.COMMON, *source.CONSTANTS}
+    words |= {*framework.extras("OPERATIONS"), *framework.extras("GRADIENTS")}
+    words -= {"callback"} - {*framework.extras("CONSTANTS")}
+    assert {word for word in words if f"'{word}'" not in drawn} == set()
+
+
+def test_a_program_that_ends_its_process_is_broken_and_the_next_one_runs():
+    framework = outcome.FRAMEWORKS["compiled"]
+    ending = Function("f1", "x1", (Operation("y", "constant", (), "__import__('os')._exit(1)"),), ("y",))
+    assert outcome.run(ending, framework).outcome == outcome.BROKEN
+    assert outcome.run(branching("x2", ("grad",), operand="x2"), framework).outcome == outcome.RIGHT
 
 
 def test_the_oracle_takes_the_innermost_level_off_for_a_custom_rule():

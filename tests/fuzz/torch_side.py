@@ -1,5 +1,6 @@
 """PyTorch for generated programs: what a program calls by name. Each transformation maps scalar to scalar."""
 
+import concurrent.futures
 import contextlib
 
 import torch
@@ -11,28 +12,104 @@ KINDS = {
     "vjp": "func",
     "jacrev": "func",
     "backward": "tape",
+    "accumulate": "cut",
     "jvp": "forward",
     "dual_level": "forward",
     "jacfwd": "tangent",
+    "hessian": "tangent func",
     "vmap": "plain",
+    "functional_call": "plain",
     "checkpoint": "plain",
+    "reentrant": "reentrant",
+    "function": "hidden",
     "no_grad": "no_grad",
+    "inference": "no_grad",
+    "enable_grad": "enable_grad",
+    "thread": "enable_grad",
 }
-COMPILED = {name: KINDS[name] for name in ("grad", "vjp", "jacrev", "jvp", "jacfwd", "vmap", "no_grad")}
-_FORWARD = ("jvp", "dual_level", "jacfwd")
+OPERATIONS = ("inplace",)
+GRADIENTS = ("module", "frozen module")
+_FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
+_TAPE = ("backward", "accumulate")
+_AGAIN = ("checkpoint", "reentrant")
+# What belongs to one thread, or sees all tensors of a block as constants.
+_ALONE = ("thread", "inference")
+_IN_FUNC = (*_TAPE, *_AGAIN, *_ALONE)
 # What PyTorch refuses inside a transformation. A checkpoint runs again in the backward pass, when the level of
-# forward mode or of vmap is over: tests/fuzz/test_fuzz.py has what comes of that.
+# forward mode or of vmap is over, and raises: tests/torch_plugin/test_torch_checkpoints.py.
 REFUSED = {
-    **dict.fromkeys(("grad", "vjp", "jacrev"), ("backward", "checkpoint")),
-    **dict.fromkeys(("jvp", "jacfwd"), (*_FORWARD, "backward", "checkpoint")),
-    "dual_level": (*_FORWARD, "checkpoint"),
-    "vmap": ("backward", "dual_level", "checkpoint"),
-    "checkpoint": ("grad", "vjp", "jacrev"),
+    **dict.fromkeys(_FUNC, _IN_FUNC),
+    **dict.fromkeys(("jvp", "jacfwd", "hessian"), (*_FORWARD, *_IN_FUNC, "function")),
+    "dual_level": (*_FORWARD, *_AGAIN, *_ALONE, "function"),
+    "vmap": (*_IN_FUNC, "dual_level"),
+    "checkpoint": _FUNC,
+    # It is for a plain backward alone.
+    "reentrant": ("engine", "dual_level", *_FUNC, *_TAPE, *_ALONE),
+    "backward": ("reentrant", "inference"),
+    "accumulate": ("inference",),
+    "function": (*_AGAIN, *_ALONE, "dual_level"),
+    "inference": ("engine", *_FUNC, *_FORWARD, *_TAPE, *_AGAIN, "function", "enable_grad", "thread"),
+    "engine": ("no_grad", "reentrant", *_ALONE),
 }
+
+# Compiled programs: a part of the transformations, and the compiler around all.
+_BACKENDS = {"compiled_eager": "eager", "compiled_aot": "aot_eager", "compiled_inductor": "inductor"}
+_TRACED = ("grad", "vjp", "jacrev", "jvp", "jacfwd", "hessian", "vmap", "functional_call", "no_grad", "enable_grad")
+COMPILED_KINDS = {**{name: KINDS[name] for name in _TRACED}, **dict.fromkeys(_BACKENDS, "plain"), "accumulate": "cut"}
+COMPILED_REFUSED = {
+    **{name: REFUSED.get(name, ()) for name in _TRACED},
+    # Dynamo leaves its graph there, and compiles what is inside with the wrappers of torch.func, which it cannot read.
+    **dict.fromkeys(_BACKENDS, ("accumulate",)),
+    "accumulate": (),
+    "engine": ("no_grad",),
+}
+COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, GRADIENTS
+COMPILED_AROUND = (
+    *(("compiled_eager",),) * 10,
+    *(("compiled_aot",),) * 6,
+    *(("accumulate", "compiled_aot"),) * 3,
+    ("compiled_inductor",),
+)
 
 precision = contextlib.nullcontext
 grad, jacfwd, jacrev = torch.func.grad, torch.func.jacfwd, torch.func.jacrev
+hessian = torch.func.hessian
 sin = torch.sin
+
+
+class _Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(const(1.25))
+        self.frozen = torch.nn.Parameter(const(0.5), requires_grad=False)
+        self.register_buffer("offset", const(3.0))
+
+    def forward(self, x):
+        return self.weight * x + self.frozen * self.offset
+
+
+class _Holder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(const(1.0))
+
+    def forward(self, f):
+        return f(self.weight)
+
+
+def clear():
+    """Drop what was compiled."""
+    torch.compiler.reset()
+
+
+def boxed(x):
+    return [x]
+
+
+def inplace(x, number):
+    y = x * 1.0
+    y.mul_(number)
+    return y
 
 
 def const(number):
@@ -80,8 +157,73 @@ def no_grad(f):
     return without
 
 
+def enable_grad(f):
+    def within(x):
+        with torch.enable_grad():
+            return f(x)
+
+    return within
+
+
+def inference(f):
+    def without(x):
+        with torch.inference_mode():
+            y = f(x)
+        return y.clone()
+
+    return without
+
+
+def thread(f):
+    def elsewhere(x):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(f, x).result()
+
+    return elsewhere
+
+
 def checkpoint(f):
     return lambda x: torch_checkpoint(f, x, use_reentrant=False)
+
+
+def reentrant(f):
+    return lambda x: torch_checkpoint(f, x, use_reentrant=True)
+
+
+def functional_call(f):
+    return lambda x: torch.func.functional_call(_HOLDER, {"weight": x}, (f,))
+
+
+def function(f):
+    class Rule(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return f(x) * 1.0
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, cotangent):
+            (x,) = ctx.saved_tensors
+            return 0.5 * torch.cos(x) * cotangent
+
+    return Rule.apply
+
+
+def compiled_eager(f):
+    return torch.compile(f, backend="eager")
+
+
+def compiled_aot(f):
+    return torch.compile(f, backend="aot_eager")
+
+
+def compiled_inductor(f):
+    return torch.compile(f, backend="inductor")
 
 
 def _on_tape(f, x):
@@ -98,6 +240,20 @@ def backward(f):
     return lambda x: _on_tape(f, x)[1]
 
 
+def accumulate(f):
+    """Return what a plain backward leaves in `grad`: a constant to everybody else."""
+
+    def accumulated(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = f(x)
+            if y.requires_grad:
+                y.backward(retain_graph=True)
+        return torch.zeros_like(x) if x.grad is None else x.grad
+
+    return accumulated
+
+
 def _only_by_functorch():
     within = torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
     return within or torch.compiler.is_compiling()
@@ -111,3 +267,6 @@ def native_value_and_grad(f):
         return value, gradient
 
     return both
+
+
+module, _HOLDER = _Module(), _Holder()

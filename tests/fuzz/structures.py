@@ -1,0 +1,129 @@
+"""The structures in which programs pass values: as Python for the package, and what is left of it by hand."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Model:
+    """A structure with a field that takes no gradient."""
+
+    x: Any
+    w: Any = field(metadata={"trainable": False})
+
+
+# A value in a question.
+ASKED = (
+    "{0}",
+    '{{"a": {0}}}',
+    "[{0}, 2.0]",
+    '({{"b": [None, {0}]}}, "name")',
+    "Model(1.0, [{0}])",
+    "boxed({0})",
+    "NonDifferentiable({0})",
+)
+LABEL = ASKED[-1]
+# All the values of a question in one container.
+JOINT = '{{"all": ({0},), "none": [None, "name"]}}'
+
+# How operands reach a branch: the parameters of the branch, what it takes of them, the operands.
+PASSED = {
+    "scalar": ("a", "a", "{0}"),
+    "closure": ("", "{0}", ""),
+    "several": ("a, b", "a + 0.5 * b", "{0}, {1}"),
+    "ignored": ("a, b", "a", "{0}, {1}"),
+    "dict": ("a", 'a["x"] + 0.5 * a["y"][0]', '{{"x": {0}, "y": [{1}, None]}}'),
+    "nested": ("a", 'a[0]["p"][0] + 0.5 * a[0]["p"][1]["q"]', '({{"p": ({0}, {{"q": {1}}})}}, 3.0)'),
+    "model": ("a", "a.x + 0.5 * a.w", "Model({0}, {1})"),
+    "label": ("a", 'a["x"] + 0.5 * a["n"]', '{{"x": {0}, "n": NonDifferentiable({1})}}'),
+}
+# The same by hand, where not the first operand is all.
+TAKEN = {
+    "label": "{0} + 0.5 * stop({1})",
+    **dict.fromkeys(("several", "dict", "nested", "model"), "{0} + 0.5 * {1}"),
+}
+
+# What a branch returns: the structure, and how a scalar is made of it again. `label` is `stop` by hand.
+RETURNED = {
+    "none": ("{0}", "{0}"),
+    "dict": ('{{"a": {0}, "b": [{0} * 2.0]}}', '{0}["a"] - 0.25 * {0}["b"][0]'),
+    "tuple": ("({0}, (3.0, {0} * {0}))", "{0}[0] + 0.5 * {0}[1][1]"),
+    "nested": ('{{"p": ({0}, [{0} * {0}, None]), "q": {{"c": 0.5}}}}', '{0}["p"][0] - 0.5 * {0}["p"][1][0]'),
+    "model": ("Model({0}, {0} * 2.0)", "{0}.x - 0.25 * {0}.w"),
+    "label": ('{{"a": {0}, "n": {label}({0})}}', '{0}["a"] + 0.25 * {0}["n"]'),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of `value_and_grad` of a function `{f}` at `{x}`, with another value `{y}`.
+
+    `gradient` takes what is wanted out of the result `{n}`, whose value is `value`. By
+    hand the function is `by_hand` and its argument `at`; `more` is added.
+    """
+
+    call: str
+    gradient: str = "{n}[1]"
+    value: str = "{n}[0]"
+    by_hand: str = "{f}"
+    at: str = "{x}"
+    more: str = ""
+    has_other: bool = False
+
+
+def _frozen(where):
+    call = "value_and_grad(lambda p: {f}(p['x']) * p['w'][0], where=" + where + ")({{'x': {x}, 'w': [{y}]}})"
+    return Call(call, "{n}[1]['x']", by_hand="lambda p: {f}(p) * {y}", has_other=True)
+
+
+GRADIENTS = {
+    "none": Call("value_and_grad({f})({x})"),
+    "label": Call(
+        'value_and_grad(lambda p: {f}(p["x"]) * p["n"])({{"x": {x}, "n": NonDifferentiable(1.0)}})', '{n}[1]["x"]'
+    ),
+    "labelled": Call(
+        'value_and_grad(lambda p: {f}(p["x"]) * p["n"])({{"x": {x}, "n": NonDifferentiable({y})}})',
+        '{n}[1]["x"]',
+        by_hand="lambda p: {f}(p) * stop({y})",
+    ),
+    "glob": _frozen('"x"'),
+    "predicate": _frozen('lambda path, leaf: path == "x"'),
+    "mask": _frozen('{{"x": True, "w": False}}'),
+    "model": Call(
+        "value_and_grad(lambda p: {f}(p.x) * p.w)(Model({x}, {y}))",
+        "{n}[1].x",
+        by_hand="lambda p: {f}(p) * {y}",
+        has_other=True,
+    ),
+    "both": Call(
+        'value_and_grad(lambda p: {f}(p["x"]) * p["y"][0])({{"x": {x}, "y": [{y}]}})',
+        '{n}[1]["x"] + {n}[1]["y"][0]',
+        by_hand="lambda p: {f}(p) * {y}",
+        more="native_value_and_grad(lambda p: {f}({x}) * p)({y})[1]",
+        has_other=True,
+    ),
+    "argnums": Call(
+        "value_and_grad(lambda q, p: {f}(p) * q, argnums=1)({y}, {x})",
+        by_hand="lambda p: {f}(p) * {y}",
+        has_other=True,
+    ),
+    "aux": Call(
+        'value_and_grad(lambda p: ({f}(p), {{"a": [p * 2.0, None]}}), has_aux=True)({x})',
+        value='{n}[0][0] + {n}[0][1]["a"][0]',
+        more="{x} * 1.0",
+    ),
+    # On PyTorch alone, with the parameters of a module.
+    "module": Call(
+        "value_and_grad(lambda m: {f}(m({x})))(module)",
+        '{n}[1]["weight"]',
+        by_hand="lambda p: {f}(p * {x} + 1.5)",
+        at="const(1.25)",
+    ),
+    "frozen module": Call(
+        'value_and_grad(lambda m: {f}(m({x})), where="frozen")(module)',
+        '{n}[1]["frozen"]',
+        by_hand="lambda p: {f}(1.25 * {x} + p * 3.0)",
+        at="const(0.5)",
+    ),
+}
+COMMON = tuple(name for name in GRADIENTS if "module" not in name)
