@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
+__all__ = ["Answer", "StagedBool"]
+
 
 class StagedBool(Protocol):
     """A boolean scalar of a framework, shape ``()``, which may become True or False when a transformation is applied.

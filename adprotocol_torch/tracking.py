@@ -144,3 +144,5 @@ def explain(value: torch.Tensor) -> str:
 # After a graph break Dynamo compiles the next functions one by one. This one and its
 # callees must run eagerly: a fake tensor has lost the dual part of the real one.
 internals.never_compile(within_gradient)
+internals.never_compile(explain)
+internals.never_compile(internals.is_differentiating)

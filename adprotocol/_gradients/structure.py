@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import BINDINGS, binding_of, join, sole_framework
-from adprotocol._trees import declaration, path
+from adprotocol._trees import declaration, node, path
 from adprotocol._trees.opaque import check_opaque
 from adprotocol._trees.traversal import (
     container_leaves,
@@ -58,11 +58,15 @@ class Structure:
 
     def __init__(self, argument: Any) -> None:
         self.argument = argument
+        known = node.known_libraries()
         self._outer, self._outer_spec, self._declares = declaration.flatten_declaring(argument)
         # By position among the outer leaves, with the flattened container of the view: a box of a list may hold boxes
         # of lists.
         self._views: dict[int, tuple[View, Structure]] = {}
         self.bindings = {cls: binding_of(cls) for cls in dict.fromkeys(map(type, self._outer))}
+        if node.known_libraries() != known:
+            # A leaf was the first of its framework, whose trees may know a class above it.
+            self._outer, self._outer_spec, self._declares = declaration.flatten_declaring(argument)
         if [binding for binding in self.bindings.values() if binding.view is not None]:
             self._expand_views()
         else:

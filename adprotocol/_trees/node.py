@@ -133,6 +133,11 @@ def look_again() -> bool:
         return any(known)
 
 
+def known_libraries() -> int:
+    """Return how many frameworks' tree libraries are known; one more when its plugin has been loaded."""
+    return len(_VERSIONS)
+
+
 def _plugins_changed() -> None:
     hooks = [plugin.hooks.get("tree_version") for plugin in REGISTRY.active()]
     _VERSIONS[:] = [hook for hook in hooks if hook is not None]

@@ -69,7 +69,9 @@ def _need_numpy() -> None:
     """Raise `UsageError` with the remedy if NumPy is not installed: it compares, and only a list does without."""
     try:
         import numpy  # noqa: F401, ICN001, PLC0415  (an optional dependency)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
         msg = "the conformance suite needs NumPy, which is not installed: pip install 'adprotocol[conformance]'"
         raise UsageError(msg) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -212,18 +213,18 @@ def as_the_question_says(h: Checked) -> None:
     h.holds(seen and all(answer is raised for answer, raised in seen), f"answers, and whether it raised: {seen}")
 
 
+def in_branch(h: Checked, transforms: str) -> None:
+    """Guard the value in the branch that is taken where nobody differentiates."""
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(h.asks(x), lambda x: 3.0 * x, lambda x: 5.0 * guarded(x), x)
+
+    made = h.nest(transforms.partition(" of ")[2], f)
+    h.equal(made(h.array(2.0)), 10.0, "the plain call")
+    h.value_and_gradient(made, [h.array(2.0)], 6.0, 3.0)
+
+
 for _transforms in ("grad", "grad of jit"):
-
-    def _in_branch(h: Checked, transforms: str = _transforms) -> None:
-        """Guard the value in the branch that is taken where nobody differentiates."""
-
-        def f(x: Any) -> Any:
-            return adprotocol.cond(h.asks(x), lambda x: 3.0 * x, lambda x: 5.0 * guarded(x), x)
-
-        made = h.nest(transforms.partition(" of ")[2], f)
-        h.equal(made(h.array(2.0)), 10.0, "the plain call")
-        h.value_and_gradient(made, [h.array(2.0)], 6.0, 3.0)
-
     scenario(
         f"prevent_gradient/in-branch-not-taken-{_transforms.replace(' ', '-')}",
         rule="N5",
@@ -232,4 +233,4 @@ for _transforms in ("grad", "grad of jit"):
         source=_NNLIB,
         expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes",
         summary=f"A guard in the branch that is taken where nobody differentiates passes under {_transforms}.",
-    )(_in_branch)
+    )(functools.partial(in_branch, transforms=_transforms))

@@ -55,6 +55,7 @@ def argument_of_a_traced_function(h: Checked, way: str) -> None:
 @scenario(
     "plugins/registered-structure-under-vmap",
     rule="T11",
+    needs=("node",),
     transform="vmap",
     expects="rows of a structure, (1, 2) and (3, 5): 2 x and y + 1 in a structure of rows, with its static field",
     source=_DATACLASSES,
