@@ -340,3 +340,11 @@ def test_the_losses_are_those_of_the_formula_written_out():
     found = frameworks.autograd()
     assert found.value == pytest.approx(sum(losses) / 96, rel=1e-12)
     assert found.training == pytest.approx(sum(kept) / len(kept), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("width", "groups"), [(200, [[1, 2, 3]]), (20, [[1], [2], [3]]), (24, [[1, 2], [3]]), (3, [[1], [2], [3]])]
+)
+def test_columns_that_do_not_fit_make_a_further_table(width, groups):
+    rows = [["", "NumPy", "JAX jit", "torch"], ["a long label", "1.25000", "1.2", "n/a"]]
+    assert run._fitting(rows, width) == groups

@@ -11,6 +11,8 @@ import importlib
 import inspect
 import os
 import re
+import shutil
+import textwrap
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
@@ -39,10 +41,17 @@ class Check:
     remedy: str = ""
 
     def write(self, stream: TextIO) -> None:
-        """Write the finding on one line and its remedy, if any, on the next."""
-        stream.write(f"{'PROBLEM' if self.remedy else 'ok':<8} {self.finding}\n")
+        """Write the finding on one line and its remedy, if any, on the next; both wrapped on a terminal."""
+        lines = [f"{'PROBLEM' if self.remedy else 'ok':<8} {self.finding}"]
         if self.remedy:
-            stream.write(f"{'':<8} remedy: {self.remedy}\n")
+            lines.append(f"{'':<8} remedy: {self.remedy}")
+        if stream.isatty():
+            width = shutil.get_terminal_size().columns
+            lines = [
+                textwrap.fill(line, width, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)
+                for line in lines
+            ]
+        stream.write("\n".join(lines) + "\n")
 
 
 def diagnose(info: Info, registry: Registry) -> Iterator[Check]:

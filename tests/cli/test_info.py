@@ -12,6 +12,7 @@ import pytest
 from minimal_plugin import Array, Minimal
 
 import adprotocol
+from adprotocol._cli import doctor
 from adprotocol._cli import info as report
 from adprotocol._dispatch import registry as states
 from adprotocol._dispatch.registry import Plugin, Registry
@@ -186,3 +187,16 @@ def test_the_version_of_a_framework_that_the_plugin_itself_installs_editable(mon
     assert report.framework_version("fakefw", {}, distribution) is None
     module.__version__ = "4.2"
     assert version("a b/fakefw.py", **editable) == "4.2"
+
+
+def test_a_diagnosis_is_wrapped_between_words_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    check = doctor.Check("a finding " + "that goes on " * 10, "a remedy " + "with_a_name " * 8)
+    terminal, log = Terminal(), io.StringIO()
+    check.write(terminal)
+    check.write(log)
+    rows = terminal.getvalue().splitlines()
+    assert len(log.getvalue().splitlines()) == 2
+    assert max(map(len, rows)) <= 50
+    assert terminal.getvalue().split() == log.getvalue().split()
+    assert all(row.startswith(("PROBLEM ", "         ")) for row in rows)

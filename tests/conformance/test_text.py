@@ -248,3 +248,17 @@ def test_an_interrupted_run_is_no_problem_of_the_harness():
     whole = written(reports.interrupted())
     assert "\nPROBLEMS (1)\n  run: interrupted after 1 of 3\n" in whole
     assert "harness or the divergences" not in whole
+
+
+def test_a_table_wider_than_the_terminal_becomes_lines(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "dumb")
+    for columns in (50, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        rows = ANSI.sub("", written(reports.mixed(), Terminal())).splitlines()
+        heads = [row for row in rows if row.startswith("hook ")]
+        totals = [row for row in rows if re.match("all +8 of 10", row)]
+        assert len(totals) == 1
+        assert len(heads) == (columns == 200)
+        if columns == 50:
+            assert re.match(r"all +8 of 10 ran: \d+ silently wrong, ", totals[0])

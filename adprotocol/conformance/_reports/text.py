@@ -138,6 +138,11 @@ class _Text:
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield "", ""
+        if self.width is not None and self.width < sum(widths) + 2 * len(widths[1:]):
+            for name, ran, *counts in rows[1:]:
+                named = [f"{count} {outcome}" for outcome, count in zip(OUTCOMES, counts, strict=True) if count != "-"]
+                yield from self._field(f"{name:<{widths[0]}}  ", f"{ran} ran: {', '.join(named)}")
+            return
         for place, (name, *cells) in enumerate(rows):
             numbers = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths[1:], strict=True))
             yield f"{name:<{widths[0]}}  {numbers}", "" if place else "head"
