@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol_torch import dynamo, hidden
+from adprotocol_torch import distributed, dynamo, hidden
 
 
 def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any]) -> torch.nn.Module:
@@ -56,6 +56,13 @@ def _check(module: torch.nn.Module) -> None:
         )
         raise UndecidableError(msg)
     for owner in module.modules():
+        if isinstance(owner, distributed.wrapper_types()):
+            msg = (
+                f"combine cannot make a stand-in for a {type(owner).__qualname__}, which communicates for the tensors "
+                "that it was made with; give combine the module in it (`wrapper.module`), or as it was before it was "
+                "sharded"
+            )
+            raise UndecidableError(msg)
         if isinstance(owner, torch.jit.ScriptModule):
             msg = (
                 f"combine cannot make a stand-in for a {type(module).__qualname__}: {type(owner).__qualname__} is "

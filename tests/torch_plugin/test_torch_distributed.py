@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from adprotocol import non_differentiable, within_gradient
+from adprotocol import combine, non_differentiable, within_gradient
+from adprotocol.errors import UndecidableError
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
 
@@ -41,3 +42,16 @@ def test_data_parallel_and_dtensor(process_group, layer):
     assert within_gradient(non_differentiable(x)) is False
     layer(x).sum().backward()
     assert torch.equal(x.grad.to_local(), torch.full((2,), 3.0))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
+def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_group):
+    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    parameters = {name: parameter.detach() for name, parameter in ddp.module.named_parameters()}
+    with pytest.raises(UndecidableError, match=r"DistributedDataParallel.* give combine the module in it"):
+        combine({f"module.{name}": tensor for name, tensor in parameters.items()}, like=ddp)
+    nested = torch.nn.Sequential(ddp)
+    with pytest.raises(UndecidableError, match="DistributedDataParallel"):
+        combine({f"0.module.{name}": tensor for name, tensor in parameters.items()}, like=nested)
+    x = torch.ones(3, 2)
+    torch.testing.assert_close(combine(parameters, like=ddp.module)(x), ddp.module(x))
