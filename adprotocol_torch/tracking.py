@@ -33,7 +33,7 @@ def within_gradient(value: torch.Tensor) -> bool:
     if is_grad_enabled():
         if value.requires_grad:
             # 76 ns, only before a True.
-            return level_of(value) == NO_LEVEL or _outlived(value)
+            return level_of(value) == NO_LEVEL or is_on_tape(value)
     else:
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
@@ -43,17 +43,12 @@ def within_gradient(value: torch.Tensor) -> bool:
     return False
 
 
-def _outlived(value: torch.Tensor) -> bool:
-    """Answer for a wrapper whose torch.func level is not active in this thread.
-
-    PyTorch unwraps such a tensor and drops its derivative: in a child thread, and
-    after the transformation has ended.
-    """
-    return is_on_tape(value)
-
-
 def is_on_tape(value: torch.Tensor) -> bool:
-    """Tell whether the autograd engine tracks the tensor, below all wrappers of torch.func."""
+    """Tell whether the autograd engine tracks the tensor, below all wrappers of torch.func.
+
+    That is the answer for a wrapper whose level is not active in this thread, too: PyTorch unwraps it and drops its
+    derivative, in a child thread and after the transformation has ended.
+    """
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
     return value.requires_grad

@@ -34,7 +34,7 @@ from adprotocol._hooks.within_gradient import Missing, ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.opaque import check_held, expand_object_arrays
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import UnclaimedTypeError
+from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,10 +164,9 @@ def _values(holders: Sequence[Any]) -> list[Any]:
 
 
 def _refuse_holder(holder: Any) -> Any:
-    name = f"{type(holder).__module__}.{type(holder).__qualname__}"
     msg = (
-        f"adprotocol was given a {name}, a variable that holds an array and can be given another at any time; pass "
-        "the array that it holds now, x.value"
+        f"adprotocol was given {full_kind_of(holder)}, a variable that holds an array and can be given another at any "
+        "time; pass the array that it holds now, x.value"
     )
     raise UnclaimedTypeError(msg)
 

@@ -5,7 +5,6 @@ from typing import Any
 from adprotocol import non_differentiable
 
 
-@non_differentiable
 def _rounded(x: Any, step: float) -> Any:
     shifted = x / step + 0.5
     return (shifted - shifted % 1.0) * step
