@@ -1,0 +1,44 @@
+"""Take the plugin's operations out of a graph when it is compiled.
+
+The rewrite runs in every mode that rewrites, and in none of the rewrites that may come
+before a gradient (``canonicalize``, ``stabilize``), where the questions must stay.
+Without it the operations evaluate to the same values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+from adprotocol_pytensor.ops import Guard, Prevent, Stop, WithinGradient
+from adprotocol_pytensor.resolution import FALSE, simplified
+
+NAME = "adprotocol_answers"
+# Before PyTensor merges and canonicalises, after it has inlined functions that were traced once.
+POSITION = -0.005
+
+
+class AnswerFalse(GraphRewriter):
+    """Replace the questions that no gradient has answered by False, and views by their values."""
+
+    def add_requirements(self, fgraph: Any) -> None:
+        """Need no feature of the graph."""
+
+    def apply(self, fgraph: Any) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, WithinGradient):
+                result: Any = FALSE
+            elif isinstance(node.op, (Guard, Prevent, Stop)):
+                result = node.inputs[0]
+            else:
+                result = simplified(node.op, node.inputs)
+            if result is not None:
+                fgraph.replace(node.outputs[0], result, reason=NAME, import_missing=True)
+
+
+def install() -> None:
+    """Register the rewrite, once."""
+    if NAME not in optdb.__position__:
+        optdb.register(NAME, AnswerFalse(), "fast_run", "fast_compile", position=POSITION)
