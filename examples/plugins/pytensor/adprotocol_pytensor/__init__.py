@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
+from adprotocol import NonDifferentiable
 from adprotocol.extend import check_output, map_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
@@ -32,6 +33,11 @@ __all__ = ["differentiated"]
 
 interception.install()
 rewriting.install()
+
+
+@pt._as_tensor_variable.register(NonDifferentiable)  # noqa: SLF001  (PyTensor's own way to take other classes)
+def _as_tensor_variable(label: NonDifferentiable[Any], *args: Any, **kwargs: Any) -> Any:
+    return pt.as_tensor_variable(label.value, *args, **kwargs)
 
 
 @hookimpl

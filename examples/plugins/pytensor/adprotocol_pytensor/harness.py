@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import optree
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
@@ -17,6 +18,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import graph_inputs
 from pytensor.link.vm import VMLinker
 
+from adprotocol import NonDifferentiable
 from adprotocol.conformance import Harness
 from adprotocol_pytensor import differentiated
 
@@ -32,23 +34,17 @@ def as_variable(value: Any, dtype: Any = None) -> Any:
     return value if isinstance(value, Variable) else pt.constant(np.asarray(value, dtype))
 
 
-def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """Return the leaves of nested tuples, lists and dicts, and what rebuilds them."""
-    if isinstance(tree, dict):
-        leaves, rebuild = flatten(list(tree.values()))
-        return leaves, lambda new: dict(zip(tree, rebuild(new), strict=True))
-    if not isinstance(tree, (list, tuple)):
-        return [tree], lambda new: new[0]
-    parts = [flatten(item) for item in tree]
+def flatten(tree: Any) -> tuple[list[Any], Any, Callable[[Sequence[Any]], Any]]:
+    """Return the leaves of a container, its structure and what rebuilds it; PyTensor has no containers of its own."""
+    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="adprotocol")
+    labelled = tuple(isinstance(leaf, NonDifferentiable) for leaf in leaves)
+    bare = [leaf.held if isinstance(leaf, NonDifferentiable) else leaf for leaf in leaves]
 
     def build(new: Sequence[Any]) -> Any:
-        rest, items = list(new), []
-        for found, rebuild in parts:
-            items.append(rebuild(rest[: len(found)]))
-            del rest[: len(found)]
-        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+        pairs = zip(labelled, new, strict=True)
+        return structure.unflatten([NonDifferentiable(leaf) if label else leaf for label, leaf in pairs])
 
-    return [leaf for found, _ in parts for leaf in found], build
+    return bare, (structure, labelled), build
 
 
 class Counted(ViewOp):
@@ -148,10 +144,10 @@ class PyTensorHarness(Harness):
         """Vectorize the graph of the function."""
 
         def batched(*args: Any) -> Any:
-            leaves, rebuild = flatten(args)
+            leaves, _, rebuild = flatten(args)
             leaves = list(map(as_variable, leaves))
             cores = [pt.tensor(dtype=leaf.type.dtype, shape=leaf.type.shape[1:]) for leaf in leaves]
-            results, build = flatten(fun(*rebuild(cores)))
+            results, _, build = flatten(fun(*rebuild(cores)))
             results = list(map(as_variable, results))
             size = leaves[0].shape[0]
             stacked = vectorize_graph(results, dict(zip(cores, leaves, strict=True)))
@@ -166,13 +162,13 @@ class PyTensorHarness(Harness):
 
     def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
         """Loop by `pytensor.scan`."""
-        carried, rebuild = flatten(carry)
-        sequences, rows = flatten(xs)
+        carried, _, rebuild = flatten(carry)
+        sequences, _, rows = flatten(xs)
         built: list[Any] = []
 
         def step(*args: Any) -> list[Any]:
             new, y = fun(rebuild(args[len(sequences) :]), rows(args[: len(sequences)]))
-            ys, build = flatten(y)
+            ys, _, build = flatten(y)
             built.append((len(ys), build))
             return list(map(as_variable, [*flatten(new)[0], *ys]))
 
@@ -254,8 +250,8 @@ def _traced(fun: Callable[..., Any], *, inline: bool) -> Callable[..., Any]:
     made: dict[Any, Any] = {}
 
     def call(*args: Any) -> Any:
-        leaves, rebuild = flatten(args)
-        key = tuple(leaf.type if isinstance(leaf, Variable) else leaf for leaf in leaves)
+        leaves, structure, rebuild = flatten(args)
+        key = structure, *(leaf.type if isinstance(leaf, Variable) else leaf for leaf in leaves)
         if key not in made:
             inputs = [leaf.type() if isinstance(leaf, Variable) else leaf for leaf in leaves]
             made[key] = _trace(fun(*rebuild(inputs)), [x for x in inputs if isinstance(x, Variable)], inline=inline)
@@ -265,7 +261,7 @@ def _traced(fun: Callable[..., Any], *, inline: bool) -> Callable[..., Any]:
 
 
 def _trace(result: Any, inputs: list[Any], *, inline: bool) -> Callable[[list[Any]], Any]:
-    results, build = flatten(result)
+    results, _, build = flatten(result)
     places = [place for place, leaf in enumerate(results) if isinstance(leaf, Variable)]
     outputs = [results[place] for place in places]
     if not outputs:

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytensor
 import pytensor.gradient
-import pytensor.tensor as pt
 from pytensor.compile import builders
 from pytensor.scan import op as scan
-from pytensor.tensor.exceptions import NotScalarConstantError
 
 from adprotocol.errors import PluginError
 from adprotocol_pytensor.resolution import resolve
@@ -115,22 +113,12 @@ def _answering_terms(original: Callable[..., Any]) -> Callable[..., Any]:
     def terms(var_to_app_to_idx: Any, grad_dict: Any, wrt: Sequence[Any], cost_name: Any = None) -> Any:
         if isinstance(var_to_app_to_idx, _Paths):
             new = var_to_app_to_idx.new
-            grad_dict = {new.get(var, var): _ones(cotangent) for var, cotangent in grad_dict.items()}
+            grad_dict = {new.get(var, var): cotangent for var, cotangent in grad_dict.items()}
             wrt = [new.get(x, x) for x in wrt]
             var_to_app_to_idx = dict(var_to_app_to_idx)
         return original(var_to_app_to_idx, grad_dict, wrt, cost_name)
 
     return terms
-
-
-def _ones(cotangent: Any) -> Any:
-    """Return the cotangent 1 as a constant: PyTensor makes it from the cost whose questions are open."""
-    if getattr(cotangent.type, "ndim", None) != 0 or cotangent.owner is None:
-        return cotangent
-    try:
-        return pt.constant(pt.get_underlying_scalar_constant_value(cotangent), dtype=cotangent.dtype)
-    except NotScalarConstantError:
-        return cotangent
 
 
 def _answering_pushforward(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +130,7 @@ def _answering_pushforward(original: Callable[..., Any]) -> Callable[..., Any]:
         disconnected_outputs: Any = "raise",
         return_disconnected: Any = "zero",
     ) -> Any:
-        new = {} if _is_inner() else resolve(f, wrt)
+        new = {} if _is_inner() else resolve(f, wrt, direct=True)
         outputs, inputs = [new.get(out, out) for out in f], [new.get(x, x) for x in wrt]
         return original(outputs, inputs, tangents, disconnected_outputs, return_disconnected)
 

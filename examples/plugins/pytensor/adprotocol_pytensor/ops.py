@@ -126,6 +126,16 @@ class _View(_Own):
         return False
 
 
+class Apart(_View):
+    """A value with a gradient of its own, which is not that of the variable that it equals."""
+
+    def pullback(self, _inputs: Any, _outputs: Any, cotangents: Any) -> list[Variable]:
+        return list(cotangents)
+
+    def pushforward(self, _inputs: Any, _outputs: Any, tangents: Any) -> list[Variable]:
+        return list(tangents)
+
+
 class Stop(_View):
     """A constant for all derivatives, which PyTensor's rewrites before a gradient leave in place."""
 
@@ -227,6 +237,7 @@ class Branch(IfElse):
 
 
 within_gradient_op = WithinGradient()
+apart = Apart()
 stop = Stop()
 guard = Guard()
 branch_op = Branch()
@@ -238,6 +249,7 @@ def branch(pred: Any, if_true: Any, if_false: Any) -> Any:
 
 
 @_vectorize_node.register(WithinGradient)
+@_vectorize_node.register(Apart)
 @_vectorize_node.register(Stop)
 @_vectorize_node.register(Prevent)
 def _same_for_a_batch(op: Op, _node: Apply, *batched: Variable) -> Apply:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph, construct_nominal_fgraph
-from pytensor.compile.ops import view_op
 from pytensor.gradient import ZeroGrad, _node_to_pattern
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph, Op
@@ -27,7 +26,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from adprotocol.errors import UndecidableError, kind_of
-from adprotocol_pytensor.ops import Armed, Guard, Prevent, WithinGradient, is_continuous
+from adprotocol_pytensor.ops import Armed, Guard, Prevent, WithinGradient, apart, is_continuous
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,19 +39,18 @@ def asks(op: Op) -> bool:
     """Tell whether an operation is a question or a guard, or holds one."""
     if isinstance(op, (WithinGradient, Prevent)):
         return True
-    inner = _inner_graph(op)
-    return inner is not None and any(asks(node.op) for node in inner.apply_nodes)
-
-
-def _inner_graph(op: Op) -> Any:
     if isinstance(op, Blockwise):
-        return _inner_graph(op.core_op)
-    # Those of scalars (fused loops) hold no question.
-    return getattr(op, "fgraph", None) if isinstance(op, HasInnerGraph) else None
+        return asks(op.core_op)
+    # Not `fgraph`, which compiling rewrites in place: the questions in it may be gone.
+    return isinstance(op, HasInnerGraph) and _in(getattr(op, "_frozen_fgraph", None) or op.fgraph)
+
+
+def _in(graph: Any) -> bool:
+    return any(asks(node.op) for node in graph.apply_nodes)
 
 
 def resolve(
-    outputs: Sequence[Variable], wrt: Iterable[Variable], constants: Iterable[Variable] = ()
+    outputs: Sequence[Variable], wrt: Iterable[Variable], constants: Iterable[Variable] = (), *, direct: bool = False
 ) -> dict[Variable, Variable]:
     """Return, for each variable that changes, its replacement in a graph whose gradient is taken.
 
@@ -60,11 +58,13 @@ def resolve(
         outputs: what is differentiated.
         wrt: what it is differentiated with respect to.
         constants: what the gradient considers constant.
+        direct: whether it is a push-forward by the rules of the operations, not a pullback.
     """
     nodes = list(toposort(list(outputs)))
     if not any(asks(node.op) for node in nodes):
         return {}
-    found = _Resolution(dict.fromkeys(constants, False) | dict.fromkeys(wrt, True), apart=(*outputs, *wrt))
+    found = _Resolution(dict.fromkeys(constants, False) | dict.fromkeys(wrt, True), direct=direct)
+    found.apart = frozenset((*outputs, *wrt))
     found.run(nodes)
     return found.new
 
@@ -82,10 +82,11 @@ def differentiated(outputs: Sequence[Variable], wrt: Sequence[Variable]) -> list
 class _Resolution:
     """Which variables carry a derivative, and what replaces those that change."""
 
-    def __init__(self, tracked: dict[Variable, bool], apart: Iterable[Variable] = ()) -> None:
+    def __init__(self, tracked: dict[Variable, bool], *, direct: bool) -> None:
         self.tracked = tracked
+        self.direct = direct
         # These have a gradient of their own: what replaces them must not be a variable that the graph has already.
-        self.apart = frozenset(apart)
+        self.apart: frozenset[Variable] = frozenset()
         self.new: dict[Variable, Variable] = {}
 
     def run(self, nodes: Iterable[Apply]) -> None:
@@ -109,7 +110,7 @@ class _Resolution:
             op: Op = Armed(node.op.message)
             outs = flags
         elif asks(node.op):
-            op, outs = _inner(node.op, node, flags)
+            op, outs = self._inner(node.op, node, flags)
         else:
             op, outs = node.op, _outputs_of(node, flags)
         for output, flag in zip(node.outputs, outs, strict=True):
@@ -127,7 +128,94 @@ class _Resolution:
         else:
             results = op.make_node(*inputs).outputs
         for output, result in zip(node.outputs, results, strict=True):
-            self.new[output] = view_op(result) if output in self.apart else result
+            self.new[output] = apart(result) if output in self.apart else result
+
+    def _inner(self, op: Op, node: Apply, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
+        """Return an operation with the questions in its inner graph answered, and which of its outputs are tracked."""
+        if isinstance(op, Blockwise):
+            core, outs = self._inner(op.core_op, node, flags)
+            if core is op.core_op:
+                return op, outs
+            new = copy(op)
+            new.core_op = core
+            return new, outs
+        if isinstance(op, OpFromGraph):
+            return self._traced(op, node, flags)
+        if isinstance(op, Scan):
+            return self._loop(op, flags)
+        msg = (
+            f"within_gradient was asked in the inner graph of {kind_of(op)}, and a gradient goes through it; the plugin "
+            "for PyTensor opens scan, OpFromGraph and Blockwise only: ask outside, and use the answer inside"
+        )
+        raise UndecidableError(msg)
+
+    def _traced(self, op: OpFromGraph, node: Apply, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
+        outs = _outputs_of(node, flags)
+        rules = op.pushforward_overrides if self.direct else op.pullback_overrides
+        if rules is None:
+            found = self._inside(op, flags)
+            outs = [inner and outer for inner, outer in zip(found.flags, outs, strict=True)]
+        elif isinstance(rules, list):
+            # One rule for each input (in a push-forward, output); None stands for the derivative of the inner graph.
+            ruled = [None not in rules] * len(flags) if self.direct else [rule is not None for rule in rules]
+            ruled += [False] * (len(flags) - len(ruled))  # shared variables
+            found = self._inside(op, [flag and not rule for flag, rule in zip(flags, ruled, strict=True)])
+        else:
+            return op, outs  # nothing is differentiated inside
+        return found.operation(), outs
+
+    def _loop(self, op: Scan, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
+        places = op.get_oinp_iinp_iout_oout_mappings()
+        inner_flags = [flags[places["outer_inp_from_inner_inp"][place]] for place in range(len(op.inner_inputs))]
+        while True:
+            found = self._inside(op, inner_flags)
+            outs = found.flags
+            following = [
+                flag or any(outs[out] for out in places["inner_out_from_inner_inp"][place])
+                for place, flag in enumerate(inner_flags)
+            ]
+            if following == inner_flags:
+                break
+            inner_flags = following  # what one turn of the loop makes tracked, the next one sees
+        initial = places["outer_inp_from_outer_out"]
+        outer = [
+            any(outs[out] for out in places["inner_out_from_outer_out"][place])
+            or (initial[place] != -1 and flags[initial[place]])
+            for place in range(op.n_outer_outputs)
+        ]
+        return found.operation(), outer
+
+    def _inside(self, op: Any, flags: Sequence[bool]) -> _Inside:
+        inputs = list(op._frozen_fgraph.inputs)  # noqa: SLF001
+        return _Inside(op, dict(zip(inputs, flags, strict=True)), direct=self.direct)
+
+
+class _Inside(_Resolution):
+    """The same for the inner graph of an operation."""
+
+    def __init__(self, op: Any, tracked: dict[Variable, bool], *, direct: bool) -> None:
+        super().__init__(tracked, direct=direct)
+        self.op = op
+        self.inputs = list(tracked)
+        outputs = op._frozen_fgraph.bind(dict(zip(self.inputs, self.inputs, strict=True)))  # noqa: SLF001
+        self.run(toposort(outputs))
+        self.flags = list(map(self.is_tracked, outputs))
+        self.outputs = [self.new.get(output, output) for output in outputs]
+
+    def operation(self) -> Any:
+        """Return the operation with its questions answered; PyTensor has no function to change an inner graph."""
+        op: Any = self.op
+        if not self.new and _in(op.fgraph):
+            return op
+        outputs = [kind.type.filter_variable(out) for kind, out in zip(op.inner_outputs, self.outputs, strict=True)]
+        new = copy(op)
+        new.fgraph, *_ = construct_nominal_fgraph(self.inputs, outputs)
+        new._frozen_fgraph = new.fgraph.freeze()  # noqa: SLF001
+        new._fn = None  # noqa: SLF001
+        if isinstance(op, OpFromGraph):
+            new._lop_op_cache = {}  # noqa: SLF001
+            new._rop_op_cache = None  # noqa: SLF001
+        return new
 
 
 def _is(one: Any, other: Any) -> bool:
@@ -141,80 +229,6 @@ def _outputs_of(node: Apply, flags: Sequence[bool]) -> list[bool]:
     return [
         any(flag and row[place] for flag, row in zip(flags, pattern, strict=True)) for place in range(len(node.outputs))
     ]
-
-
-def _inner(op: Op, node: Apply, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
-    """Return an operation with the questions in its inner graph answered, and which of its outputs are tracked."""
-    if isinstance(op, Blockwise):
-        core, outs = _inner(op.core_op, node, flags)
-        if core is op.core_op:
-            return op, outs
-        new = copy(op)
-        new.core_op = core
-        return new, outs
-    if isinstance(op, OpFromGraph):
-        found = _inside(op, flags)
-        outs = [
-            inner and outer
-            for inner, outer in zip(map(found.is_tracked, op.inner_outputs), _outputs_of(node, flags), strict=True)
-        ]
-        if op.pullback_overrides is not None or op.pushforward_overrides is not None:
-            outs = _outputs_of(node, flags)
-        return _with_graph(op, found), outs
-    if isinstance(op, Scan):
-        return _loop(op, flags)
-    msg = (
-        f"within_gradient was asked in the inner graph of {kind_of(op)}, and a gradient goes through it; the plugin for "
-        "PyTensor opens scan, OpFromGraph and Blockwise only: ask outside, and use the answer inside"
-    )
-    raise UndecidableError(msg)
-
-
-def _loop(op: Scan, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
-    places = op.get_oinp_iinp_iout_oout_mappings()
-    inner_flags = [flags[places["outer_inp_from_inner_inp"][place]] for place in range(len(op.inner_inputs))]
-    while True:
-        found = _inside(op, inner_flags)
-        outs = [found.is_tracked(output) for output in op.inner_outputs]
-        following = [
-            flag or any(outs[out] for out in places["inner_out_from_inner_inp"][place])
-            for place, flag in enumerate(inner_flags)
-        ]
-        if following == inner_flags:
-            break
-        inner_flags = following  # what one turn of the loop makes tracked, the next one sees
-    initial = places["outer_inp_from_outer_out"]
-    outer = [
-        any(outs[out] for out in places["inner_out_from_outer_out"][place])
-        or (initial[place] != -1 and flags[initial[place]])
-        for place in range(op.n_outer_outputs)
-    ]
-    return _with_graph(op, found), outer
-
-
-def _inside(op: Any, flags: Sequence[bool]) -> _Resolution:
-    found = _Resolution(dict(zip(op.inner_inputs, flags, strict=True)))
-    found.run(toposort(list(op.inner_outputs)))
-    return found
-
-
-def _with_graph(op: Any, found: _Resolution) -> Any:
-    """Return the operation with another inner graph of the same types; PyTensor has no function for it."""
-    outputs = [found.new.get(output, output) for output in op.inner_outputs]
-    if all(map(_is, outputs, op.inner_outputs)):
-        return op
-    outputs = [old.type.filter_variable(new) for old, new in zip(op.inner_outputs, outputs, strict=True)]
-    new = copy(op)
-    new.fgraph, *_ = construct_nominal_fgraph(list(op.inner_inputs), outputs)
-    new._frozen_fgraph = new.fgraph.freeze()  # noqa: SLF001
-    if isinstance(op, Scan):
-        new._fn = None  # noqa: SLF001
-    else:
-        new.__dict__.pop("fn", None)
-        new._fn = None  # noqa: SLF001
-        new._lop_op_cache = {}  # noqa: SLF001
-        new._rop_op_cache = None  # noqa: SLF001
-    return new
 
 
 def simplified(op: Op, inputs: Sequence[Variable]) -> Variable | None:

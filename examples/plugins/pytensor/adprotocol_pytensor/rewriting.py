@@ -12,7 +12,7 @@ from typing import Any
 from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from adprotocol_pytensor.ops import Guard, Prevent, Stop, WithinGradient
+from adprotocol_pytensor.ops import Apart, Guard, Prevent, Stop, WithinGradient
 from adprotocol_pytensor.resolution import FALSE, simplified
 
 NAME = "adprotocol_answers"
@@ -30,7 +30,7 @@ class AnswerFalse(GraphRewriter):
         for node in fgraph.toposort():
             if isinstance(node.op, WithinGradient):
                 result: Any = FALSE
-            elif isinstance(node.op, (Guard, Prevent, Stop)):
+            elif isinstance(node.op, (Apart, Guard, Prevent, Stop)):
                 result = node.inputs[0]
             else:
                 result = simplified(node.op, node.inputs)
