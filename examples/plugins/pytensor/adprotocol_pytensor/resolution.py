@@ -29,7 +29,7 @@ from adprotocol.errors import UndecidableError, kind_of
 from adprotocol_pytensor.ops import Armed, Guard, Prevent, WithinGradient, apart, is_continuous
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
 TRUE = pt.constant(True, dtype="bool")  # noqa: FBT003
 FALSE = pt.constant(False, dtype="bool")  # noqa: FBT003
@@ -50,23 +50,29 @@ def _in(graph: Any) -> bool:
 
 
 def resolve(
-    outputs: Sequence[Variable], wrt: Iterable[Variable], constants: Iterable[Variable] = (), *, direct: bool = False
-) -> dict[Variable, Variable]:
-    """Return, for each variable that changes, its replacement in a graph whose gradient is taken.
+    outputs: Sequence[Variable],
+    wrt: Iterable[Variable],
+    constants: Iterable[Variable] = (),
+    *,
+    direct: bool = False,
+    only: Container[Variable] | None = None,
+) -> Resolution:
+    """Answer the questions in a graph whose gradient is taken.
 
     Args:
         outputs: what is differentiated.
         wrt: what it is differentiated with respect to.
         constants: what the gradient considers constant.
         direct: whether it is a push-forward by the rules of the operations, not a pullback.
+        only: the questions, and the operations that hold some, to answer; None for all.
     """
-    nodes = list(toposort(list(outputs)))
-    if not any(asks(node.op) for node in nodes):
-        return {}
-    found = _Resolution(dict.fromkeys(constants, False) | dict.fromkeys(wrt, True), direct=direct)
+    found = Resolution(dict.fromkeys(constants, False) | dict.fromkeys(wrt, True), direct=direct)
     found.apart = frozenset((*outputs, *wrt))
-    found.run(nodes)
-    return found.new
+    found.only = only
+    nodes = list(toposort(list(outputs)))
+    if any(asks(node.op) for node in nodes):
+        found.run(nodes)
+    return found
 
 
 def differentiated(outputs: Sequence[Variable], wrt: Sequence[Variable]) -> list[Variable]:
@@ -75,18 +81,25 @@ def differentiated(outputs: Sequence[Variable], wrt: Sequence[Variable]) -> list
     The graph ``y`` alone, compiled beside ``pytensor.grad(y, x)``, is that of a value
     that nobody differentiates.
     """
-    new = resolve(outputs, wrt)
+    new = resolve(outputs, wrt).new
     return [new.get(output, output) for output in outputs]
 
 
-class _Resolution:
-    """Which variables carry a derivative, and what replaces those that change."""
+class Resolution:
+    """Which variables carry a derivative, and what replaces those that change.
+
+    Attributes:
+        new: the replacement for each variable that changes.
+        answered: the questions that became True, and the results of operations in which one did.
+    """
 
     def __init__(self, tracked: dict[Variable, bool], *, direct: bool) -> None:
         self.tracked = tracked
         self.direct = direct
         # These have a gradient of their own: what replaces them must not be a variable that the graph has already.
         self.apart: frozenset[Variable] = frozenset()
+        self.only: Container[Variable] | None = None
+        self.answered: set[Variable] = set()
         self.new: dict[Variable, Variable] = {}
 
     def run(self, nodes: Iterable[Apply]) -> None:
@@ -103,13 +116,15 @@ class _Resolution:
             # Nothing to answer in it, and no derivative comes out of it.
             self._rebuild(node, node.op, inputs)
             return
-        if isinstance(node.op, WithinGradient):
+        asked = asks(node.op) and (self.only is None or any(output in self.only for output in node.outputs))
+        if asked and isinstance(node.op, WithinGradient):
             self.new[node.outputs[0]] = TRUE
+            self.answered.add(node.outputs[0])
             return
-        if isinstance(node.op, Prevent):
+        if asked and isinstance(node.op, Prevent):
             op: Op = Armed(node.op.message)
             outs = flags
-        elif asks(node.op):
+        elif asked:
             op, outs = self._inner(node.op, node, flags)
         else:
             op, outs = node.op, _outputs_of(node, flags)
@@ -118,7 +133,9 @@ class _Resolution:
         self._rebuild(node, op, inputs)
 
     def _rebuild(self, node: Apply, op: Op, inputs: list[Variable]) -> None:
-        if op is node.op and all(map(_is, inputs, node.inputs)):
+        if op is not node.op:
+            self.answered.update(node.outputs)
+        elif all(map(_is, inputs, node.inputs)):
             return
         simpler = simplified(op, inputs)
         if simpler is not None:
@@ -190,7 +207,7 @@ class _Resolution:
         return _Inside(op, dict(zip(inputs, flags, strict=True)), direct=self.direct)
 
 
-class _Inside(_Resolution):
+class _Inside(Resolution):
     """The same for the inner graph of an operation."""
 
     def __init__(self, op: Any, tracked: dict[Variable, bool], *, direct: bool) -> None:
