@@ -20,7 +20,7 @@ from adprotocol.extend import check_output, map_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
 from adprotocol_pytensor.branching import choose
-from adprotocol_pytensor.ops import Answer, Prevent, is_continuous, stop, within_gradient_op
+from adprotocol_pytensor.ops import Answer, Prevent, as_answer, is_continuous, stop, within_gradient_op
 from adprotocol_pytensor.resolution import differentiated, substitute
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> Any:
     """Put the question into the graph; dtypes without a derivative are False."""
-    return within_gradient_op(value) if is_continuous(value) else False
+    return as_answer(within_gradient_op(value)) if is_continuous(value) else False
 
 
 @hookimpl
 def any_within_gradient(values: Sequence[Any]) -> Any:
     """Put one question for several values into the graph."""
     values = [value for value in values if is_continuous(value)]
-    return within_gradient_op(*values) if values else False
+    return as_answer(within_gradient_op(*values)) if values else False
 
 
 @hookimpl

@@ -91,10 +91,7 @@ def _guarded(results: Sequence[Variable], mask: Any, start: int) -> list[Variabl
     guards = {
         variable: guard(variable, mask)
         for variable in walk(list(results), inside)
-        if _number(variable) < start
-        and not isinstance(variable, Constant)
-        and isinstance(variable.type, TensorType)
-        and is_continuous(variable)
+        if _number(variable) < start and not isinstance(variable, Constant) and is_continuous(variable)
     }
     return substitute(results, guards)
 

@@ -54,6 +54,7 @@ class Counted(ViewOp):
         self.runs = 0
 
     def pullback(self, _inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+        """Count a run, and pass the cotangent on."""
         self.runs += 1
         return cotangents
 

@@ -119,7 +119,9 @@ def _taken_in(outputs: Iterable[Any]) -> frozenset[_Taken]:
     return frozenset().union(*(_TAKEN[variable] for variable in graph if variable in _TAKEN))
 
 
-def _taken(resolution: Resolution, outputs: Sequence[Any], wrt: Sequence[Any], constants: Any = ()) -> frozenset[_Taken]:
+def _taken(
+    resolution: Resolution, outputs: Sequence[Any], wrt: Sequence[Any], constants: Any = ()
+) -> frozenset[_Taken]:
     """Return the gradients that go into a new one, itself included if it answered a question."""
     before = _taken_in(outputs)
     if not resolution.answered:

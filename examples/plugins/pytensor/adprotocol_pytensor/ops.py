@@ -6,6 +6,8 @@ where it is asked for. `WithinGradient` keeps the question in the graph, and
 are views or constants, and a rewrite removes them when a function is compiled.
 """
 
+# ruff: noqa: D102  (the methods are those of pytensor.graph.op.Op, which documents them)
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -55,22 +57,23 @@ class Answer(TensorVariable):
         raise UndecidableError(msg)
 
     def __or__(self, other: Any) -> Any:
-        return _as_answer(pt.or_(self, other))
+        return as_answer(pt.or_(self, other))
 
     def __ror__(self, other: Any) -> Any:
-        return _as_answer(pt.or_(other, self))
+        return as_answer(pt.or_(other, self))
 
     def __and__(self, other: Any) -> Any:
-        return _as_answer(pt.and_(self, other))
+        return as_answer(pt.and_(self, other))
 
     def __rand__(self, other: Any) -> Any:
-        return _as_answer(pt.and_(other, self))
+        return as_answer(pt.and_(other, self))
 
     def __invert__(self) -> Any:
-        return _as_answer(pt.invert(self))
+        return as_answer(pt.invert(self))
 
 
-def _as_answer(result: Any) -> Any:
+def as_answer(result: Any) -> Any:
+    """Return a boolean scalar as an `Answer`, for its user; operations of PyTensor make plain variables."""
     if isinstance(result, TensorVariable) and result.type == BOOL and result.owner is not None:
         result.__class__ = Answer
     return result
@@ -89,7 +92,7 @@ class WithinGradient(_Own):
     """The question whether a derivative goes through any of the inputs; evaluates to False."""
 
     def make_node(self, *values: Variable) -> Apply:
-        return Apply(self, list(values), [Answer(BOOL, None)])
+        return Apply(self, list(values), [BOOL()])
 
     def perform(self, _node: Any, _inputs: Any, output_storage: Any) -> None:
         output_storage[0][0] = np.array(False)  # noqa: FBT003
@@ -203,7 +206,9 @@ def _masked(mask: Any, derivative: Any, value: Any) -> Any:
 
 
 def _zeros(value: Any, dtype: str) -> Any:
-    if isinstance(value.type, TensorType) and None not in value.type.shape:
+    if not isinstance(value.type, TensorType):
+        return value.zeros_like()  # sparse matrices, scalars, arrays with named axes
+    if None not in value.type.shape:
         return pt.zeros(value.type.shape, dtype=dtype)  # without computing the value
     return value.zeros_like(dtype=dtype)
 

@@ -103,10 +103,12 @@ class Resolution:
         self.new: dict[Variable, Variable] = {}
 
     def run(self, nodes: Iterable[Apply]) -> None:
+        """Answer the questions of these nodes, given in topological order."""
         for node in nodes:
             self._answer(node)
 
     def is_tracked(self, variable: Variable) -> bool:
+        """Tell whether the derivative of a variable is not zero by its place in the graph."""
         return self.tracked.get(variable, False)
 
     def _answer(self, node: Apply) -> None:
@@ -161,8 +163,8 @@ class Resolution:
         if isinstance(op, Scan):
             return self._loop(op, flags)
         msg = (
-            f"within_gradient was asked in the inner graph of {kind_of(op)}, and a gradient goes through it; the plugin "
-            "for PyTensor opens scan, OpFromGraph and Blockwise only: ask outside, and use the answer inside"
+            f"within_gradient was asked in the inner graph of {kind_of(op)}, and a gradient goes through it; the "
+            "plugin for PyTensor opens scan, OpFromGraph and Blockwise only: ask outside, and use the answer inside"
         )
         raise UndecidableError(msg)
 

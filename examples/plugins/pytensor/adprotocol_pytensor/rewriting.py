@@ -16,8 +16,9 @@ from adprotocol_pytensor.ops import Apart, Guard, Prevent, Stop, WithinGradient
 from adprotocol_pytensor.resolution import FALSE, simplified
 
 NAME = "adprotocol_answers"
-# Before PyTensor merges and canonicalises, after it has inlined functions that were traced once.
-POSITION = -0.005
+# Before PyTensor merges and canonicalises, after it has inlined functions that were traced once; and each time after
+# what does not change in a loop was taken out of it.
+POSITIONS = (-0.005, 0.055, 1.601)
 
 
 class AnswerFalse(GraphRewriter):
@@ -27,6 +28,7 @@ class AnswerFalse(GraphRewriter):
         """Need no feature of the graph."""
 
     def apply(self, fgraph: Any) -> None:
+        """Rewrite the graph."""
         for node in fgraph.toposort():
             if isinstance(node.op, WithinGradient):
                 result: Any = FALSE
@@ -40,5 +42,7 @@ class AnswerFalse(GraphRewriter):
 
 def install() -> None:
     """Register the rewrite, once."""
-    if NAME not in optdb.__position__:
-        optdb.register(NAME, AnswerFalse(), "fast_run", "fast_compile", position=POSITION)
+    if f"{NAME}0" in optdb.__position__:
+        return
+    for number, position in enumerate(POSITIONS):
+        optdb.register(f"{NAME}{number}", AnswerFalse(), "fast_run", "fast_compile", position=position)
