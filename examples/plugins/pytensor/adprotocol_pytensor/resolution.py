@@ -12,27 +12,25 @@ from __future__ import annotations
 
 from copy import copy
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph, construct_nominal_fgraph
 from pytensor.gradient import ZeroGrad, _node_to_pattern
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import toposort
-from pytensor.ifelse import IfElse
-from pytensor.scalar.basic import AND, OR, Invert
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
 
 from adprotocol.errors import UndecidableError, kind_of
-from adprotocol_pytensor.ops import Armed, Guard, Prevent, WithinGradient, apart, is_continuous
+from adprotocol_pytensor.ops import Armed, Prevent, WithinGradient, apart, is_continuous
+from adprotocol_pytensor.simplification import TRUE, passed_on, simplified
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-TRUE = pt.constant(True, dtype="bool")  # noqa: FBT003
-FALSE = pt.constant(False, dtype="bool")  # noqa: FBT003
+# For a question that was built again, and stayed open, the one that was asked.
+_ORIGINS: WeakKeyDictionary[Variable, Variable] = WeakKeyDictionary()
 
 
 def asks(op: Op) -> bool:
@@ -121,7 +119,7 @@ class Resolution:
         asked = asks(node.op) and (self.only is None or any(output in self.only for output in node.outputs))
         if asked and isinstance(node.op, WithinGradient):
             self.new[node.outputs[0]] = TRUE
-            self.answered.add(node.outputs[0])
+            self._note(node)
             return
         if asked and isinstance(node.op, Prevent):
             op: Op = Armed(node.op.message)
@@ -129,25 +127,32 @@ class Resolution:
         elif asked:
             op, outs = self._inner(node.op, node, flags)
         else:
-            op, outs = node.op, _outputs_of(node, flags)
+            op, chosen = node.op, passed_on(node.op, inputs)
+            outs = _outputs_of(node, flags) if chosen is None else [flags[place] for place in chosen]
         for output, flag in zip(node.outputs, outs, strict=True):
             self.tracked.setdefault(output, flag and is_continuous(output))
         self._rebuild(node, op, inputs)
 
     def _rebuild(self, node: Apply, op: Op, inputs: list[Variable]) -> None:
         if op is not node.op:
-            self.answered.update(node.outputs)
+            self._note(node)
         elif all(map(_is, inputs, node.inputs)):
             return
         simpler = simplified(op, inputs)
         if simpler is not None:
-            results = [simpler]
+            results = simpler
         elif op is node.op:
             results = node.clone_with_new_inputs(inputs).outputs
         else:
             results = op.make_node(*inputs).outputs
         for output, result in zip(node.outputs, results, strict=True):
             self.new[output] = apart(result) if output in self.apart else result
+            if asks(node.op) and not isinstance(result, Constant):
+                _ORIGINS[result] = _ORIGINS.get(output, output)
+
+    def _note(self, node: Apply) -> None:
+        self.answered.update(node.outputs)
+        self.answered.update(_ORIGINS[output] for output in node.outputs if output in _ORIGINS)
 
     def _inner(self, op: Op, node: Apply, flags: Sequence[bool]) -> tuple[Op, list[bool]]:
         """Return an operation with the questions in its inner graph answered, and which of its outputs are tracked."""
@@ -248,32 +253,6 @@ def _outputs_of(node: Apply, flags: Sequence[bool]) -> list[bool]:
     return [
         any(flag and row[place] for flag, row in zip(flags, pattern, strict=True)) for place in range(len(node.outputs))
     ]
-
-
-def simplified(op: Op, inputs: Sequence[Variable]) -> Variable | None:
-    """Return what an operation is for constant answers, None if it stays."""
-    if isinstance(op, IfElse) and op.n_outs == 1 and isinstance(inputs[0], Constant):
-        return inputs[1] if inputs[0].data else inputs[2]
-    if isinstance(op, Guard) and isinstance(inputs[1], Constant) and inputs[1].data.all():
-        return inputs[0]
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, (AND, OR, Invert)):
-        return _folded(op.scalar_op, inputs)
-    return None
-
-
-def _folded(op: Any, inputs: Sequence[Variable]) -> Variable | None:
-    known = [bool(value.data) for value in inputs if isinstance(value, Constant) and value.type.ndim == 0]
-    if any(value.type.ndim or value.type.dtype != "bool" for value in inputs):
-        return None
-    if isinstance(op, Invert):
-        return (FALSE if known[0] else TRUE) if known else None
-    decisive = isinstance(op, OR)
-    if decisive in known:
-        return TRUE if decisive else FALSE
-    rest = [value for value in inputs if not isinstance(value, Constant)]
-    if not rest:
-        return FALSE if decisive else TRUE
-    return rest[0] if len(rest) == 1 else None
 
 
 def substitute(outputs: Sequence[Variable], replacements: dict[Variable, Variable]) -> list[Variable]:

@@ -13,7 +13,7 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from adprotocol_pytensor.ops import Apart, Guard, Prevent, Stop, WithinGradient
-from adprotocol_pytensor.resolution import FALSE, simplified
+from adprotocol_pytensor.simplification import FALSE, simplified
 
 NAME = "adprotocol_answers"
 # Before PyTensor merges and canonicalises, after it has inlined functions that were traced once; and each time after
@@ -31,13 +31,13 @@ class AnswerFalse(GraphRewriter):
         """Rewrite the graph."""
         for node in fgraph.toposort():
             if isinstance(node.op, WithinGradient):
-                result: Any = FALSE
+                results: Any = [FALSE]
             elif isinstance(node.op, (Apart, Guard, Prevent, Stop)):
-                result = node.inputs[0]
+                results = node.inputs[:1]
             else:
-                result = simplified(node.op, node.inputs)
-            if result is not None:
-                fgraph.replace(node.outputs[0], result, reason=NAME, import_missing=True)
+                results = simplified(node.op, node.inputs)
+            if results is not None:
+                fgraph.replace_all(list(zip(node.outputs, results, strict=True)), reason=NAME, import_missing=True)
 
 
 def install() -> None:

@@ -23,6 +23,7 @@ from pytensor.gradient import (
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.ifelse import ifelse
 from pytensor.link.vm import VMLinker
 from pytensor.raise_op import Assert
 from pytensor.scan import until
@@ -91,6 +92,16 @@ def test_one_function_computes_the_value_of_its_gradient(value, x):
     assert value([y, grad(first, x)], {x: 2.0}) == [12.0, 6.0]
     assert value([pytensor.Out(y, borrow=True), 2.0 * first + 1.0], {x: 2.0}) == [12.0, 25.0]
     assert value(y, {x: 2.0}) == 20.0
+
+
+def test_one_function_with_mixed_derivatives(value, x, z):
+    y = layer(x) * layer(adprotocol.non_differentiable(layer(x)) * z)
+    given = {x: 2.0, z: 1.0}
+    in_x = grad(y, x)
+    assert value(y, given) == 10.0 * 5.0 * 10.0
+    assert value(in_x, given) == 3.0 * 5.0 * 6.0
+    assert value([y, in_x], given) == [6.0 * 5.0 * 6.0, 3.0 * 5.0 * 6.0]
+    assert value([y, in_x, grad(in_x, z)], given) == [6.0 * 3.0 * 6.0, 3.0 * 3.0 * 6.0, 3.0 * 3.0 * 6.0]
 
 
 def test_another_question_in_that_function_is_another(value, x):
@@ -181,6 +192,15 @@ def test_stopped(value, x, stop):
     assert value(grad(layer(stop(x)) * x, x), {x: 2.0}) == 10.0
 
 
+def test_what_is_chosen_decides(value, x, z):
+    y = adprotocol.cond(adprotocol.within_gradient(x), lambda: 1.0 * z, lambda: 1.0 * x)
+    given = {x: 2.0, z: 3.0}
+    assert value(layer(y) * x, given) == 5.0 * 2.0 * 2.0
+    assert value(grad(layer(y) * x, x), given) == 5.0 * 3.0
+    several = ifelse(adprotocol.within_gradient(x), [pt.sqrt(z), 1.0 * z], [x / (x - 2.0), 1.0 * x])
+    assert value(grad(layer(several[1]) * x + several[0], x), given) == 5.0 * 3.0
+
+
 def test_considered_constant(value, x):
     part = 1.0 * x
     assert value(grad(layer(part) * x, x, consider_constant=[part]), {x: 2.0}) == 10.0
@@ -205,7 +225,7 @@ def test_matrices_of_derivatives(value, v):
 def test_no_bool(x):
     answer = adprotocol.within_gradient(x)
     for one in (answer, ~answer, answer | adprotocol.within_gradient(2.0 * x), answer & answer):
-        with pytest.raises(UndecidableError, match="adprotocol.cond"):
+        with pytest.raises(UndecidableError, match=r"adprotocol\.cond"):
             bool(one)
 
 
@@ -235,7 +255,7 @@ def test_compiling_leaves_nothing_of_it(x):
 
 
 def test_pickled(value, x):
-    new, y = pickle.loads(pickle.dumps([x, layer(x)]))
+    new, y = pickle.loads(pickle.dumps([x, layer(x)]))  # noqa: S301  (made in this test)
     assert value(y, {new: 2.0}) == 10.0
     assert value(grad(y, new), {new: 2.0}) == 3.0
 
