@@ -46,6 +46,22 @@ def needs(nesting: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(part for part in parts if part in KNOWN), *higher]))
 
 
+def contains(nesting: str, inner: str) -> bool:
+    """Return whether the transformations of `inner` are among those of `nesting`, next to each other and in order.
+
+    >>> from adprotocol.conformance import nesting
+    >>> nesting.contains("jit of grad of vmap", "grad of vmap"), nesting.contains("grad of jit of vmap", "grad of vmap")
+    (True, False)
+    """
+    return f" of {inner} of " in f" of {nesting} of "
+
+
+def native(nesting: str) -> str:
+    """Return the nesting if the system itself can be tried under it, alone on x ** 4; else an empty text."""
+    parts = parse(nesting)
+    return nesting if len(parts) > 1 and set(parts) <= {*TRANSFORMS} else ""
+
+
 def differentiates(nesting: str) -> bool:
     """Return whether a derivative is among the transformations."""
     return any(transform in DERIVATIVES for transform in parse(nesting))

@@ -58,6 +58,7 @@ def _enter(  # noqa: PLR0913
     summary: str,
     expects: Callable[[str], str],
     prefix: str = "",
+    native: str = "{}",
 ) -> None:
     for transforms in nestings:
         depth = len(nesting.parse(transforms))
@@ -70,6 +71,7 @@ def _enter(  # noqa: PLR0913
             expects=expects(transforms),
             summary=summary.format(transforms),
             varies=depth == 1,
+            native=native.format(transforms),
         )(functools.partial(function, transforms=transforms))
 
 
@@ -176,6 +178,7 @@ _enter(
         f"{_number(transforms, partial_gradient)} at 2.5, and None for b"
     ),
     prefix="inside-",
+    native="{} of grad",
 )
 _enter(
     "value_and_grad",
@@ -188,4 +191,5 @@ _enter(
         f"{_number(f'grad of {transforms}', quarter)} at 2.5"
     ),
     prefix="of-",
+    native="grad of {}",
 )
