@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Changes only when readers of the JSON have to.
 SCHEMA = 1
 
-# An answer that is wrong with no error: the first in every report.
+# An answer that is wrong with no error: the first of the failures in every report.
 WRONG = "silently wrong"
 FAIL = "fail"
 EXPECTED = "expected failure"
