@@ -94,7 +94,7 @@ def short(text: str, limit: int = 36) -> str:
 
 def titled(matrix: Matrix, backend: str) -> str:
     """Return a backend with its version on one line."""
-    return short(f"{backend} {matrix.versions[backend]}".strip(), 24)
+    return short(f"{backend} {matrix.versions[backend]}".strip())
 
 
 def heading(hook: str) -> list[str]:
