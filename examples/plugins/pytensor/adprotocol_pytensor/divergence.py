@@ -51,6 +51,19 @@ it is in no graph, and nothing raises. Use the value that it returns.
 """,
 )
 
+KEPT_VALUES = Divergence(
+    name="kept-values",
+    title="What a function puts aside",
+    remedy="Return the value as auxiliary output of adprotocol.value_and_grad",
+    outcome=WRONG,
+    scenarios=("within_gradient/parameter-that-is-read",),
+    text="""\
+While the function of a gradient runs, the graph is built; it is differentiated when the function has returned. A graph
+that the function puts aside, in a list of its caller, is in no gradient, and its questions evaluate to False. Return
+it, as auxiliary output of `adprotocol.value_and_grad`.
+""",
+)
+
 EQUALITY = Divergence(
     name="equality",
     title="`==` compares objects",
@@ -139,6 +152,7 @@ DIVERGENCES: tuple[Divergence, ...] = (
     NO_BOOL,
     CONSTANTS_STAY_OPEN,
     UNUSED_GUARD,
+    KEPT_VALUES,
     EQUALITY,
     RESULTS_ARE_GRAPHS,
     NO_FLOAT,

@@ -16,7 +16,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import graph_inputs
+from pytensor.ifelse import ifelse
 from pytensor.link.vm import VMLinker
+from pytensor.scan import until
 
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import Harness
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 # Python's virtual machine, which is lazy and compiles nothing; `OpFromGraph(inline=True)` needs its one rewrite.
 EVALUATE = Mode(VMLinker(use_cloop=False, c_thunks=False), RewriteDatabaseQuery(include=["inline_ofg_expansion"]))
+
+# The bound of a loop with a condition.
+STEPS = 1000
 
 
 def as_variable(value: Any, dtype: Any = None) -> Any:
@@ -69,6 +74,7 @@ class PyTensorHarness(Harness):
         "no_grad": "PyTensor has no switch: a gradient is asked for by name",
         "node": "PyTensor has no registry of containers",
         "devices": "PyTensor computes on the CPU",
+        "evaluate": "the inputs of a graph have no values while it is built",
     }
 
     def array(self, value: Any) -> Any:
@@ -185,6 +191,25 @@ class PyTensorHarness(Harness):
             return_updates=False,
         )
         return rebuild([states[-1] for states in found[: len(carried)]]), build(found[len(carried) :])
+
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Loop by `pytensor.scan` with `until`, which runs the body once before it asks, and takes a bound."""
+        start = list(map(as_variable, state))
+
+        def body(*args: Any) -> tuple[list[Any], Any]:
+            new = list(map(as_variable, step(tuple(args))))
+            return new, until(pt.invert(continues(tuple(new))))
+
+        loop = pytensor.scan(
+            body,
+            outputs_info=start,
+            n_steps=STEPS,
+            mode=EVALUATE,
+            return_list=True,
+            return_updates=False,
+        )
+        goes = continues(tuple(start))
+        return tuple(ifelse(goes, states[-1], first) for states, first in zip(loop, start, strict=True))
 
     def stop_gradient(self, array: Any) -> Any:
         """Return a constant for derivatives."""
