@@ -259,4 +259,4 @@ def test_titles_are_prose(name):
         words = re.sub(r"`[^`]*`", "", entry.title)
         assert entry.title[0].isupper() or entry.title[0] == "`"
         assert "_" not in words
-        assert not words.endswith((".", " "))
+        assert not words.endswith(".")
