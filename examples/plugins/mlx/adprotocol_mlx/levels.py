@@ -1,0 +1,152 @@
+"""Which copies of arguments belong to a derivative that is still active.
+
+The graph of an array keeps the copies that a finished derivative made, until it is
+evaluated, and MLX's own mark is not to be trusted (see `trace.is_marked`). But while
+grad, value_and_grad, vjp or jvp runs a function, MLX holds the copies in a Python
+list, which nobody else can see. No list, no derivative.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+import weakref
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from adprotocol.errors import UndecidableError
+from adprotocol_mlx import trace
+from adprotocol_mlx.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+# Arguments seen in MLX's lists, by the number of their copy. As long as one is marked, its derivative is active, and
+# the search is spared.
+_SEEN: dict[int, weakref.ref[mx.array]] = {}
+_DEEPEST = 30
+# References to a list that MLX holds, with those of the search; lists with more are not looked into.
+_FEW = 6
+
+
+class _Role(Enum):
+    """What a list of MLX says about an argument in it."""
+
+    DIFFERENTIATED = auto()
+    # An argument of vjp or jvp; but a list that a user gives them looks the same.
+    LISTED = auto()
+    # Not the first of several arguments of grad, which are copied, too, if they are not differentiated.
+    FURTHER = auto()
+
+
+def is_active(graph: Graph, copies: set[int]) -> bool:
+    """Tell whether one of the copies behind some values belongs to an active derivative."""
+    applying = trace.is_applying_vjp()  # then everything is marked
+    if not applying and any(map(_was_seen, copies)):
+        return True
+    found = _find(copies)
+    certain = {
+        number: array
+        for number, array, role in found
+        if role is _Role.DIFFERENTIATED or (role is _Role.LISTED and not applying and trace.is_marked(array))
+    }
+    if not applying:
+        for number in [number for number, ref in _SEEN.items() if ref() is None]:
+            del _SEEN[number]
+        _SEEN.update((number, weakref.ref(array)) for number, array in certain.items())
+    if not copies.isdisjoint(certain):
+        return True
+    roles = {role for number, _, role in found if number in copies}
+    if _Role.FURTHER in roles:
+        raise undecidable("further-arguments")
+    if _Role.LISTED in roles:
+        raise undecidable("vjp-after-inner-derivative")
+    if applying and graph.of_checkpoint(copies):
+        return True
+    if applying and graph.of_copies(copies):
+        raise undecidable("vjp-rule-by-default")
+    return False
+
+
+def _was_seen(copy: int) -> bool:
+    ref = _SEEN.get(copy)
+    array = None if ref is None else ref()
+    # The number may be that of another operation by now.
+    return array is not None and _numbers([array]) == {0: copy} and trace.is_marked(array)
+
+
+def _numbers(arrays: Sequence[mx.array]) -> dict[int, int]:
+    """Return the number of the copy that each array is, by position; those that are none are left out."""
+    named = Graph(arrays).made_by_copy() if arrays else {}
+    return {int(name.removeprefix("asked")): number for name, number in named.items()}
+
+
+def _find(copies: set[int]) -> list[tuple[int, mx.array, _Role]]:
+    """Return the copies in lists of MLX, if one of those asked for is among them: number, array and role."""
+    inside = [
+        (item, array)
+        for item in gc.get_objects()
+        if type(item) is list and sys.getrefcount(item) <= _FEW
+        for array in _arrays(item, 0)
+    ]
+    distinct = list({id(array): array for _, array in inside}.values())
+    if copies.isdisjoint(_numbers(distinct).values()):
+        return []
+    # Objects that are the same array to MLX get one name together: ask about each alone.
+    numbers = {id(array): _numbers([array]).get(0) for array in distinct}
+    lists = list({id(held): held for held, array in inside if numbers[id(array)] in copies}.values())
+    del inside  # it would be seen below
+    held_by_mlx = [held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen]
+    return [
+        (number, array, role)
+        for held in held_by_mlx
+        for array, role in _roles(held)
+        if (number := numbers.get(id(array))) is not None
+    ]
+
+
+def _roles(held: list[Any]) -> Iterator[tuple[mx.array, _Role]]:
+    """Iterate over the arrays in a list of MLX: the arguments and keywords of grad, or the arguments of vjp and jvp."""
+    if len(held) != 2 or not isinstance(held[0], (tuple, list)) or type(held[1]) is not dict:  # noqa: PLR2004
+        yield from ((array, _Role.LISTED) for array in _arrays(held, 0))
+        return
+    arguments = [list(_arrays(argument, 0)) for argument in (*held[0], *held[1].values())]
+    arguments = [arrays for arrays in arguments if arrays]
+    for i, arrays in enumerate(arguments):
+        yield from ((array, _Role.FURTHER if i else _Role.DIFFERENTIATED) for array in arrays)
+
+
+def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
+    if isinstance(item, mx.array):
+        yield item
+    elif depth < _DEEPEST and isinstance(item, (list, tuple, dict)):
+        children: Iterable[Any] = item.values() if isinstance(item, dict) else item
+        for child in children:
+            yield from _arrays(child, depth + 1)
+
+
+def _is_visible(held: list[Any], ours: list[Any]) -> bool:
+    """Tell whether something of Python refers to a list: then it is a user's, and may hold what is over."""
+    for referrer in gc.get_referrers(held):
+        if referrer is not ours and not isinstance(referrer, types.FrameType):
+            return True
+    wanted = id(held)  # a closure would refer to the list
+    frames: list[types.FrameType | None] = list(sys._current_frames().values())  # noqa: SLF001  (its documented name)
+    for outermost in frames:
+        frame = outermost
+        while frame is not None:
+            if frame.f_globals is not globals() and any(id(value) == wanted for value in frame.f_locals.values()):
+                return True
+            frame = frame.f_back
+    return False
+
+
+def undecidable(name: str) -> UndecidableError:
+    """Return the error for what is declared by this name."""
+    from adprotocol_mlx.divergence import by_name  # noqa: PLC0415  (for the message only)
+
+    divergence = by_name(name)
+    return UndecidableError(f"mlx: {divergence.title}. {divergence.remedy}")
