@@ -32,7 +32,7 @@ def ask(values: Sequence[mx.array]) -> Any:
         return False
     graph = Graph(tracked)
     copies = graph.copies()
-    if copies and levels.is_active(graph, copies):
+    if copies and levels.is_active(graph, copies, tracked):
         return True
     unknown = [value for value in tracked if trace.is_open(value)]
     return _staged(*unknown) if unknown else False
@@ -42,9 +42,14 @@ def _differentiated(*_: Any) -> NoReturn:
     raise levels.undecidable("compiled-after-inner-derivative")
 
 
-def _batched(values: Any, _axes: Any) -> tuple[mx.array, None]:
+def _batched(values: Any, axes: Any) -> tuple[mx.array, int | None]:
     """Ask about the values that vmap puts in; one answer is for the whole batch."""
-    return mx.array(ask(values if isinstance(values, (tuple, list)) else [values])), None
+    if not isinstance(values, (tuple, list)):
+        values, axes = [values], [axes]
+    answer = mx.array(ask(values))
+    sizes = [value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None]
+    # MLX's own operations go on with a result that is not batched as if it were.
+    return (mx.broadcast_to(answer, sizes[:1]), 0) if sizes else (answer, None)
 
 
 # False where nothing is put in.

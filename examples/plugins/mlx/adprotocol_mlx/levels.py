@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import types
 import weakref
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -35,39 +34,39 @@ _FEW = 6
 class _Role(Enum):
     """What a list of MLX says about an argument in it."""
 
-    DIFFERENTIATED = auto()
-    # An argument of vjp or jvp; but a list that a user gives them looks the same.
+    # The first argument of grad, which is differentiated unless argnums says otherwise.
+    FIRST = auto()
+    # In another list or tuple: an argument of vjp or jvp, or what a user holds.
     LISTED = auto()
     # Not the first of several arguments of grad, which are copied, too, if they are not differentiated.
     FURTHER = auto()
 
 
-def is_active(graph: Graph, copies: set[int]) -> bool:
+def is_active(graph: Graph, copies: set[int], values: Sequence[mx.array]) -> bool:
     """Tell whether one of the copies behind some values belongs to an active derivative."""
     applying = trace.is_applying_vjp()  # then everything is marked
     if not applying and any(map(_was_seen, copies)):
         return True
-    found = _find(copies)
+    roles = _find(copies)
     certain = {
         number: array
-        for number, array, role in found
-        if role is _Role.DIFFERENTIATED or (role is _Role.LISTED and not applying and trace.is_marked(array))
+        for number, (array, role) in roles.items()
+        if role is _Role.FIRST or (role is _Role.LISTED and not applying and trace.is_marked(array))
     }
     if not applying:
         for number in [number for number, ref in _SEEN.items() if ref() is None]:
             del _SEEN[number]
         _SEEN.update((number, weakref.ref(array)) for number, array in certain.items())
-    if not copies.isdisjoint(certain):
+    if not copies.isdisjoint(certain) or (applying and graph.of_checkpoint(copies)):
         return True
-    roles = {role for number, _, role in found if number in copies}
-    if _Role.FURTHER in roles:
+    found = {roles[number][1] for number in copies if number in roles}
+    if _Role.FURTHER in found:
         raise undecidable("further-arguments")
-    if _Role.LISTED in roles:
-        raise undecidable("vjp-after-inner-derivative")
-    if applying and graph.of_checkpoint(copies):
-        return True
-    if applying and graph.of_copies(copies):
-        raise undecidable("vjp-rule-by-default")
+    if _Role.LISTED in found:
+        raise undecidable("after-inner-derivative")
+    # The second run of a function whose rule MLX made by itself may have no list. Or it is all over.
+    if graph.of_copies(copies) or (not applying and any(map(trace.is_marked, values))):
+        raise undecidable("rules-by-default")
     return False
 
 
@@ -84,39 +83,42 @@ def _numbers(arrays: Sequence[mx.array]) -> dict[int, int]:
     return {int(name.removeprefix("asked")): number for name, number in named.items()}
 
 
-def _find(copies: set[int]) -> list[tuple[int, mx.array, _Role]]:
-    """Return the copies in lists of MLX, if one of those asked for is among them: number, array and role."""
+def _find(copies: set[int]) -> dict[int, tuple[mx.array, _Role]]:
+    """Return the copies in lists of MLX by number, if one of those asked for is among them: the array and its role."""
     inside = [
         (item, array)
         for item in gc.get_objects()
-        if type(item) is list and sys.getrefcount(item) <= _FEW
+        if type(item) in (list, tuple) and sys.getrefcount(item) <= _FEW
         for array in _arrays(item, 0)
     ]
     distinct = list({id(array): array for _, array in inside}.values())
     if copies.isdisjoint(_numbers(distinct).values()):
-        return []
+        return {}
     # Objects that are the same array to MLX get one name together: ask about each alone.
     numbers = {id(array): _numbers([array]).get(0) for array in distinct}
     lists = list({id(held): held for held, array in inside if numbers[id(array)] in copies}.values())
     del inside  # it would be seen below
-    held_by_mlx = [held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen]
-    return [
-        (number, array, role)
-        for held in held_by_mlx
-        for array, role in _roles(held)
-        if (number := numbers.get(id(array))) is not None
-    ]
+    found: dict[int, tuple[mx.array, _Role]] = {}
+    for held in [held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen]:
+        for array, role in _roles(held):
+            number = numbers.get(id(array))
+            # What grad says of an argument counts, whoever lists it too.
+            if number is not None and (number not in found or found[number][1] is _Role.LISTED):
+                found[number] = array, role
+    return found
 
 
 def _roles(held: list[Any]) -> Iterator[tuple[mx.array, _Role]]:
     """Iterate over the arrays in a list of MLX: the arguments and keywords of grad, or the arguments of vjp and jvp."""
+    while len(held) == 1 and type(held[0]) is list:
+        held = held[0]
     if len(held) != 2 or not isinstance(held[0], (tuple, list)) or type(held[1]) is not dict:  # noqa: PLR2004
         yield from ((array, _Role.LISTED) for array in _arrays(held, 0))
         return
     arguments = [list(_arrays(argument, 0)) for argument in (*held[0], *held[1].values())]
     arguments = [arrays for arrays in arguments if arrays]
     for i, arrays in enumerate(arguments):
-        yield from ((array, _Role.FURTHER if i else _Role.DIFFERENTIATED) for array in arrays)
+        yield from ((array, _Role.FURTHER if i else _Role.FIRST) for array in arrays)
 
 
 def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
@@ -129,19 +131,8 @@ def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
 
 
 def _is_visible(held: list[Any], ours: list[Any]) -> bool:
-    """Tell whether something of Python refers to a list: then it is a user's, and may hold what is over."""
-    for referrer in gc.get_referrers(held):
-        if referrer is not ours and not isinstance(referrer, types.FrameType):
-            return True
-    wanted = id(held)  # a closure would refer to the list
-    frames: list[types.FrameType | None] = list(sys._current_frames().values())  # noqa: SLF001  (its documented name)
-    for outermost in frames:
-        frame = outermost
-        while frame is not None:
-            if frame.f_globals is not globals() and any(id(value) == wanted for value in frame.f_locals.values()):
-                return True
-            frame = frame.f_back
-    return False
+    """Tell whether an object of Python refers to a list: then it is a user's, and may hold what is over."""
+    return any(referrer is not ours for referrer in gc.get_referrers(held))
 
 
 def undecidable(name: str) -> UndecidableError:

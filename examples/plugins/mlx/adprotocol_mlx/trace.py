@@ -91,14 +91,17 @@ def is_open(array: mx.array) -> bool:
 
 
 def _clone(array: mx.array) -> mx.array | None:
-    """Return a copy of the graph of an array, or None if compilation, which makes copies, is switched off."""
+    """Return a copy of the graph of an array, or None if compilation, by which it is made, is off or fails."""
     argument: list[mx.array] = []
 
     def body(zero: mx.array) -> mx.array:
         argument.append(zero)
         return _behind(array, zero)
 
-    clone: mx.array = mx.compile(body)(_ZERO)
+    try:
+        clone: mx.array = mx.compile(body)(_ZERO)
+    except ValueError:  # it reads scalars, and one of them has no data
+        return None
     # Compiled, the function gets a placeholder. Inside a vjp rule, or where it is switched off, it gets the zero.
     compiled = not is_applying_vjp() and is_open(argument[0])
     return clone if compiled else None
