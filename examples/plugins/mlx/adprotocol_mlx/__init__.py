@@ -33,7 +33,7 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> Any:
     """Read the answer from the graph behind the value."""
-    return answer.ask([value])
+    return answer.ask((value,))
 
 
 @hookimpl
@@ -96,7 +96,7 @@ def explain(value: Any) -> str:
     """Say what the graph tells."""
     if not answer.is_inexact(value):
         return f"dtype {value.dtype} has no derivative"
-    found = answer.ask([value])
+    found = answer.ask((value,))
     if found is True:
         return "the graph behind it leads back to what is differentiated"
     if found is False:

@@ -27,7 +27,8 @@ def is_inexact(value: mx.array) -> bool:
 
 def ask(values: Sequence[mx.array]) -> Any:
     """Tell whether a derivative goes through one of some values: a bool, or a staged boolean."""
-    tracked = [value for value in values if is_inexact(value)]
+    # In a tuple, because a list would look like one of MLX.
+    tracked = tuple(value for value in values if is_inexact(value))
     if not tracked or not trace.is_tracing():
         return False
     graph = Graph(tracked)
@@ -45,7 +46,7 @@ def _differentiated(*_: Any) -> NoReturn:
 def _batched(values: Any, axes: Any) -> tuple[mx.array, int | None]:
     """Ask about the values that vmap puts in; one answer is for the whole batch."""
     if not isinstance(values, (tuple, list)):
-        values, axes = [values], [axes]
+        values, axes = (values,), (axes,)
     answer = mx.array(ask(values))
     sizes = [value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None]
     # MLX's own operations go on with a result that is not batched as if it were.

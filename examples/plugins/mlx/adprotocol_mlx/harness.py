@@ -22,7 +22,6 @@ class MlxHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         "compile": "mx.compile is the compiler; shapeless=True takes no custom function of MLX, such as a checkpoint",
         "no_grad": "MLX has no switch for the recording of derivatives",
-        "scan": "MLX has no loop of its own; Python's loops are unrolled",
         "while_loop": "MLX has no loop of its own; Python's loops are unrolled",
         "abstract": "MLX has no abstract evaluation",
         "parameter": "MLX has no parameters; every leaf is an array, and flags are those of modules",
@@ -69,6 +68,14 @@ class MlxHarness(Harness):
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``mx.checkpoint``."""
         return mx.checkpoint(fun)
+
+    def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+        """Loop in Python, as all loops of MLX are."""
+        ys = []
+        for i in range(xs.shape[0]):
+            carry, y = fun(carry, xs[i])
+            ys.append(y)
+        return carry, mx.stack(ys)
 
     def stop_gradient(self, array: Any) -> Any:
         """Call ``mx.stop_gradient``."""

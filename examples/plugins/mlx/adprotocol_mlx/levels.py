@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import types
 import weakref
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -32,14 +33,16 @@ _FEW = 6
 
 
 class _Role(Enum):
-    """What a list of MLX says about an argument in it."""
+    """What a list says about an argument in it; what comes first here counts."""
 
     # The first argument of grad, which is differentiated unless argnums says otherwise.
     FIRST = auto()
-    # In another list or tuple: an argument of vjp or jvp, or what a user holds.
-    LISTED = auto()
     # Not the first of several arguments of grad, which are copied, too, if they are not differentiated.
     FURTHER = auto()
+    # In another list: an argument of vjp or jvp, or what a user holds.
+    LISTED = auto()
+    # In a tuple: an argument of a second run, or of a rule, or what a user holds.
+    PASSED = auto()
 
 
 def is_active(graph: Graph, copies: set[int], values: Sequence[mx.array]) -> bool:
@@ -51,7 +54,7 @@ def is_active(graph: Graph, copies: set[int], values: Sequence[mx.array]) -> boo
     certain = {
         number: array
         for number, (array, role) in roles.items()
-        if role is _Role.FIRST or (role is _Role.LISTED and not applying and trace.is_marked(array))
+        if role is _Role.FIRST or (role is not _Role.FURTHER and not applying and trace.is_marked(array))
     }
     if not applying:
         for number in [number for number, ref in _SEEN.items() if ref() is None]:
@@ -85,40 +88,55 @@ def _numbers(arrays: Sequence[mx.array]) -> dict[int, int]:
 
 def _find(copies: set[int]) -> dict[int, tuple[mx.array, _Role]]:
     """Return the copies in lists of MLX by number, if one of those asked for is among them: the array and its role."""
-    inside = [
-        (item, array)
-        for item in gc.get_objects()
-        if type(item) in (list, tuple) and sys.getrefcount(item) <= _FEW
-        for array in _arrays(item, 0)
-    ]
+    inside = [(item, array) for item in _candidates() for array in _arrays(item, 0)]
     distinct = list({id(array): array for _, array in inside}.values())
     if copies.isdisjoint(_numbers(distinct).values()):
         return {}
     # Objects that are the same array to MLX get one name together: ask about each alone.
     numbers = {id(array): _numbers([array]).get(0) for array in distinct}
-    lists = list({id(held): held for held, array in inside if numbers[id(array)] in copies}.values())
+    ours = _lists_of_the_question()
+    lists = list(
+        {id(held): held for held, array in inside if numbers[id(array)] in copies and id(held) not in ours}.values()
+    )
     del inside  # it would be seen below
     found: dict[int, tuple[mx.array, _Role]] = {}
     for held in [held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen]:
         for array, role in _roles(held):
             number = numbers.get(id(array))
             # What grad says of an argument counts, whoever lists it too.
-            if number is not None and (number not in found or found[number][1] is _Role.LISTED):
+            if number is not None and (number not in found or found[number][1].value > role.value):
                 found[number] = array, role
     return found
 
 
-def _roles(held: list[Any]) -> Iterator[tuple[mx.array, _Role]]:
+def _candidates() -> list[Any]:
+    """Return the lists and tuples that may be those of MLX: of arrays, or of arguments and keywords."""
+    # The one loop whose length is the size of the program.
+    return [
+        item
+        for item in gc.get_objects()
+        if ((kind := type(item)) is list or kind is tuple)
+        and item
+        and (
+            type(item[0]) is mx.array
+            or (len(item) == 2 and type(item[1]) is dict)  # noqa: PLR2004
+            or (len(item) == 1 and type(item[0]) is list)
+        )
+        and sys.getrefcount(item) <= _FEW
+    ]
+
+
+def _roles(held: Any) -> Iterator[tuple[mx.array, _Role]]:
     """Iterate over the arrays in a list of MLX: the arguments and keywords of grad, or the arguments of vjp and jvp."""
-    while len(held) == 1 and type(held[0]) is list:
+    while type(held) is list and len(held) == 1 and type(held[0]) is list:
         held = held[0]
-    if len(held) != 2 or not isinstance(held[0], (tuple, list)) or type(held[1]) is not dict:  # noqa: PLR2004
-        yield from ((array, _Role.LISTED) for array in _arrays(held, 0))
-        return
-    arguments = [list(_arrays(argument, 0)) for argument in (*held[0], *held[1].values())]
-    arguments = [arrays for arrays in arguments if arrays]
-    for i, arrays in enumerate(arguments):
-        yield from ((array, _Role.FURTHER if i else _Role.FIRST) for array in arrays)
+    if type(held) is list and len(held) == 2 and isinstance(held[0], (tuple, list)) and type(held[1]) is dict:  # noqa: PLR2004
+        arguments = [list(_arrays(argument, 0)) for argument in (*held[0], *held[1].values())]
+        arguments = [arrays for arrays in arguments if arrays]
+        for i, arrays in enumerate(arguments):
+            yield from ((array, _Role.FURTHER if i else _Role.FIRST) for array in arrays)
+    else:
+        yield from ((array, _Role.LISTED if type(held) is list else _Role.PASSED) for array in _arrays(held, 0))
 
 
 def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
@@ -128,6 +146,17 @@ def _arrays(item: Any, depth: int) -> Iterator[mx.array]:
         children: Iterable[Any] = item.values() if isinstance(item, dict) else item
         for child in children:
             yield from _arrays(child, depth + 1)
+
+
+def _lists_of_the_question() -> set[int]:
+    """Return the lists, by id, in which other functions of adprotocol hold what they were asked about."""
+    found: set[int] = set()
+    frame: types.FrameType | None = sys._getframe()  # noqa: SLF001  (its documented name)
+    while frame is not None and (name := str(frame.f_globals.get("__name__"))).startswith("adprotocol"):
+        if name != __name__:  # f_locals holds on to what it shows, and the search is not to see its own
+            found.update(id(value) for value in frame.f_locals.values() if type(value) is list)
+        frame = frame.f_back
+    return found
 
 
 def _is_visible(held: list[Any], ours: list[Any]) -> bool:

@@ -12,7 +12,7 @@ from adprotocol_mlx.answer import ask
 
 def prevent(value: mx.array, message: str) -> mx.array:
     """Return a value; raise now, or when vmap puts in what is tracked, or when a derivative comes by."""
-    answer = ask([value])
+    answer = ask((value,))
     if answer is False:
         return value
 
