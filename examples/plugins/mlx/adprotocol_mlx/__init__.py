@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx import nn
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl

@@ -46,13 +46,15 @@ the question is asked in a vjp rule, a value may raise `UndecidableError`.
 RULES_BY_DEFAULT = Divergence(
     name="rules-by-default",
     title="In the second run of a function whose rule MLX makes by itself",
-    remedy="Give the mx.custom_function rules for both modes; of a finished derivative, evaluate the results with mx.eval",
+    remedy=(
+        "Give the mx.custom_function rules for both modes; evaluate the results of a finished derivative with mx.eval"
+    ),
     scenarios=(),
     text="""\
 For a checkpoint in forward mode, and for an `mx.custom_function` without a rule for the mode, MLX runs the function a
-second time when the derivative is computed. Nothing then tells this run from a derivative that is over, and a value
-that depends on its arguments raises `UndecidableError`. So may the unevaluated result of a finished second derivative
-inside another transformation: evaluate it first.
+second time when the derivative is computed. Little then tells this run from a derivative that is over, and a value
+that depends on its arguments may raise `UndecidableError`. So does the gradient of a finished derivative inside
+another one, until it is evaluated.
 """,
 )
 
@@ -97,8 +99,9 @@ CLOSURES = Divergence(
     outcome="wrong",
     scenarios=("within_gradient/jit-closes-over-tracked", "within_gradient/checkpoint-closes-over-tracked"),
     text="""\
-MLX gives what `mx.compile` and `mx.checkpoint` close over a derivative of zero, and a compiled function keeps the values
-of its first call. The answer inside is that for the value itself. Pass the value as an argument, or name it in the
+MLX gives what `mx.compile` and `mx.checkpoint` close over a derivative of zero, and a compiled function keeps the
+values of its first call. The answer inside is that for the value itself. Pass the value as an argument, or name it
+in the
 `inputs` of `mx.compile`.
 """,
 )
@@ -110,8 +113,8 @@ VMAP = Divergence(
     scenarios=("within_gradient/a-bool-vmap", "within_gradient/a-bool-grad-of-vmap"),
     text="""\
 `mx.vmap` runs its function on placeholders and puts the values in at the end. So the answer for a mapped value is an
-array, which `if` refuses and `adprotocol.cond` takes; both branches run. The same holds in a function under `mx.compile`,
-where the branches stay in the program. With `shapeless=True` MLX refuses to compile it.
+array, which `if` refuses and `adprotocol.cond` takes; both branches run. The same holds in a function under
+`mx.compile`, where the branches stay in the program. With `shapeless=True` MLX refuses to compile it.
 """,
 )
 

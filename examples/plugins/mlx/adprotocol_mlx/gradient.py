@@ -34,7 +34,6 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     return (value if isinstance(value_given, mx.array) else value_given), aux, gradients
 
 
-
 def renamed(array: mx.array) -> mx.array:
     """Return the same values as the result of another operation, which every transformation knows."""
     return mx.squeeze(mx.expand_dims(array, 0), 0)

@@ -28,8 +28,10 @@ _COPY = "Copy"
 _DEPENDS = "Depends"
 # Operations whose derivative MLX does not compute, or whose results are booleans and indices.
 _CONSTANT = frozenset(
-    "StopGradient Equal NaNEqual NotEqual Greater GreaterEqual Less LessEqual LogicalNot LogicalAnd LogicalOr "
-    "ArgReduce ArgSort ArgPartition".split()
+    (
+        *("StopGradient", "Equal", "NaNEqual", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"),
+        *("LogicalNot", "LogicalAnd", "LogicalOr", "ArgReduce", "ArgSort", "ArgPartition"),
+    )
 )
 
 
@@ -85,7 +87,7 @@ class Graph:
 
 
 def is_leaf(array: mx.array) -> bool:
-    """Tell whether an array has no operation behind it: it is computed, or stands for an argument of vmap or compile."""
+    """Tell whether an array has no operation behind it: it is computed, or an argument of vmap or compile."""
     text = io.StringIO()
     mx.export_to_dot(text, array)
     return "->" not in text.getvalue()

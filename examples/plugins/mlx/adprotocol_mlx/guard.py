@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx import nn
 
 from adprotocol.extend import tree_map
 from adprotocol_mlx.answer import is_inexact

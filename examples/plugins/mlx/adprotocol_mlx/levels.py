@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
-import types
+import threading
 import weakref
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ from adprotocol_mlx import trace
 from adprotocol_mlx.graph import Graph
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Iterable, Iterator, Sequence
 
 # Arguments seen in MLX's lists, by the number of their copy. As long as one is marked, its derivative is active, and
 # the search is spared.
 _SEEN: dict[int, weakref.ref[mx.array]] = {}
+# One search at a time: a second one would refer to the lists of MLX, too.
+_ALONE = threading.RLock()
 _DEEPEST = 30
 # References to a list that MLX holds, with those of the search; lists with more are not looked into.
 _FEW = 6
@@ -50,7 +53,8 @@ def is_active(graph: Graph, copies: set[int], values: Sequence[mx.array]) -> boo
     applying = trace.is_applying_vjp()  # then everything is marked
     if not applying and any(map(_was_seen, copies)):
         return True
-    roles = _find(copies)
+    with _ALONE:
+        roles = _find(copies)
     certain = {
         number: array
         for number, (array, role) in roles.items()
@@ -100,7 +104,9 @@ def _find(copies: set[int]) -> dict[int, tuple[mx.array, _Role]]:
     )
     del inside  # it would be seen below
     found: dict[int, tuple[mx.array, _Role]] = {}
-    for held in [held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen]:
+    for held in [
+        held for held, seen in zip(lists, [_is_visible(held, lists) for held in lists], strict=True) if not seen
+    ]:
         for array, role in _roles(held):
             number = numbers.get(id(array))
             # What grad says of an argument counts, whoever lists it too.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx import nn
 
 from adprotocol.extend import View, declaring, trainable_names
 
