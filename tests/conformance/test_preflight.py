@@ -264,9 +264,8 @@ def test_absent_that_raises_is_one_problem():
 
 def test_absent_that_names_an_unknown_capability_is_a_problem_and_the_rest_counts():
     report = ran(made(absent={"jitt": "a slip", "jit": "no compiler"}), fine)
-    assert [problem.message for problem in report.problems] == [
-        "absent names 'jitt', no capability and no nesting of grad, jvp, jit, compile, vmap, checkpoint, scan, while_loop"
-    ]
+    (problem,) = report.problems
+    assert problem.message.startswith("absent names 'jitt', no capability and no nesting of grad, jvp, jit, ")
     assert report.capabilities["jit"] == "absent: no compiler"
 
 
