@@ -97,7 +97,11 @@ CLOSURES = Divergence(
     title="What a compiled or checkpointed function closes over",
     remedy="Pass it as an argument, or name it in the inputs of mx.compile",
     outcome="wrong",
-    scenarios=("within_gradient/jit-closes-over-tracked", "within_gradient/checkpoint-closes-over-tracked"),
+    scenarios=(
+        "within_gradient/jit-closes-over-tracked",
+        "within_gradient/checkpoint-closes-over-tracked",
+        "within_gradient/made-inside-a-gradient-under-jit",
+    ),
     text="""\
 MLX gives what `mx.compile` and `mx.checkpoint` close over a derivative of zero, and a compiled function keeps the
 values of its first call. The answer inside is that for the value itself. Pass the value as an argument, or name it
