@@ -141,6 +141,17 @@ MLX takes the label for a complex number, because it can be converted to one: th
 """,
 )
 
+AFTER_AN_EXCEPTION = Divergence(
+    name="after-an-exception",
+    title="An argument that has escaped from a derivative that raised",
+    remedy="Keep no arguments of a differentiated function",
+    outcome="wrong",
+    text="""\
+MLX takes its mark off the arguments at the end of a derivative, but not after an exception. An argument that was asked
+about, and is still held by someone then, is True inside a later transformation.
+""",
+)
+
 THREADS = Divergence(
     name="threads",
     title="Threads",
@@ -175,6 +186,7 @@ DIVERGENCES = (
     CLOSURES,
     VMAP,
     LABELS,
+    AFTER_AN_EXCEPTION,
     THREADS,
     GLOBALS,
 )

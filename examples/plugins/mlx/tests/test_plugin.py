@@ -107,6 +107,16 @@ def test_compiled_code_that_is_differentiated_after_all_raises() -> None:
         jvp(f, X)
 
 
+def test_calls_of_a_compiled_function_are_told_apart() -> None:
+    compiled = mx.compile(lambda a: 2.0 * a)
+
+    def f(x: mx.array) -> mx.array:
+        mx.grad(lambda v: v * x)(C)  # or MLX would not run compiled code on x
+        return x * layer(mx.stop_gradient(compiled(x)) + compiled(C))
+
+    close(mx.grad(f)(X), 70.0)
+
+
 def test_vmap_in_an_inner_derivative_and_around_it() -> None:
     def row(a: mx.array) -> mx.array:
         mx.grad(lambda y: y * a)(X)
