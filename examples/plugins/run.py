@@ -66,6 +66,11 @@ def suite(python, folder):
     if not done.stdout.startswith("{"):
         sys.stderr.write(done.stdout + done.stderr)
         return None
+    report = folder / "report.md"
+    text = report.read_text(encoding="utf-8")
+    for place in (f"{python.parent.parent}/", f"{ROOT}/"):  # of this machine, in tracebacks
+        text = text.replace(place, "")
+    report.write_text(text, encoding="utf-8")
     return json.loads(done.stdout)
 
 
