@@ -1,0 +1,181 @@
+"""Whether a derivative runs through a tensor: its graph of UOps, read as `Tensor.gradient` will read it.
+
+tinygrad has no tape and no switch. It differentiates a graph afterwards, with respect
+to whatever tensor is named. So what can be named is looked for in the graph: a live
+floating-point tensor with storage of its own whose flag `is_param` is on, or an argument
+that a call of this plugin differentiates. A node of the graph is
+
+- TRACKED, if a derivative can reach such a source from it;
+- CONSTANT, if what it depends on was made constant, by ``detach``, a comparison or a flag
+  that is off;
+- OPEN, if it depends on neither. A live tensor with an open node, such as the random
+  numbers from which a layer starts, is a source itself; without one it is a literal.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from tinygrad import dtypes
+from tinygrad.tensor import Tensor, all_tensors
+from tinygrad.uop.ops import Ops, UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+OPEN, CONSTANT, TRACKED = range(3)
+
+# Leaves of the calls of `value_and_grad` under way.
+arguments: weakref.WeakSet[UOp] = weakref.WeakSet()
+# Buffers that hold a realised constant: the graph that told so is gone.
+constants: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+# `Tensor.gradient` passes nothing on to the sources of these, whatever they depend on.
+_BLOCKED = frozenset({Ops.DETACH, Ops.BITCAST, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+# Where only the first source carries a derivative: the others are shapes.
+_VIEWS = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
+
+
+def carries_floats(tensor: Tensor) -> bool:
+    """Tell whether tinygrad differentiates with respect to a tensor: floats that have a device and a width."""
+    return tensor.is_floating_point() and not tensor.uop.is_virtual and tensor.dtype not in dtypes.weaks
+
+
+def is_tracked(tensor: Tensor) -> bool:
+    """Tell whether an operation applied to a tensor would be differentiated."""
+    return carries_floats(tensor) and Walk().status(tensor.uop) == TRACKED
+
+
+def is_source(tensor: Tensor) -> bool:
+    """Tell whether a tensor is what others are computed from: a variable, not the result of an operation."""
+    if tensor.uop in arguments or not carries_floats(tensor):
+        return False
+    if storage(tensor.uop) is not None:
+        return storage(tensor.uop) not in constants
+    walk = Walk()
+    return walk.of_sources(tensor.uop) == OPEN
+
+
+def storage(uop: UOp) -> UOp | None:
+    """Return the buffer of a node that has one of its own, None for the result of an operation."""
+    if not uop.has_buffer_identity(after_ok=True):
+        return None
+    while uop.src and uop.op is not Ops.BUFFER:
+        uop = uop.src[0]
+    return uop if uop.op is Ops.BUFFER else None
+
+
+class Walk:
+    """Find the status of nodes, each once; for one question, as tensors and their flags change between two."""
+
+    def __init__(self, found: dict[UOp, int] | None = None, *, sources: bool = True) -> None:
+        self.found: dict[UOp, int] = {} if found is None else found
+        self.flags: dict[UOp, bool] = _flags() if sources else {}
+
+    def status(self, root: UOp) -> int:
+        """Return OPEN, CONSTANT or TRACKED."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self.found:
+                stack.pop()
+                continue
+            waiting = [source for source in _followed(node) if source not in self.found]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                self.found[node] = self._of(node)
+                stack.pop()
+        return self.found[root]
+
+    def of_sources(self, node: UOp) -> int:
+        """Return the status of a node by what it is computed from, whichever tensors it belongs to."""
+        for source in _followed(node):
+            self.status(source)
+        return self._computed(node)
+
+    def _of(self, node: UOp) -> int:
+        if node in arguments:
+            return TRACKED
+        if node in constants:
+            return CONSTANT
+        computed = self._computed(node)
+        flag = self.flags.get(node)
+        if flag is None or computed == TRACKED:
+            return computed
+        if storage(node) in constants:
+            return CONSTANT
+        if not flag:
+            return CONSTANT
+        # A variable may store what was computed from constants, as after the step of an optimizer.
+        return TRACKED if computed == OPEN or (node.op is Ops.AFTER and storage(node) is not None) else computed
+
+    def _computed(self, node: UOp) -> int:
+        if node.op in _BLOCKED:
+            source = self.found[node.src[0]] if node.op in {Ops.DETACH, Ops.BITCAST} else self._most(node.src)
+            return CONSTANT if node.op is Ops.DETACH or source != OPEN else OPEN
+        if node.op is Ops.WHERE:
+            chosen = self._most(node.src[1:])
+            return CONSTANT if chosen == OPEN and self.found[node.src[0]] != OPEN else chosen
+        if node.op is Ops.GETTUPLE:
+            return self._of_result(node.src[0], node.arg)
+        if node.op is Ops.AFTER and any(source.op is Ops.STORE for source in node.src[1:]):
+            # What was there before is overwritten.
+            return self._most(source.src[1] for source in node.src[1:] if source.op is Ops.STORE)
+        return self._most(_followed(node))
+
+    def _most(self, nodes: Iterable[UOp]) -> int:
+        return max((self.found[node] for node in nodes), default=OPEN)
+
+    def _of_result(self, call: UOp, index: int) -> int:
+        """Follow a result of a function of `tinygrad.function` through its body."""
+        if call.op is not Ops.FUNCTION or call.arg.grad_fxn is not None:
+            return self._most(_followed(call))
+        body, *given = call.src
+        result = body.src[index]
+        parameters = {
+            node: self.found[given[node.arg.slot]]
+            for node in result.toposort()
+            if node.op is Ops.PARAM and node.arg.slot < len(given)
+        }
+        return Walk(parameters, sources=False).status(result)
+
+
+def _followed(node: UOp) -> tuple[UOp, ...]:
+    """Return the sources of a node that matter for its status."""
+    if node.op in _VIEWS:
+        return node.src[:1]
+    if node.op is Ops.GETTUPLE and node.src[0].op is Ops.FUNCTION:
+        return node.src[0].src[1:]
+    if node.op is Ops.GETTUPLE and node.src[0].op is Ops.TUPLE:
+        return (node.src[0].src[node.arg],)
+    if node.op in {Ops.FUNCTION, Ops.CALL}:
+        return node.src[1:]
+    if node.op is Ops.AFTER and any(source.op is Ops.STORE for source in node.src[1:]):
+        return tuple(part for source in node.src[1:] for part in (source.src[1:2] if source.op is Ops.STORE else ()))
+    if node.op in {Ops.BUFFER, Ops.PARAM}:
+        return ()
+    return node.src
+
+
+def _flags() -> dict[UOp, bool]:
+    """Return the nodes of all live tensors that can be differentiated, each with its flag: off if any tensor's is."""
+    flags: dict[UOp, bool] = {}
+    for reference in list(all_tensors):
+        tensor = reference()
+        if tensor is not None and carries_floats(tensor):
+            flags[tensor.uop] = tensor.is_param and flags.get(tensor.uop, True)
+    return flags
+
+
+def fresh(tensor: Tensor, key: object) -> Tensor:
+    """Return a tensor of the same value with a node that nothing else has, through which derivatives pass."""
+    # The graph of tinygrad has each node once, so a copy by a plain operation would be the node that the
+    # function's own operation makes; the argument, which tinygrad ignores here, makes it another.
+    return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=key))
+
+
+def rebuilt(uop: UOp, replace: Callable[[UOp], UOp | None]) -> UOp:
+    """Return a graph with some of its nodes replaced."""
+    return uop.substitute({node: new for node in uop.toposort() if (new := replace(node)) is not None}, walk=True)

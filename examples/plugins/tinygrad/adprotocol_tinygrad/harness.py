@@ -1,0 +1,136 @@
+"""The harness of tinygrad: its own functions, under the names that the conformance suite calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from tinygrad import Tensor, TinyJit, dtypes, function
+from tinygrad.device import Device
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_REALISED = "TinyJit returns buffers: tinygrad forgets what they were computed from, and its gradient is zero"
+
+
+class TinygradHarness(Harness):
+    """Describe tinygrad: reverse mode on a lazy graph, and TinyJit."""
+
+    name = "tinygrad"
+    absent: ClassVar[Mapping[str, str]] = {
+        "jvp": "tinygrad has no forward mode",
+        "vmap": "tinygrad has no vmap",
+        "checkpoint": "tinygrad has no checkpoint",
+        "scan": "tinygrad has no loop that is traced",
+        "compile": "TinyJit is its one way to compile",
+        "no_grad": "tinygrad has no switch: it records always",
+        "node": "tinygrad has no registry of containers",
+        "abstract": "every tensor of tinygrad is abstract until it is realised",
+        "threads": "TinyJit and the graph of tinygrad are global to the process",
+        "grad of jit": _REALISED,
+    }
+
+    def array(self, value: Any) -> Tensor:
+        """Return a constant with storage of its own."""
+        numbers = np.asarray(value)
+        dtype = {"f": dtypes.default_float, "i": dtypes.int32, "b": dtypes.bool}[numbers.dtype.kind]
+        made = Tensor(numbers.reshape(-1).tolist(), device=self.device, dtype=dtype).reshape(numbers.shape)
+        return made.detach() if made.is_floating_point() else made
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """Return the values."""
+        return array.numpy() if isinstance(array, Tensor) else np.asarray(array)
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient."""
+        value_and_grad = self.value_and_grad(fun)
+        return lambda *args: value_and_grad(*args)[1]
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return value and gradient."""
+
+        def differentiated(x: Tensor, *rest: Any) -> tuple[Any, Tensor]:
+            # A variable of its own for each call, so that two gradients at one array are two; -0.0 leaves x as it is.
+            variable = Tensor.full(x.shape, -0.0, dtype=x.dtype, device=x.device)
+            value = fun(x + variable, *rest)
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value, Tensor.zeros(*x.shape, dtype=x.dtype, device=x.device).is_param_(False)
+            return value, value.gradient(variable)[0]
+
+        return differentiated
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Capture the function for each shape and dtype."""
+        captured: dict[Any, Any] = {}
+
+        def run(*args: Tensor) -> Any:
+            key = tuple((arg.shape, arg.dtype) for arg in args)
+            if key not in captured:
+                captured[key] = TinyJit(fun)
+                # The first call runs the function, the second captures it; a replay is what is to be tested.
+                for _ in range(2):
+                    captured[key](*_inputs(args))
+            result = captured[key](*_inputs(args))
+            # The buffers of a result are those of the next call.
+            return result.clone().realize().detach() if isinstance(result, Tensor) else result
+
+        return run
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Detach."""
+        return array.detach()
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with a rule for its gradient."""
+
+        def rule(upstream: Any, call: Any) -> tuple[Any]:
+            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop,)
+
+        return function(lambda x: fun(x), grad_fxn=rule, allow_implicit=True)
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Count the runs of a rule."""
+        runs: list[bool] = []
+
+        def rule(upstream: Any, call: Any) -> tuple[Any]:  # noqa: ARG001
+            runs.append(True)
+            return (upstream,)
+
+        return function(lambda x: x * 1.0, grad_fxn=rule), lambda: len(runs)
+
+    def sum(self, array: Any) -> Any:
+        """Sum all elements."""
+        return array.sum()
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Select."""
+        return mask.where(x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the floating-point dtypes, the default first."""
+        return ("float32", "float64", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Convert."""
+        return array.cast(dtype)
+
+    def parameter(self, value: Any, *, trains: bool) -> Tensor:
+        """Return a variable."""
+        return Tensor(np.asarray(value, np.float32).reshape(-1).tolist()).reshape(np.shape(value)).is_param_(trains)
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
+        """Name the parameter."""
+        value = fun()
+        return value.gradient(parameter)[0]
+
+    def devices(self) -> Sequence[str]:
+        """Name the devices that this machine has."""
+        return tuple(Device.get_available_devices())
+
+
+def _inputs(args: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return copies for TinyJit, which refuses one buffer twice, and realises its arguments."""
+    return [arg.clone().detach().realize() for arg in args]
