@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad import Tensor
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tinygrad import graph, realisation
+from adprotocol_tinygrad import graph, label, realisation
 from adprotocol_tinygrad.choice import cond
 from adprotocol_tinygrad.gradient import freeze, identity, trainable, value_and_grad
 
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 realisation.watch()
+label.accept()
 
 
 @hookimpl

@@ -83,8 +83,12 @@ def _alike(one: Any, other: Any) -> bool:
     (shape, kind), (other_shape, other_kind) = _outline_of(one), _outline_of(other)
     if shape != other_shape:
         return False
-    weak = {dtypes.weakfloat: dtypes.is_float, dtypes.weakint: dtypes.is_int}
-    return kind == other_kind or (kind in weak and weak[kind](other_kind)) or (other_kind in weak and weak[other_kind](kind))
+    # A Python number takes the dtype of what it is chosen against, as everywhere in tinygrad.
+    return kind == other_kind or _takes(kind, other_kind) or _takes(other_kind, kind)
+
+
+def _takes(weak: Any, kind: Any) -> bool:
+    return (weak in dtypes.weaks and dtypes.is_float(kind)) or (weak is dtypes.weakint and dtypes.is_int(kind))
 
 
 def _outline_of(leaf: Any) -> tuple[tuple[Any, ...], Any]:

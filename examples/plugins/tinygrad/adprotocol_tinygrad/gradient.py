@@ -37,7 +37,7 @@ def freeze(value: Any) -> Any:
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    arguments = [graph.fresh(_with_storage(leaf), object()) for leaf in leaves]
+    arguments = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
     nodes = [argument.uop for argument in arguments]
     for node in nodes:
         graph.arguments.add(node)

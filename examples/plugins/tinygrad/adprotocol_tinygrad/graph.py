@@ -14,15 +14,17 @@ that a call of this plugin differentiates. A node of the graph is
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING
 
 from tinygrad import dtypes
+from tinygrad.function import _function
 from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop.ops import Ops, UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 OPEN, CONSTANT, TRACKED = range(3)
 
@@ -70,8 +72,11 @@ class Walk:
     """Find the status of nodes, each once; for one question, as tensors and their flags change between two."""
 
     def __init__(self, found: dict[UOp, int] | None = None, *, sources: bool = True) -> None:
-        self.found: dict[UOp, int] = {} if found is None else found
-        self.flags: dict[UOp, bool] = _flags() if sources else {}
+        self.found: dict[UOp, int] = found or {}
+        self.flags: dict[UOp, bool] = {}
+        if sources:
+            self.flags = _flags()
+            self.found.update(dict.fromkeys(_ruled(), CONSTANT))
 
     def status(self, root: UOp) -> int:
         """Return OPEN, CONSTANT or TRACKED."""
@@ -169,13 +174,23 @@ def _flags() -> dict[UOp, bool]:
     return flags
 
 
-def fresh(tensor: Tensor, key: object) -> Tensor:
+def _ruled() -> list[UOp]:
+    """Return the arguments of the functions under way that have a gradient rule of their own.
+
+    tinygrad runs such a function on the tensors themselves, and puts its rule in the place of their derivatives when
+    it has returned; only the frames of these calls tell until then.
+    """
+    found: list[UOp] = []
+    frame = sys._getframe() if _function.depth else None  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is _function.__call__.__code__ and frame.f_locals["self"].grad_fxn is not None:
+            found += frame.f_locals.get("call_uops", ())
+        frame = frame.f_back
+    return found
+
+
+def fresh(tensor: Tensor) -> Tensor:
     """Return a tensor of the same value with a node that nothing else has, through which derivatives pass."""
-    # The graph of tinygrad has each node once, so a copy by a plain operation would be the node that the
-    # function's own operation makes; the argument, which tinygrad ignores here, makes it another.
-    return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=key))
-
-
-def rebuilt(uop: UOp, replace: Callable[[UOp], UOp | None]) -> UOp:
-    """Return a graph with some of its nodes replaced."""
-    return uop.substitute({node: new for node in uop.toposort() if (new := replace(node)) is not None}, walk=True)
+    # A graph of tinygrad has each node once, so that a plain operation would give the node that the function's own
+    # operation gives; the argument, of which tinygrad makes nothing here, makes it another.
+    return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=object()))

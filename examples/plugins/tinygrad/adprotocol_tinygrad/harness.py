@@ -36,6 +36,8 @@ class TinygradHarness(Harness):
     def array(self, value: Any) -> Tensor:
         """Return a constant with storage of its own."""
         numbers = np.asarray(value)
+        if numbers.dtype.kind == "c":
+            raise TypeError("tinygrad has no complex numbers")
         dtype = {"f": dtypes.default_float, "i": dtypes.int32, "b": dtypes.bool}[numbers.dtype.kind]
         made = Tensor(numbers.reshape(-1).tolist(), device=self.device, dtype=dtype).reshape(numbers.shape)
         return made.detach() if made.is_floating_point() else made
@@ -55,9 +57,13 @@ class TinygradHarness(Harness):
         def differentiated(x: Tensor, *rest: Any) -> tuple[Any, Tensor]:
             # A variable of its own for each call, so that two gradients at one array are two; -0.0 leaves x as it is.
             variable = Tensor.full(x.shape, -0.0, dtype=x.dtype, device=x.device)
-            value = fun(x + variable, *rest)
+            _under_way.append(variable)
+            try:
+                value = fun(x + variable, *rest)
+            finally:
+                _under_way.pop()
             if not isinstance(value, Tensor) or not value.is_floating_point():
-                return value, Tensor.zeros(*x.shape, dtype=x.dtype, device=x.device).is_param_(False)
+                return value, Tensor.zeros(*x.shape, dtype=x.dtype, device=x.device).detach()
             return value, value.gradient(variable)[0]
 
         return differentiated
@@ -66,16 +72,24 @@ class TinygradHarness(Harness):
         """Capture the function for each shape and dtype."""
         captured: dict[Any, Any] = {}
 
-        def run(*args: Tensor) -> Any:
+        def computed(*args: Tensor) -> Tensor:
+            result = fun(*args)
+            _refuse_tracked(result)
+            # A kernel, also where the result is a number or an argument as it is.
+            return result.clone(device=args[0].device)
+
+        def run(*args: Tensor) -> Tensor:
+            if not all(isinstance(arg, Tensor) for arg in args):
+                raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
+            _refuse_tracked(*args)
             key = tuple((arg.shape, arg.dtype) for arg in args)
             if key not in captured:
-                captured[key] = TinyJit(fun)
+                captured[key] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
                 for _ in range(2):
                     captured[key](*_inputs(args))
-            result = captured[key](*_inputs(args))
             # The buffers of a result are those of the next call.
-            return result.clone().realize().detach() if isinstance(result, Tensor) else result
+            return captured[key](*_inputs(args)).clone().realize().detach()
 
         return run
 
@@ -129,6 +143,18 @@ class TinygradHarness(Harness):
     def devices(self) -> Sequence[str]:
         """Name the devices that this machine has."""
         return tuple(Device.get_available_devices())
+
+
+# The variables of the gradients under way.
+_under_way: list[Tensor] = []
+
+
+def _refuse_tracked(*tensors: Any) -> None:
+    """Refuse the gradient of a jitted function, where tinygrad would return zero."""
+    for tensor in tensors:
+        nodes = tensor.uop.toposort() if isinstance(tensor, Tensor) else {}
+        if any(variable.uop in nodes for variable in _under_way):
+            raise RuntimeError(_REALISED)
 
 
 def _inputs(args: tuple[Tensor, ...]) -> list[Tensor]:

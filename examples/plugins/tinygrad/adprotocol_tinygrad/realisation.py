@@ -28,14 +28,15 @@ cut: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 def watch() -> None:
-    """Wrap tinygrad's function, once; raises PluginError if this version has none that is called so."""
+    """Wrap tinygrad's function; called once, when the plugin is imported.
+
+    Raises PluginError if this version of tinygrad has none that is called so.
+    """
     name = "_apply_map_to_tensors"
     own: Callable[..., Any] | None = getattr(tinygrad_tensor, name, None)
     if own is None or list(inspect.signature(own).parameters)[:1] != ["applied_map"]:
         msg = f"adprotocol-tinygrad wraps tinygrad.tensor.{name}(applied_map, ...), which this version of tinygrad lacks"
         raise PluginError(f"{msg}; install tinygrad 0.14")
-    if hasattr(own, "__wrapped__"):
-        return
 
     @functools.wraps(own)
     def noting(applied_map: dict[UOp, UOp], *args: Any, **kwargs: Any) -> Any:
