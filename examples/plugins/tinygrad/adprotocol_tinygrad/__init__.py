@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad import Tensor
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tinygrad import graph, label, realisation
+from adprotocol_tinygrad import graph, label, realisation, replay
 from adprotocol_tinygrad.choice import cond
 from adprotocol_tinygrad.gradient import freeze, identity, trainable, value_and_grad
 
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 realisation.watch()
+replay.watch()
 label.accept()
 
 
@@ -48,8 +49,13 @@ def array_types() -> tuple[type, ...]:
 
 @hookimpl
 def within_gradient(value: Any) -> bool:
-    """Read the graph."""
-    return graph.is_tracked(value)
+    """Read the graph, and remember what the answer rests on if `TinyJit` captures it."""
+    if not graph.carries_floats(value):
+        return False
+    walk = graph.Walk()
+    tracked = walk.status(value.uop) == graph.TRACKED
+    replay.note(walk.found)
+    return tracked
 
 
 @hookimpl

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_CUT = (
+    "adprotocol.grad was given a function that computes a tensor at once (realize, a TinyJit, or reading a result of "
+    "contiguous or clone): tinygrad then forgets what it was computed from, and the derivative would be zero without a "
+    "word. Take this out of the function, or put the whole gradient into the TinyJit"
+)
+
+
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Floats take gradients, unless the flag `is_param` is off; integers and booleans never do."""
@@ -37,24 +44,26 @@ def freeze(value: Any) -> Any:
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    arguments = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
-    nodes = [argument.uop for argument in arguments]
-    for node in nodes:
-        graph.arguments.add(node)
+    fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
+    arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
+    for argument, number in fresh:
+        graph.arguments[argument.uop] = number
     try:
         value, aux = fun(list(arguments))
         check_output(value, value)
         if not isinstance(value, Tensor):
             return value, aux, [_zeros(argument) for argument in arguments]
-        _refuse_cut(value, arguments, nodes)
+        if not realisation.numbers_cut(value.uop).isdisjoint(numbers):
+            raise UndecidableError(_CUT)
         found = value.gradient(*arguments) if graph.carries_floats(value) else map(_zeros, arguments)
         gradients = [
             gradient if gradient.device is not None else gradient.clone(device=argument.device)
             for gradient, argument in zip(found, arguments, strict=True)
         ]
     finally:
-        for node in nodes:
-            graph.arguments.discard(node)
+        for node, number in list(graph.arguments.items()):
+            if number in numbers:
+                del graph.arguments[node]
     return value, aux, gradients
 
 
@@ -71,14 +80,3 @@ def _with_storage(leaf: Any) -> Tensor:
 def _zeros(argument: Tensor) -> Tensor:
     return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device)
 
-
-def _refuse_cut(value: Tensor, arguments: list[Tensor], nodes: list[Any]) -> None:
-    realised = any(argument.uop is not node for argument, node in zip(arguments, nodes, strict=True))
-    if not realised and not any(node in realisation.cut for node in value.uop.toposort()):
-        return
-    msg = (
-        "adprotocol.grad was given a function that computes a tensor at once (realize, a TinyJit, or reading a result "
-        "of contiguous): tinygrad then forgets what it was computed from, and the derivative would be zero without a "
-        "word. Take the realize out of the function, or put the gradient into the TinyJit instead"
-    )
-    raise UndecidableError(msg)

@@ -14,6 +14,7 @@ that a call of this plugin differentiates. A node of the graph is
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from typing import TYPE_CHECKING
@@ -24,17 +25,17 @@ from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop.ops import Ops, UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 OPEN, CONSTANT, TRACKED = range(3)
 
-# Leaves of the calls of `value_and_grad` under way.
-arguments: weakref.WeakSet[UOp] = weakref.WeakSet()
+# The nodes of what the calls of `value_and_grad` under way differentiate, each with the number of its leaf.
+arguments: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # Buffers that hold a realised constant: the graph that told so is gone.
 constants: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 # `Tensor.gradient` passes nothing on to the sources of these, whatever they depend on.
-_BLOCKED = frozenset({Ops.DETACH, Ops.BITCAST, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+_BLOCKED = frozenset({Ops.BITCAST, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
 # Where only the first source carries a derivative: the others are shapes.
 _VIEWS = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
 
@@ -49,14 +50,21 @@ def is_tracked(tensor: Tensor) -> bool:
     return carries_floats(tensor) and Walk().status(tensor.uop) == TRACKED
 
 
+def live() -> Iterator[Tensor]:
+    """Yield the live tensors with respect to which tinygrad differentiates."""
+    for reference in list(all_tensors):
+        tensor = reference()
+        if tensor is not None and carries_floats(tensor):
+            yield tensor
+
+
 def is_source(tensor: Tensor) -> bool:
     """Tell whether a tensor is what others are computed from: a variable, not the result of an operation."""
     if tensor.uop in arguments or not carries_floats(tensor):
         return False
     if storage(tensor.uop) is not None:
         return storage(tensor.uop) not in constants
-    walk = Walk()
-    return walk.of_sources(tensor.uop) == OPEN
+    return Walk().of_sources(tensor.uop) == OPEN
 
 
 def storage(uop: UOp) -> UOp | None:
@@ -98,13 +106,13 @@ class Walk:
         """Return the status of a node by what it is computed from, whichever tensors it belongs to."""
         for source in _followed(node):
             self.status(source)
-        return self._computed(node)
+        decided = _decided(node)
+        return self._computed(node) if decided is None else decided
 
     def _of(self, node: UOp) -> int:
-        if node in arguments:
-            return TRACKED
-        if node in constants:
-            return CONSTANT
+        decided = _decided(node)
+        if decided is not None:
+            return decided
         computed = self._computed(node)
         flag = self.flags.get(node)
         if flag is None or computed == TRACKED:
@@ -118,8 +126,7 @@ class Walk:
 
     def _computed(self, node: UOp) -> int:
         if node.op in _BLOCKED:
-            source = self.found[node.src[0]] if node.op in {Ops.DETACH, Ops.BITCAST} else self._most(node.src)
-            return CONSTANT if node.op is Ops.DETACH or source != OPEN else OPEN
+            return OPEN if self._most(node.src) == OPEN else CONSTANT
         if node.op is Ops.WHERE:
             chosen = self._most(node.src[1:])
             return CONSTANT if chosen == OPEN and self.found[node.src[0]] != OPEN else chosen
@@ -147,8 +154,17 @@ class Walk:
         return Walk(parameters, sources=False).status(result)
 
 
+def _decided(node: UOp) -> int | None:
+    """Return the status of a node that no source of it can change."""
+    if node in arguments:
+        return TRACKED
+    return CONSTANT if node in constants or node.op is Ops.DETACH else None
+
+
 def _followed(node: UOp) -> tuple[UOp, ...]:
     """Return the sources of a node that matter for its status."""
+    if _decided(node) is not None:
+        return ()
     if node.op in _VIEWS:
         return node.src[:1]
     if node.op is Ops.GETTUPLE and node.src[0].op is Ops.FUNCTION:
@@ -165,12 +181,10 @@ def _followed(node: UOp) -> tuple[UOp, ...]:
 
 
 def _flags() -> dict[UOp, bool]:
-    """Return the nodes of all live tensors that can be differentiated, each with its flag: off if any tensor's is."""
+    """Return the nodes of the live tensors, each with its flag: off if that of any tensor is."""
     flags: dict[UOp, bool] = {}
-    for reference in list(all_tensors):
-        tensor = reference()
-        if tensor is not None and carries_floats(tensor):
-            flags[tensor.uop] = tensor.is_param and flags.get(tensor.uop, True)
+    for tensor in live():
+        flags[tensor.uop] = tensor.is_param and flags.get(tensor.uop, True)
     return flags
 
 
@@ -189,8 +203,12 @@ def _ruled() -> list[UOp]:
     return found
 
 
-def fresh(tensor: Tensor) -> Tensor:
-    """Return a tensor of the same value with a node that nothing else has, through which derivatives pass."""
+_numbers = itertools.count()
+
+
+def fresh(tensor: Tensor) -> tuple[Tensor, int]:
+    """Return a tensor of the same value with a node that nothing else has, through which derivatives pass, and its number."""
     # A graph of tinygrad has each node once, so that a plain operation would give the node that the function's own
     # operation gives; the argument, of which tinygrad makes nothing here, makes it another.
-    return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=object()))
+    number = next(_numbers)
+    return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=("adprotocol", number))), number

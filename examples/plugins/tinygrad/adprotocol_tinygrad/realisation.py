@@ -23,36 +23,61 @@ if TYPE_CHECKING:
 
     from tinygrad.uop.ops import UOp
 
-# Buffers with what was computed from an argument of a call under way.
-cut: weakref.WeakSet[UOp] = weakref.WeakSet()
+# Buffers with what was computed from arguments of calls under way, and the numbers of these.
+_cut: weakref.WeakKeyDictionary[UOp, set[int]] = weakref.WeakKeyDictionary()
 
 
 def watch() -> None:
-    """Wrap tinygrad's function; called once, when the plugin is imported.
+    """Wrap tinygrad's function; called once, when the plugin is imported."""
 
-    Raises PluginError if this version of tinygrad has none that is called so.
-    """
-    name = "_apply_map_to_tensors"
-    own: Callable[..., Any] | None = getattr(tinygrad_tensor, name, None)
-    if own is None or list(inspect.signature(own).parameters)[:1] != ["applied_map"]:
-        msg = f"adprotocol-tinygrad wraps tinygrad.tensor.{name}(applied_map, ...), which this version of tinygrad lacks"
-        raise PluginError(f"{msg}; install tinygrad 0.14")
+    def wrap(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def noting(applied_map: dict[UOp, UOp], *args: Any, **kwargs: Any) -> Any:
+            _note(applied_map)
+            return own(applied_map, *args, **kwargs)
 
-    @functools.wraps(own)
-    def noting(applied_map: dict[UOp, UOp], *args: Any, **kwargs: Any) -> Any:
-        _note(applied_map)
-        return own(applied_map, *args, **kwargs)
+        return noting
 
-    setattr(tinygrad_tensor, name, noting)
+    wrapped(tinygrad_tensor, "_apply_map_to_tensors", ["applied_map", "name"], wrap)
+
+
+def wrapped(
+    module: Any, name: str, arguments: list[str], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """Put a wrapper in the place of a function of tinygrad's own; raises PluginError if it is not as this plugin knows it."""
+    own = getattr(module, name, None)
+    if own is None or list(inspect.signature(own).parameters) != arguments:
+        given = f"{module.__name__}.{name}({', '.join(arguments)})"
+        msg = f"adprotocol-tinygrad wraps {given}, which this version of tinygrad lacks; install tinygrad 0.14"
+        raise PluginError(msg)
+    setattr(module, name, wrap(own))
 
 
 def _note(applied_map: dict[UOp, UOp]) -> None:
     walk = graph.Walk()
     for old, new in applied_map.items():
-        # What was assigned to a variable stays in that variable, whose flag decides.
-        if graph.storage(old) is not None or (buffer := graph.storage(new)) is None:
+        buffer = graph.storage(new)
+        if buffer is None:
             continue
-        if walk.status(old) == graph.CONSTANT:
+        status = walk.status(old)
+        # What is assigned to a variable stays in that variable, whose flag decides.
+        if status == graph.CONSTANT and graph.storage(old) is None:
             graph.constants.add(buffer)
-        elif old in graph.arguments or any(node in graph.arguments or node in cut for node in old.toposort()):
-            cut.add(buffer)
+        elif status == graph.TRACKED and graph.arguments:
+            _note_cut(old, buffer)
+
+
+def _note_cut(old: UOp, buffer: UOp) -> None:
+    numbers = numbers_cut(old)
+    own = graph.arguments.get(old)
+    if own is not None:
+        # An argument that is realised stays what it is; only a call around this one loses it.
+        graph.arguments[buffer] = own
+    numbers |= {graph.arguments[node] for node in old.toposort() if node in graph.arguments} - {own}
+    if numbers:
+        _cut[buffer] = numbers
+
+
+def numbers_cut(uop: UOp) -> set[int]:
+    """Return the numbers of the arguments that a graph would lead to if nothing in it had been realised."""
+    return {number for node in uop.toposort() if node in _cut for number in _cut[node]} if _cut else set()
