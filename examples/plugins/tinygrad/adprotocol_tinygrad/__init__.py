@@ -61,7 +61,7 @@ def within_gradient(value: Any) -> bool:
 @hookimpl
 def non_differentiable(value: Any) -> Any:
     """Detach; a copy of the constant is one as well, by the flag that `clone` hands on."""
-    return value.detach().is_param_(False) if value.is_floating_point() else value
+    return value.detach().is_param_(is_param=False) if value.is_floating_point() else value
 
 
 @hookimpl

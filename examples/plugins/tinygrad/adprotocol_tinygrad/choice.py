@@ -71,9 +71,13 @@ def _select(pred: Tensor, true_fun: Callable[..., Any], false_fun: Callable[...,
     common = common_outline(outline, other)
     pairs = list(zip(of_true, of_false, strict=False))
     if common is None or not all(_alike(*pair) for pair in pairs):
-        given = (describe(found, [_described(leaf) for leaf in leaves]) for found, leaves in ((outline, of_true), (other, of_false)))
-        msg = "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned {}, false_fun {}"
-        raise BranchMismatchError(msg.format(*given))
+        returned = ((outline, of_true), (other, of_false))
+        if_true, if_false = (describe(found, [_described(leaf) for leaf in leaves]) for found, leaves in returned)
+        msg = (
+            "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
+            f"{if_true}, false_fun {if_false}. Make them equal"
+        )
+        raise BranchMismatchError(msg)
     return put_together(common, [_chosen(pred, before, *pair) for pair in pairs])
 
 
@@ -118,6 +122,6 @@ def _guarded(taken: Tensor, result: Any, before: set[UOp]) -> Any:
     """
     if not isinstance(result, Tensor) or not result.is_floating_point():
         return result
-    entering = [node for node in result.uop.toposort() if node in before and dtypes.is_float(node.dtype) and not node.is_virtual]
-    guards = {node: taken.where(Tensor(node), Tensor(node).detach()).uop for node in entering}
+    entering = [Tensor(node) for node in result.uop.toposort() if node in before]
+    guards = {x.uop: taken.where(x, x.detach()).uop for x in entering if graph.carries_floats(x)}
     return Tensor(result.uop.substitute(guards, walk=True))

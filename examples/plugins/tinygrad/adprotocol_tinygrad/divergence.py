@@ -8,10 +8,10 @@ NAMED_AFTERWARDS = Divergence(
     remedy="Leave the flag of what you differentiate on, and differentiate what is no variable by adprotocol.grad",
     outcome="wrong",
     text="""\
-`Tensor.gradient` takes any tensor of the graph, when the graph is built and every question has been answered. The plugin
-goes by what is a variable: storage of its own with the flag `is_param` on. If you name another, one whose flag is off or
-the result of `detach`, tinygrad differentiates all the same, and the answers were False. `adprotocol.grad` says
-beforehand what it differentiates.
+`Tensor.gradient` takes any tensor of the graph, when the graph is built and every question has been answered. The
+plugin goes by what is a variable: storage of its own with the flag `is_param` on. If you name another, one whose flag
+is off or the result of `detach`, tinygrad differentiates all the same, and the answers were False. `adprotocol.grad`
+says beforehand what it differentiates.
 """,
 )
 
@@ -24,7 +24,8 @@ FLAGS_ON = Divergence(
 `is_param` is on for every new tensor, and tinygrad has no switch that stops recording. So data and the parameters of a
 model that is only evaluated are within a gradient, and `backward` would indeed give gradients to them. For evaluation
 turn the flags of the parameters off, or detach them. `Context(TRAINING=0)` changes nothing: tinygrad differentiates
-under it as well.
+under it as well. The flag belongs to the tensor, not to its storage: turn off that of the tensor you keep, after
+`reshape` and the like.
 """,
 )
 
@@ -34,9 +35,9 @@ STORED_CONSTANTS = Divergence(
     remedy="Give it storage of its own with clone()",
     outcome="wrong",
     text="""\
-`w = base.detach() * 0.5` is a constant, whoever keeps it, and stays one when it is realised. tinygrad cannot tell it from
-a parameter that starts from this value. With `.clone()` at the end it has storage of its own, and is a variable. What
-starts from random numbers, from data or from a file is a variable without it.
+`w = base.detach() * 0.5` is a constant, whoever keeps it, and stays one when it is realised. tinygrad cannot tell it
+from a parameter that starts from this value. With `.clone()` at the end it has storage of its own, and is a variable.
+What starts from random numbers, from data or from a file is a variable without it.
 """,
 )
 
@@ -46,8 +47,8 @@ GRADIENT_OF_JIT = Divergence(
     remedy="Put the gradient into the TinyJit",
     scenarios=("within_gradient/every-device", "cond/layer-differentiated-first-under-jit"),
     text="""\
-A `TinyJit` returns buffers, of which tinygrad does not know what they were computed from: its own gradient is zero, with
-no error. `adprotocol.grad` of a function that computes a tensor at once, by a `TinyJit`, `realize` or by reading a
+A `TinyJit` returns buffers, of which tinygrad does not know what they were computed from: its own gradient is zero,
+with no error. `adprotocol.grad` of a function that computes a tensor at once, by a `TinyJit`, `realize` or by reading a
 result of `contiguous`, raises `UndecidableError`. Put the whole gradient into the `TinyJit`.
 """,
 )
@@ -58,8 +59,8 @@ STRUCTURES_IN_JIT = Divergence(
     remedy="Pass the tensors in a list or a dict",
     scenarios=("plugins/registered-structure-under-jit",),
     text="""\
-A `TinyJit` finds tensors among its arguments, and in lists, tuples and dicts one level deep. tinygrad has no registry in
-which `register_structure` could enter a class. An object among the arguments becomes part of the captured program.
+A `TinyJit` finds tensors among its arguments, and in lists, tuples and dicts one level deep. tinygrad has no registry
+in which `register_structure` could enter a class. An object among the arguments becomes part of the captured program.
 """,
 )
 

@@ -79,4 +79,3 @@ def _with_storage(leaf: Any) -> Tensor:
 
 def _zeros(argument: Tensor) -> Tensor:
     return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device)
-

@@ -207,7 +207,7 @@ _numbers = itertools.count()
 
 
 def fresh(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return a tensor of the same value with a node that nothing else has, through which derivatives pass, and its number."""
+    """Return the same value with a node that nothing else has, through which derivatives pass, and its number."""
     # A graph of tinygrad has each node once, so that a plain operation would give the node that the function's own
     # operation gives; the argument, of which tinygrad makes nothing here, makes it another.
     number = next(_numbers)

@@ -29,7 +29,7 @@ class TinygradHarness(Harness):
         "no_grad": "tinygrad has no switch: it records always",
         "node": "tinygrad has no registry of containers",
         "abstract": "every tensor of tinygrad is abstract until it is realised",
-        "threads": "TinyJit and the graph of tinygrad are global to the process",
+        "threads": "the cache of compiled kernels is an SQLite connection, which serves one thread",
         "grad of jit": _REALISED,
     }
 
@@ -44,7 +44,10 @@ class TinygradHarness(Harness):
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Return the values."""
-        return array.numpy() if isinstance(array, Tensor) else np.asarray(array)
+        if not isinstance(array, Tensor):
+            return np.asarray(array)
+        # A number without a device would be computed on the CPU, whose compiler may be missing.
+        return (array if array.device is not None else array.clone(device=self.device or Device.DEFAULT)).numpy()
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient."""
@@ -103,7 +106,7 @@ class TinygradHarness(Harness):
         def rule(upstream: Any, call: Any) -> tuple[Any]:
             return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop,)
 
-        return function(lambda x: fun(x), grad_fxn=rule, allow_implicit=True)
+        return function(fun, grad_fxn=rule, allow_implicit=True)
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
         """Count the runs of a rule."""

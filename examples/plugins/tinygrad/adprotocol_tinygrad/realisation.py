@@ -44,7 +44,7 @@ def watch() -> None:
 def wrapped(
     module: Any, name: str, arguments: list[str], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
-    """Put a wrapper in the place of a function of tinygrad's own; raises PluginError if it is not as this plugin knows it."""
+    """Wrap a function of tinygrad; raises PluginError if it is not as this plugin knows it."""
     own = getattr(module, name, None)
     if own is None or list(inspect.signature(own).parameters) != arguments:
         given = f"{module.__name__}.{name}({', '.join(arguments)})"
