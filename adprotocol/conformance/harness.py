@@ -22,6 +22,7 @@ CAPABILITIES = (
     "vmap",
     "checkpoint",
     "scan",
+    "while_loop",
     "stop_gradient",
     "no_grad",
     "custom_rule",
@@ -33,6 +34,7 @@ CAPABILITIES = (
     "cast",
     "parameter",
     "parameter_grad",
+    "evaluate",
     "node",
     "threads",
     "devices",
@@ -150,6 +152,13 @@ class Harness:
         """Return the last carry and the stacked ys of ``carry, y = fun(carry, x)``; `carry` may be a tuple."""
         raise NotImplementedError
 
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Return the last state of ``state = step(state)`` while ``continues(state)``, by the system's own loop.
+
+        `state` is a tuple of arrays, and `continues` returns a boolean scalar.
+        """
+        raise NotImplementedError
+
     def stop_gradient(self, array: Any) -> Any:
         """Return an array as a constant, by the system's own function."""
         raise NotImplementedError
@@ -196,6 +205,10 @@ class Harness:
         It is an array: zeros if `fun` does not use the parameter. In PyTorch the parameter is a leaf of the graph; in
         TensorFlow a tape watches the variable when it is read.
         """
+        raise NotImplementedError
+
+    def evaluate(self, array: Any) -> Any:
+        """Compute an array of a lazy system now, in place if the system has it so, and return it."""
         raise NotImplementedError
 
     def node(self, children: Sequence[Any]) -> Any:

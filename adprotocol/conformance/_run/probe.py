@@ -134,6 +134,13 @@ def _check_scan(h: Probe, x: Any) -> None:
     equal(h, ys, [3.0, 6.0], "the stacked ys of scan")
 
 
+def _check_while_loop(h: Probe, x: Any) -> None:
+    last = h.while_loop(lambda state: state[0] > 0.5, lambda state: (state[0] - 1.0, state[1] * 2.0), (x, x))  # noqa: PLR2004
+    found, doubled = _pair(last, "while_loop")
+    equal(h, found, 0.0, "the count of while_loop, down from 3")
+    equal(h, doubled, 24.0, "3 doubled by while_loop, three times")
+
+
 def _check_custom_rule(h: Probe, x: Any) -> None:
     f = h.custom_rule(lambda x: x * x, lambda _: 7.0)
     equal(h, f(x), 9.0, "a function with a rule of its own")
@@ -222,6 +229,12 @@ def _check_parameter(h: Probe, x: Any) -> None:  # noqa: ARG001
         raise HarnessFault(msg)
 
 
+def _check_evaluate(h: Probe, x: Any) -> None:
+    y = h.evaluate(2.0 * x)
+    equal(h, y, 6.0, "evaluate(2 * array(3.0))")
+    check_is_array(h, y, x, "evaluate")
+
+
 def _check_node(h: Probe, x: Any) -> None:
     children = list(h.node([x, 2]))
     if len(children) != 2 or children[0] is not x or children[1] != 2:  # noqa: PLR2004
@@ -256,6 +269,7 @@ CHECKS: dict[str, Callable[[Probe, Any], None]] = {
     "vmap": _check_vmap,
     "checkpoint": _same_function("checkpoint"),
     "scan": _check_scan,
+    "while_loop": _check_while_loop,
     "stop_gradient": _check_stop_gradient,
     "no_grad": _same_function("no_grad"),
     "custom_rule": _check_custom_rule,
@@ -267,6 +281,7 @@ CHECKS: dict[str, Callable[[Probe, Any], None]] = {
     "cast": _check_cast,
     "parameter": _check_parameter,
     "parameter_grad": _check_parameter_grad,
+    "evaluate": _check_evaluate,
     "node": _check_node,
     "threads": _check_threads,
     "devices": _check_devices,

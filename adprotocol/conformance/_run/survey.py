@@ -167,12 +167,11 @@ class Survey:
         """Report once, rather than in every scenario, that arrays or results of the harness are tracked."""
         if self.capabilities["array"] != preflight.THERE:
             return
-        x = self.harness.array(3.0)
-        if self._tracked(lambda: x):
+        if self._tracked(lambda: self.harness.array(3.0)):
             self.note("harness", preflight.TRACKED)
             return
         for capability, call in preflight.RESULTS.items():
-            made = functools.partial(call, self.harness, x)
+            made = functools.partial(call, self.harness)
             if self.capabilities[capability] == preflight.THERE and self._tracked(made):
                 fault = preflight.STILL_TRACKED.format(capability)
                 self.note("harness", f"{capability}: {fault}")
