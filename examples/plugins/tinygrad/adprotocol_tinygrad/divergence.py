@@ -41,15 +41,22 @@ What starts from random numbers, from data or from a file is a variable without 
 """,
 )
 
-GRADIENT_OF_JIT = Divergence(
-    name="gradient-of-jit",
-    title="The gradient of a `TinyJit`",
+REALISED = Divergence(
+    name="realised",
+    title="The gradient of a `TinyJit` and of what is realised",
     remedy="Put the gradient into the TinyJit",
-    scenarios=("within_gradient/every-device", "cond/layer-differentiated-first-under-jit"),
+    scenarios=(
+        "within_gradient/every-device",
+        "within_gradient/closes-over-parameter-under-jit",
+        "within_gradient/closes-over-frozen-parameter-under-jit",
+        "non_differentiable/parameter-under-jit",
+        "non_differentiable/evaluated",
+        "cond/layer-differentiated-first-under-jit",
+    ),
     text="""\
-A `TinyJit` returns buffers, of which tinygrad does not know what they were computed from: its own gradient is zero,
-with no error. `adprotocol.grad` of a function that computes a tensor at once, by a `TinyJit`, `realize` or by reading a
-result of `contiguous`, raises `UndecidableError`. Put the whole gradient into the `TinyJit`.
+A `TinyJit` returns buffers, and `realize` makes one of a tensor. tinygrad does not know what they were computed from:
+its own gradient is zero, with no error. `adprotocol.grad` of a function that computes a tensor at once, by a `TinyJit`,
+`realize` or by reading a result of `contiguous`, raises `UndecidableError`. Put the whole gradient into the `TinyJit`.
 """,
 )
 
@@ -79,7 +86,7 @@ ALL: tuple[Divergence, ...] = (
     NAMED_AFTERWARDS,
     FLAGS_ON,
     STORED_CONSTANTS,
-    GRADIENT_OF_JIT,
+    REALISED,
     STRUCTURES_IN_JIT,
     STALE_ANSWERS,
 )

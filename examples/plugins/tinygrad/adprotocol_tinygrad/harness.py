@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from tinygrad import Tensor, TinyJit, dtypes, function
 from tinygrad.device import Device
+from tinygrad.uop.ops import Ops
 
 from adprotocol.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-_REALISED = "TinyJit returns buffers: tinygrad forgets what they were computed from, and its gradient is zero"
+    from tinygrad.uop.ops import UOp
+
+_REALISED = "a realised tensor is a buffer: tinygrad forgets what it was computed from, and its gradient is zero"
 
 
 class TinygradHarness(Harness):
@@ -24,6 +27,7 @@ class TinygradHarness(Harness):
         "jvp": "tinygrad has no forward mode",
         "vmap": "tinygrad has no vmap",
         "checkpoint": "tinygrad has no checkpoint",
+        "while_loop": "tinygrad has no loop that is traced",
         "scan": "tinygrad has no loop that is traced",
         "compile": "TinyJit is its one way to compile",
         "no_grad": "tinygrad has no switch: it records always",
@@ -75,17 +79,21 @@ class TinygradHarness(Harness):
         """Capture the function for each shape and dtype."""
         captured: dict[Any, Any] = {}
 
+        used: dict[Any, Any] = {}
+
         def computed(*args: Tensor) -> Tensor:
             result = fun(*args)
-            _refuse_tracked(result)
+            used[_key(args)] = nodes = result.uop.toposort()
+            _refuse_tracked(nodes)
             # A kernel, also where the result is a number or an argument as it is.
             return result.clone(device=args[0].device)
 
         def run(*args: Tensor) -> Tensor:
             if not all(isinstance(arg, Tensor) for arg in args):
                 raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
-            _refuse_tracked(*args)
-            key = tuple((arg.shape, arg.dtype) for arg in args)
+            key = _key(args)
+            for nodes in (used.get(key, ()), *(arg.uop.toposort() for arg in args)):
+                _refuse_tracked(nodes)
             if key not in captured:
                 captured[key] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
@@ -134,13 +142,22 @@ class TinygradHarness(Harness):
         """Convert."""
         return array.cast(dtype)
 
+    def evaluate(self, array: Any) -> Any:
+        """Realise the array, in place, unless that takes a derivative away."""
+        _refuse_tracked(array.uop.toposort(gate=lambda node: node.op is not Ops.DETACH))
+        return array.realize()
+
     def parameter(self, value: Any, *, trains: bool) -> Tensor:
         """Return a variable."""
         return Tensor(np.asarray(value, np.float32).reshape(-1).tolist()).reshape(np.shape(value)).is_param_(trains)
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Name the parameter."""
-        value = fun()
+        _under_way.append(parameter)
+        try:
+            value = fun()
+        finally:
+            _under_way.pop()
         return value.gradient(parameter)[0]
 
     def devices(self) -> Sequence[str]:
@@ -152,12 +169,14 @@ class TinygradHarness(Harness):
 _under_way: list[Tensor] = []
 
 
-def _refuse_tracked(*tensors: Any) -> None:
-    """Refuse the gradient of a jitted function, where tinygrad would return zero."""
-    for tensor in tensors:
-        nodes = tensor.uop.toposort() if isinstance(tensor, Tensor) else {}
-        if any(variable.uop in nodes for variable in _under_way):
-            raise RuntimeError(_REALISED)
+def _refuse_tracked(nodes: Collection[UOp]) -> None:
+    """Refuse to realise what is differentiated, in a jitted function or else: tinygrad would return zero."""
+    if any(variable.uop in nodes for variable in _under_way):
+        raise RuntimeError(_REALISED)
+
+
+def _key(args: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    return tuple((arg.shape, arg.dtype) for arg in args)
 
 
 def _inputs(args: tuple[Tensor, ...]) -> list[Tensor]:
