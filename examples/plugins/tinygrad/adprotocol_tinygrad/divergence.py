@@ -71,6 +71,18 @@ in which `register_structure` could enter a class. An object among the arguments
 """,
 )
 
+CLOSED_OVER_VIEWS = Divergence(
+    name="closed-over-views",
+    title="A function that closes over a scalar or another view",
+    remedy="Differentiate by adprotocol.grad, or pass the tensor as an argument",
+    scenarios=("within_gradient/closes-over-parameter-under-compile", "non_differentiable/parameter-under-compile"),
+    text="""\
+`tinygrad.function` takes the buffers that it closes over as inputs. A realised scalar is a view of a buffer of one
+element, which stays in the body of the function, and `Tensor.gradient` does not find it there: its own gradient is
+zero, with no error. `adprotocol.grad` opens the body, and is right.
+""",
+)
+
 STALE_ANSWERS = Divergence(
     name="stale-answers",
     title="A `TinyJit` whose answers changed",
@@ -88,5 +100,6 @@ ALL: tuple[Divergence, ...] = (
     STORED_CONSTANTS,
     REALISED,
     STRUCTURES_IN_JIT,
+    CLOSED_OVER_VIEWS,
     STALE_ANSWERS,
 )

@@ -46,8 +46,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     """Differentiate with respect to the leaves, and nothing else."""
     fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
     arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
-    for argument, number in fresh:
-        graph.arguments[argument.uop] = number
+    graph.numbers.update(numbers)
     try:
         value, aux = fun(list(arguments))
         check_output(value, value)
@@ -55,15 +54,17 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
             return value, aux, [_zeros(argument) for argument in arguments]
         if not realisation.numbers_cut(value.uop).isdisjoint(numbers):
             raise UndecidableError(_CUT)
-        found = value.gradient(*arguments) if graph.carries_floats(value) else map(_zeros, arguments)
+        found = (
+            Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
+            if graph.carries_floats(value)
+            else map(_zeros, arguments)
+        )
         gradients = [
             gradient if gradient.device is not None else gradient.clone(device=argument.device)
             for gradient, argument in zip(found, arguments, strict=True)
         ]
     finally:
-        for node, number in list(graph.arguments.items()):
-            if number in numbers:
-                del graph.arguments[node]
+        graph.numbers.difference_update(numbers)
     return value, aux, gradients
 
 

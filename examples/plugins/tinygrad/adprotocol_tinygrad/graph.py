@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 OPEN, CONSTANT, TRACKED = range(3)
 
-# The nodes of what the calls of `value_and_grad` under way differentiate, each with the number of its leaf.
-arguments: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+# The numbers of what the calls of `value_and_grad` under way differentiate, and the buffers of what of it is realised.
+numbers: set[int] = set()
+realised: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # Buffers that hold a realised constant: the graph that told so is gone.
 constants: weakref.WeakSet[UOp] = weakref.WeakSet()
 
@@ -60,7 +61,7 @@ def live() -> Iterator[Tensor]:
 
 def is_source(tensor: Tensor) -> bool:
     """Tell whether a tensor is what others are computed from: a variable, not the result of an operation."""
-    if tensor.uop in arguments or not carries_floats(tensor):
+    if number_of(tensor.uop) is not None or not carries_floats(tensor):
         return False
     if storage(tensor.uop) is not None:
         return storage(tensor.uop) not in constants
@@ -156,7 +157,7 @@ class Walk:
 
 def _decided(node: UOp) -> int | None:
     """Return the status of a node that no source of it can change."""
-    if node in arguments:
+    if number_of(node) is not None:
         return TRACKED
     return CONSTANT if node in constants or node.op is Ops.DETACH else None
 
@@ -203,12 +204,53 @@ def _ruled() -> list[UOp]:
     return found
 
 
-_numbers = itertools.count()
+_counted = itertools.count()
 
 
 def fresh(tensor: Tensor) -> tuple[Tensor, int]:
     """Return the same value with a node that nothing else has, through which derivatives pass, and its number."""
     # A graph of tinygrad has each node once, so that a plain operation would give the node that the function's own
     # operation gives; the argument, of which tinygrad makes nothing here, makes it another.
-    number = next(_numbers)
+    number = next(_counted)
     return Tensor(UOp(Ops.CONTIGUOUS_BACKWARD, src=(tensor.uop,), arg=("adprotocol", number))), number
+
+
+def number_of(node: UOp) -> int | None:
+    """Return the number of an argument of a call under way, None for any other node."""
+    if not numbers:
+        return None
+    # By its number, as the same argument has another node in the body of a function that closes over it.
+    number = node.arg[1] if node.op is Ops.CONTIGUOUS_BACKWARD and node.arg is not None else realised.get(node)
+    return number if number in numbers else None
+
+
+def numbers_in(uop: UOp) -> set[int]:
+    """Return the numbers of the arguments that a graph holds."""
+    found = map(number_of, uop.toposort()) if numbers else ()
+    return {number for number in found if number is not None}
+
+
+def inlined(uop: UOp, own: set[int]) -> UOp:
+    """Return a graph without the functions of tinygrad that close over arguments.
+
+    Such a function takes buffers as its inputs, whatever was computed from them it keeps in its body, and
+    `Tensor.gradient` finds no argument there: the derivative would be zero.
+    """
+    while True:
+        replaced: dict[UOp, UOp] = {}
+        for node in uop.toposort(enter_calls=False):
+            if (
+                node.op is not Ops.GETTUPLE
+                or node.src[0].op is not Ops.FUNCTION
+                or node.src[0].arg.grad_fxn is not None
+            ):
+                continue
+            body, *given = node.src[0].src
+            if not numbers_in(body).isdisjoint(own):
+                parameters = {
+                    part: given[part.arg.slot] for part in body.toposort(enter_calls=False) if part.op is Ops.PARAM
+                }
+                replaced[node] = body.src[node.arg].substitute(parameters, walk=True)
+        if not replaced:
+            return uop
+        uop = uop.substitute(replaced, walk=True)

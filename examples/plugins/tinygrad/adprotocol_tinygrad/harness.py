@@ -29,12 +29,12 @@ class TinygradHarness(Harness):
         "checkpoint": "tinygrad has no checkpoint",
         "while_loop": "tinygrad has no loop that is traced",
         "scan": "tinygrad has no loop that is traced",
-        "compile": "TinyJit is its one way to compile",
         "no_grad": "tinygrad has no switch: it records always",
         "node": "tinygrad has no registry of containers",
         "abstract": "every tensor of tinygrad is abstract until it is realised",
         "threads": "the cache of compiled kernels is an SQLite connection, which serves one thread",
         "grad of jit": _REALISED,
+        "jit of jit": "a TinyJit is not captured in another",
     }
 
     def array(self, value: Any) -> Tensor:
@@ -104,6 +104,10 @@ class TinygradHarness(Harness):
 
         return run
 
+    def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Make one node of the function, which gradients pass."""
+        return function(fun, allow_implicit=True)
+
     def stop_gradient(self, array: Any) -> Any:
         """Detach."""
         return array.detach()
@@ -149,7 +153,8 @@ class TinygradHarness(Harness):
 
     def parameter(self, value: Any, *, trains: bool) -> Tensor:
         """Return a variable."""
-        return Tensor(np.asarray(value, np.float32).reshape(-1).tolist()).reshape(np.shape(value)).is_param_(trains)
+        made = Tensor(value, dtype=dtypes.default_float) if isinstance(value, list) else Tensor.full((), value)
+        return made.is_param_(trains)
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Name the parameter."""
@@ -158,6 +163,9 @@ class TinygradHarness(Harness):
             value = fun()
         finally:
             _under_way.pop()
+        nodes = value.uop.toposort(enter_calls=False)
+        if parameter.uop not in nodes and parameter.uop.base in nodes:
+            raise RuntimeError("a function closes over a view: tinygrad passes its buffer, and the gradient is zero")
         return value.gradient(parameter)[0]
 
     def devices(self) -> Sequence[str]:

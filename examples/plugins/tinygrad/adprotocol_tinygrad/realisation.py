@@ -63,19 +63,19 @@ def _note(applied_map: dict[UOp, UOp]) -> None:
         # What is assigned to a variable stays in that variable, whose flag decides.
         if status == graph.CONSTANT and graph.storage(old) is None:
             graph.constants.add(buffer)
-        elif status == graph.TRACKED and graph.arguments:
+        elif status == graph.TRACKED and graph.numbers:
             _note_cut(old, buffer)
 
 
 def _note_cut(old: UOp, buffer: UOp) -> None:
-    numbers = numbers_cut(old)
-    own = graph.arguments.get(old)
+    lost = numbers_cut(old) | graph.numbers_in(old)
+    own = graph.number_of(old)
     if own is not None:
         # An argument that is realised stays what it is; only a call around this one loses it.
-        graph.arguments[buffer] = own
-    numbers |= {graph.arguments[node] for node in old.toposort() if node in graph.arguments} - {own}
-    if numbers:
-        _cut[buffer] = numbers
+        graph.realised[buffer] = own
+        lost.discard(own)
+    if lost:
+        _cut[buffer] = lost
 
 
 def numbers_cut(uop: UOp) -> set[int]:

@@ -169,6 +169,39 @@ def test_gradients_through_and_in_functions(precompile):
     close(inner(variable()), [3.0, 12.0, 27.0])
 
 
+def test_functions_that_close_over_what_is_differentiated():
+    other, answers = variable((2.0, 2.0, 2.0)), []
+
+    def asks(a, b):
+        answers.append(within_gradient(a * b))
+        return layer(a) * b
+
+    def closing(a, given):
+        answers.append(within_gradient(function(lambda b: a * b, allow_implicit=True)(given)))
+        return function(lambda b: asks(a, b), allow_implicit=True)(given).sum()
+
+    for leaf in (variable(), variable().detach(), variable().realize(), variable() * 1.0):
+        for given, want in ((other, [6.0, 6.0, 6.0]), (other.detach(), [6.0, 6.0, 6.0]), (leaf, [3.0, 6.0, 9.0])):
+            close(adprotocol.grad(lambda a, given=given: closing(a, given))(leaf), want)
+            outer = adprotocol.grad(
+                lambda a, given=given: adprotocol.grad(lambda b: closing(b, given))(a).sum() + 0 * a.sum()
+            )
+            close(outer(leaf), [0.0, 0.0, 0.0])
+    cube = lambda a: function(lambda b: a * a * a * b, allow_implicit=True)(other).sum()
+    first = adprotocol.grad(cube)
+    second = adprotocol.grad(lambda a: function(lambda b: first(a) * b, allow_implicit=True)(other).sum())
+    for x in (variable(), variable() * 1.0):
+        close(first(x), [6.0, 24.0, 54.0])
+        close(second(x), [24.0, 48.0, 72.0])
+        close(captured(second, x)(x), [24.0, 48.0, 72.0])
+    assert all(answers)
+    scalar = Tensor([3.0]).reshape(()).realize()
+    close(
+        adprotocol.grad(lambda m: function(lambda b: m["s"] * b, allow_implicit=True)(other).sum())({"s": scalar})["s"],
+        6.0,
+    )
+
+
 def test_gradients_of_gradients():
     x = variable()
     cube = lambda a: (a * a * a).sum()
