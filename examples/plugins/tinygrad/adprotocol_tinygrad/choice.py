@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinygrad import Tensor, dtypes
+from tinygrad import Device, Tensor, dtypes
 from tinygrad.dtype import strong_dtype
 from tinygrad.engine import realize as engine
 from tinygrad.function import _function
@@ -38,9 +38,10 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             raise predicate_shape_error(pred, pred.shape)
         if engine.capturing or _function.depth:
             return _select(pred, true_fun, false_fun, operands)
-        pred = _read(pred)
-        if pred is None:
+        known = _read(pred)
+        if known is None:
             return _select(pred, true_fun, false_fun, operands)
+        pred = known
     return true_fun(*operands) if pred else false_fun(*operands)
 
 
@@ -51,18 +52,18 @@ def _read(pred: Tensor) -> bool | None:
     what is stored, in every tensor. Derivatives would stop there, so a graph without these nodes is computed.
     """
     replaced: dict[UOp, UOp] = {}
-    walk: graph.Walk | None = None
+    walk = graph.Walk()
     for node in pred.uop.toposort():
         if node.op is Ops.CONTIGUOUS:
             replaced[node] = node.src[0]
         elif node.op is Ops.AFTER:
-            if len(node.src) == 2 and node.src[1].op is Ops.STORE and not node._base_buffer_is_realized():  # noqa: PLR2004, SLF001
-                replaced[node] = node.src[1].src[1]
-            else:
-                walk = walk or graph.Walk()
-                if walk.status(node) == graph.TRACKED:
-                    return None
-    return bool(Tensor(pred.uop.substitute(replaced)).item())
+            stored = [source.src[1] for source in node.src[1:] if source.op is Ops.STORE]
+            if len(stored) == 1 and not node._base_buffer_is_realized():  # noqa: SLF001  (a clone, not an assignment)
+                replaced[node] = stored[0]
+            elif any(walk.status(value) == graph.TRACKED for value in stored or [node]):
+                return None
+    read = Tensor(pred.uop.substitute(replaced))
+    return bool((read if read.device is not None else read.clone(device=Device.DEFAULT)).item())
 
 
 def _select(pred: Tensor, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: Any) -> Any:

@@ -25,7 +25,7 @@ from tinygrad.tensor import Tensor, all_tensors
 from tinygrad.uop.ops import Ops, UOp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
 OPEN, CONSTANT, TRACKED = range(3)
 
@@ -51,14 +51,6 @@ def is_tracked(tensor: Tensor) -> bool:
     return carries_floats(tensor) and Walk().status(tensor.uop) == TRACKED
 
 
-def live() -> Iterator[Tensor]:
-    """Yield the live tensors with respect to which tinygrad differentiates."""
-    for reference in list(all_tensors):
-        tensor = reference()
-        if tensor is not None and carries_floats(tensor):
-            yield tensor
-
-
 def is_source(tensor: Tensor) -> bool:
     """Tell whether a tensor is what others are computed from: a variable, not the result of an operation."""
     if number_of(tensor.uop) is not None or not carries_floats(tensor):
@@ -81,32 +73,34 @@ class Walk:
     """Find the status of nodes, each once; for one question, as tensors and their flags change between two."""
 
     def __init__(self, found: dict[UOp, int] | None = None, *, sources: bool = True) -> None:
-        self.found: dict[UOp, int] = found or {}
+        self.sources = sources
         self.flags: dict[UOp, bool] = {}
-        if sources:
-            self.flags = _flags()
-            self.found.update(dict.fromkeys(_ruled(), CONSTANT))
+        self.found: dict[UOp, int] = found or (dict.fromkeys(_ruled(), CONSTANT) if sources else {})
 
     def status(self, root: UOp) -> int:
         """Return OPEN, CONSTANT or TRACKED."""
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            if node in self.found:
-                stack.pop()
-                continue
-            waiting = [source for source in _followed(node) if source not in self.found]
-            if waiting:
-                stack.extend(waiting)
-            else:
-                self.found[node] = self._of(node)
-                stack.pop()
+        self.visit((root,))
         return self.found[root]
+
+    def visit(self, roots: Iterable[UOp]) -> None:
+        """Find the status of all that the roots are computed from, which is the cheaper the fewer calls it is."""
+        order: dict[UOp, None] = {}
+        stack = [(root, False) for root in roots]
+        while stack:
+            node, entered = stack.pop()
+            if entered:
+                order[node] = None
+            elif node not in order and node not in self.found:
+                stack.append((node, True))
+                stack.extend((source, False) for source in _followed(node))
+        if self.sources and order:
+            self.flags.update(_flags(order))
+        for node in order:
+            self.found[node] = self._of(node)
 
     def of_sources(self, node: UOp) -> int:
         """Return the status of a node by what it is computed from, whichever tensors it belongs to."""
-        for source in _followed(node):
-            self.status(source)
+        self.visit(_followed(node))
         decided = _decided(node)
         return self._computed(node) if decided is None else decided
 
@@ -131,7 +125,7 @@ class Walk:
         if node.op is Ops.WHERE:
             chosen = self._most(node.src[1:])
             return CONSTANT if chosen == OPEN and self.found[node.src[0]] != OPEN else chosen
-        if node.op is Ops.GETTUPLE:
+        if node.op is Ops.GETTUPLE and node.src[0].op is Ops.FUNCTION:
             return self._of_result(node.src[0], node.arg)
         if node.op is Ops.AFTER and any(source.op is Ops.STORE for source in node.src[1:]):
             # What was there before is overwritten.
@@ -143,7 +137,7 @@ class Walk:
 
     def _of_result(self, call: UOp, index: int) -> int:
         """Follow a result of a function of `tinygrad.function` through its body."""
-        if call.op is not Ops.FUNCTION or call.arg.grad_fxn is not None:
+        if call.arg.grad_fxn is not None:
             return self._most(_followed(call))
         body, *given = call.src
         result = body.src[index]
@@ -181,11 +175,13 @@ def _followed(node: UOp) -> tuple[UOp, ...]:
     return node.src
 
 
-def _flags() -> dict[UOp, bool]:
-    """Return the nodes of the live tensors, each with its flag: off if that of any tensor is."""
+def _flags(nodes: Collection[UOp]) -> dict[UOp, bool]:
+    """Return which of the nodes belong to live tensors, each with its flag: off if that of any tensor is."""
     flags: dict[UOp, bool] = {}
-    for tensor in live():
-        flags[tensor.uop] = tensor.is_param and flags.get(tensor.uop, True)
+    for reference in list(all_tensors):
+        tensor = reference()
+        if tensor is not None and tensor.uop in nodes and carries_floats(tensor):
+            flags[tensor.uop] = tensor.is_param and flags.get(tensor.uop, True)
     return flags
 
 

@@ -55,11 +55,12 @@ def wrapped(
 
 def _note(applied_map: dict[UOp, UOp]) -> None:
     walk = graph.Walk()
+    walk.visit(applied_map)
     for old, new in applied_map.items():
         buffer = graph.storage(new)
         if buffer is None:
             continue
-        status = walk.status(old)
+        status = walk.found[old]
         # What is assigned to a variable stays in that variable, whose flag decides.
         if status == graph.CONSTANT and graph.storage(old) is None:
             graph.constants.add(buffer)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tinygrad import Tensor
 from tinygrad.engine import jit
 from tinygrad.engine import realize as engine
+from tinygrad.tensor import all_tensors
 
 from adprotocol.errors import UndecidableError
 from adprotocol_tinygrad import graph
@@ -50,9 +51,10 @@ class Record:
         for place, argument in enumerate(arguments):
             if argument is not None and argument.uop in found:
                 self.asked[place] = found[argument.uop] == graph.TRACKED
-        for tensor in graph.live():
-            if tensor.uop in found and not any(tensor is argument for argument in arguments):
-                self.flags.append((weakref.ref(tensor), tensor.is_param))
+        for reference in list(all_tensors):
+            tensor = reference()
+            if tensor is not None and tensor.uop in found and not any(tensor is argument for argument in arguments):
+                self.flags.append((reference, tensor.is_param))
 
     def __eq__(self, other: object) -> bool:
         """Compare with the record of a call that would replay this one's capture; raises if an answer is stale."""

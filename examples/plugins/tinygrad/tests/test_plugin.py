@@ -316,6 +316,20 @@ def test_reading_a_predicate_cuts_nothing():
         close(fun(x).gradient(x)[0], [8.0, 16.0, 24.0])
 
 
+def test_a_predicate_that_depends_on_an_assignment():
+    twice = lambda x: cond(x.sum() > 6.5, lambda x: x * 2.0, lambda x: x, x)
+    weights = variable().realize()
+    weights.assign(weights + 1.0)
+    close(twice(weights), [4.0, 6.0, 8.0])
+    close(weights, [2.0, 3.0, 4.0])
+    # Computing what is stored would take its derivative away.
+    x, weights = variable(), variable().realize()
+    weights.assign(x * 2.0)
+    close(twice(weights).sum().gradient(x)[0], [4.0, 4.0, 4.0])
+    close(weights, [2.0, 4.0, 6.0])
+    assert cond(Tensor(True), lambda: "true", lambda: "false") == "true"
+
+
 def test_one_branch_runs_eagerly_and_both_in_a_capture():
     ran = []
 
