@@ -3,6 +3,7 @@
 import tomllib
 
 import pytest
+
 from matrix import point as matrix
 from matrix.__main__ import main
 
@@ -20,7 +21,7 @@ def test_floors_are_exactly_the_lower_bounds():
 def test_a_dependency_without_a_floor_is_refused(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["optree"]\noptional-dependencies = {x = []}\n')
     monkeypatch.setattr(matrix, "ROOT", tmp_path)
-    with pytest.raises(ValueError, match="'optree' in pyproject.toml has no lower bound"):
+    with pytest.raises(ValueError, match=r"'optree' in pyproject\.toml has no lower bound"):
         matrix.lower_bounds(["x"])
 
 
