@@ -10,7 +10,7 @@ NO_BOOL = Divergence(
     name="no-bool",
     title="The answer is never a bool",
     remedy="Branch on the answer with adprotocol.cond",
-    scenarios=("within_gradient/a-bool-*", "within_gradient/freed-values"),
+    scenarios=("within_gradient/a-bool-*",),
     text="""\
 A graph of PyTensor is built first and differentiated later, so `within_gradient` of a floating-point variable is a
 boolean scalar of the graph, everywhere. `if within_gradient(x)` raises `UndecidableError`; branch with `cond`. Integer
@@ -22,19 +22,8 @@ CONSTANTS_STAY_OPEN = Divergence(
     name="constants-stay-open",
     title="Constants and results stay open",
     remedy="Branch on the answer with adprotocol.cond",
-    outcome=WRONG,
-    scenarios=(
-        "within_gradient/explain",
-        "within_gradient/training-behind-frozen-encoder",
-        "prevent_gradient/value-is-the-same",
-        "value_and_grad/results-untracked",
-        "value_and_grad/inputs-unchanged",
-        "value_and_grad/after-exception",
-    ),
     text="""\
-The scenarios named here compare the answer with the bool `False` (`explain`: with the word True, `prevent_gradient`:
-the value with itself). The answer is a staged scalar that evaluates to what they expect. It stays open for a constant
-and for the result of a gradient too: PyTensor differentiates with respect to any variable, a constant included, and
+The answer is a staged scalar for a constant and for the result of a gradient too: PyTensor differentiates with respect to any variable, a constant included, and
 `graph_replace` may put another variable in its place. A `False` given at once would be wrong there.
 """,
 )
@@ -95,7 +84,6 @@ NO_FLOAT = Divergence(
     name="no-float",
     title="No `float` of a variable",
     remedy="Evaluate it first",
-    scenarios=("within_gradient/thread-in-context",),
     text="PyTensor refuses `float(x)` of any variable, a constant included; the scenario calls it. Evaluate it first.",
 )
 
