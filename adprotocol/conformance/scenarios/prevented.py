@@ -35,7 +35,7 @@ def value_is_the_same(h: Checked) -> None:
         if isinstance(adprotocol.within_gradient(array), bool):
             h.same(guarded(array), array, f"the array of {value}")
         h.equal(guarded(array), value, f"the array of {value}, guarded")
-    for other in (2.5, "text", None, guarded, [h.array(1.0), "text"]):
+    for other in (2.5, "text", None, guarded, [h.array(1), "text"]):
         h.same(guarded(other), other, "what was given")
 
 

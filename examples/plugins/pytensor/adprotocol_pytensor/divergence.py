@@ -23,8 +23,9 @@ CONSTANTS_STAY_OPEN = Divergence(
     title="Constants and results stay open",
     remedy="Branch on the answer with adprotocol.cond",
     text="""\
-The answer is a staged scalar for a constant and for the result of a gradient too: PyTensor differentiates with respect to any variable, a constant included, and
-`graph_replace` may put another variable in its place. A `False` given at once would be wrong there.
+The answer is a staged scalar for a constant and for the result of a gradient too: PyTensor differentiates with respect
+to any variable, a constant included, and `graph_replace` may put another variable in its place. A `False` given at once
+would be wrong there.
 """,
 )
 
