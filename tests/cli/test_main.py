@@ -469,6 +469,18 @@ def test_a_framework_newer_than_the_declared_range_works_and_is_said_to_be_untri
     assert "fakefw 4.2 was not tried, 3.9 to 4.1.9 were; array_types" in table
 
 
+def test_a_gradient_of_numbers_says_which_release_is_refused(site):
+    site.module("fakefw", FRAMEWORK)
+    site.distribution(
+        "fake",
+        "fakefw = fakefw_plugin\n[adprotocol.numpy]\nfakefw = fakefw_plugin",
+        "Requires-Dist: fakefw>=5; extra == 'fakefw'\nRequires-Dist: fakefw==6; extra == 'fakefw-tried'\n",
+    )
+    done = site.python("-c", "import adprotocol; adprotocol.grad(lambda x: x * x)(2.0)", block=BUNDLED)
+    assert "BackendError: the arguments hold only NumPy arrays and Python numbers" in done.stderr
+    assert "fakefw 4.2 is older than 5, the oldest that works" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("fault", ["import error", "raises when asked"])
 def test_a_plugin_that_fails_with_a_framework_newer_than_the_declared_range(site, fault):
     source, reason, _ = FAULTS[fault]
