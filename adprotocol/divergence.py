@@ -17,7 +17,7 @@ from adprotocol.errors import PluginError
 ERROR, WRONG = "error", "wrong"
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_SCENARIO = re.compile(r"[^\s/@]+/[^\s/@]+(@[^\s/@]+)?")
+_SCENARIO = re.compile(r"!?[^\s/@!]+/[^\s/@]+(@[^\s/@]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class Divergence:
         text: Markdown for the documentation: what happens, why, and what to do; it may hold runnable examples.
         remedy: one imperative sentence without the full stop, for errors to quote; empty if there is none.
         scenarios: the ids of the conformance suite that fail because of it, ``hook/name`` or ``hook/name@variant``;
-            they may be glob patterns.
+            they may be glob patterns, and one that begins with ``!`` excludes: of those that match an id the last
+            decides. ``("cond/*", "!cond/vmap*")`` names all of `cond` but these.
         outcome: how they fail, for a user too: ``"error"``, or ``"wrong"`` for another answer and no error.
 
     Raises:

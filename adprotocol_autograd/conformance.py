@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import autograd
+import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defjvp, defvjp, notrace_primitive, primitive, vspace
 
@@ -26,9 +27,12 @@ class AutogradHarness(Harness):
         "compile": _NO_TRACE,
         "abstract": _NO_TRACE,
         "scan": "autograd has no scan; loops are Python's",
+        "while_loop": "autograd has no loop; loops are Python's",
         "vmap": "autograd does not batch",
         "no_grad": "autograd has no switch for the recording of derivatives",
         "parameter": "autograd has no parameters",
+        "parameter_grad": "autograd has no parameters",
+        "evaluate": "autograd computes at once",
         "node": "autograd has no registry of containers",
         "threads": "autograd counts its traces in one counter for all threads",
     }
@@ -92,6 +96,22 @@ class AutogradHarness(Harness):
         defvjp(made, lambda _ans, _x: count)
         defjvp(made, lambda g, _ans, _x: count(g))
         return made, lambda: len(runs)
+
+    def sum(self, array: Any) -> Any:
+        """Call ``anp.sum``."""
+        return anp.sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Call ``anp.where``."""
+        return anp.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name those of NumPy that autograd knows."""
+        return ("float64", "float32", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Call ``astype``."""
+        return array.astype(dtype)
 
     def devices(self) -> Sequence[str]:
         """Name the CPU."""

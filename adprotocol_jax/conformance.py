@@ -25,6 +25,8 @@ class JaxHarness(Harness):
         "compile": "jit is JAX's compiler",
         "no_grad": "JAX has no switch for the recording of derivatives",
         "parameter": "JAX has no parameters; every leaf is an array",
+        "parameter_grad": "JAX has no parameters; every leaf is an array",
+        "evaluate": "JAX dispatches at once, and computes meanwhile",
     }
 
     @property
@@ -84,6 +86,10 @@ class JaxHarness(Harness):
         last, ys = jax.lax.scan(fun, carry, xs)
         return last, ys
 
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Call ``jax.lax.while_loop``."""
+        return jax.lax.while_loop(continues, step, state)
+
     def stop_gradient(self, array: Any) -> Any:
         """Call ``jax.lax.stop_gradient``."""
         return jax.lax.stop_gradient(array)
@@ -109,6 +115,22 @@ class JaxHarness(Harness):
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Call ``jax.eval_shape``."""
         jax.eval_shape(fun, *arrays)
+
+    def sum(self, array: Any) -> Any:
+        """Call ``jnp.sum``."""
+        return jnp.sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Call ``jnp.where``."""
+        return jnp.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the dtypes of JAX in its default precision."""
+        return ("float32", "bfloat16", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Call ``astype``."""
+        return array.astype(dtype)
 
     def node(self, children: Sequence[Any]) -> Any:
         """Return an instance of a class that is registered with ``jax.tree_util``."""

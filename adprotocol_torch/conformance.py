@@ -26,6 +26,8 @@ class TorchHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         "jit": "torch.compile traces again when what it read has changed; see compile",
         "scan": "PyTorch has no public scan",
+        "while_loop": "PyTorch has no public loop",
+        "evaluate": "PyTorch computes at once",
     }
 
     @property
@@ -157,6 +159,28 @@ class TorchHarness(Harness):
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of ``torch.nn``."""
         return torch.nn.Parameter(self.array(value), requires_grad=trains)
+
+    def sum(self, array: Any) -> Any:
+        """Call ``torch.sum``."""
+        return torch.sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Call ``torch.where``."""
+        return torch.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the dtypes of PyTorch that NumPy knows."""
+        return ("float64", "float32", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Call ``to``."""
+        return array.to(getattr(torch, dtype))
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
+        """Call ``torch.autograd.grad`` for the parameter as a leaf of the graph."""
+        with torch.enable_grad():
+            value = fun()
+        return _gradient(value, parameter)
 
     def node(self, children: Sequence[Any]) -> Any:
         """Return an instance of a class that is registered with PyTorch's pytrees."""

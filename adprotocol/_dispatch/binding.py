@@ -67,12 +67,22 @@ def inexact(value: Any) -> bool | None:
 def is_inexact(dtype: Any) -> bool:
     """Tell whether a dtype, of NumPy or with the name of a NumPy dtype, is floating-point or complex."""
     kind = getattr(dtype, "kind", "V")
-    if kind != "V":
-        return kind in "fc"
     # bfloat16 and the 8-bit floats have kind 'V', like every dtype that NumPy does not know.
-    return getattr(dtype, "names", None) is None and str(dtype).rpartition(".")[2].startswith(
-        ("float", "bfloat", "complex")
-    )
+    if isinstance(kind, str) and kind != "V":
+        return kind in "fc"
+    return getattr(dtype, "names", None) is None and dtype_name(dtype).startswith(_INEXACT)
+
+
+# As C calls them too: tinygrad's dtypes are named so.
+_INEXACT = ("float", "bfloat", "__bf16", "complex", "half", "double")
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return what a dtype calls itself: its ``name``, that of its ``as_numpy_dtype``, or the end of its text."""
+    for found in (getattr(dtype, "name", None), getattr(getattr(dtype, "as_numpy_dtype", None), "__name__", None)):
+        if isinstance(found, str):
+            return found
+    return str(dtype).rpartition(".")[2]
 
 
 class Binding:

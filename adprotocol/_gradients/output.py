@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import is_inexact
+from adprotocol._dispatch.binding import dtype_name, is_inexact
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_map
@@ -85,6 +85,9 @@ def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
 def check_output(value: Any, raw: Any) -> None:
     """Refuse a result that is not a real floating-point scalar; `raw` is the array or number in a tracer.
 
+    Its dtype is known by ``kind``, ``name`` or ``as_numpy_dtype``, or else by the
+    plugin's `trainable`: None is its answer for what takes no gradient.
+
     Raises `OutputError` with shape and dtype.
     """
     if isinstance(raw, float):
@@ -96,13 +99,24 @@ def check_output(value: Any, raw: Any) -> None:
             "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
-    if tuple(shape) == () and is_inexact(dtype) and "complex" not in str(dtype):
+    scalar, name = tuple(shape) == (), dtype_name(dtype)
+    if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw)):
         return
     remedy = "reduce it to a scalar, with sum() or mean()"
-    if tuple(shape) == ():
-        remedy = "take the real part or abs()" if "complex" in str(dtype) else "compute it in floating point"
+    if scalar and "complex" in name:
+        remedy = "take the real part or abs()"
+    elif scalar:
+        remedy = (
+            "compute it in floating point; if that dtype is one, the hook trainable of the plugin says so: it answers "
+            "None for what takes no gradient"
+        )
     msg = (
         f"the differentiated function returned {kind_of(value)} of shape {tuple(shape)} and dtype {dtype}; it must "
         f"return a real floating-point scalar of shape (): {remedy}"
     )
     raise OutputError(msg)
+
+
+def _takes_gradients(array: Any) -> bool:
+    binding = binding_of(type(array))
+    return binding.framework is not None and binding.trainable(array) is not None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.progress import Progress
-from adprotocol.conformance._run import result, runner, suite
+from adprotocol.conformance._run import draft, result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.runner import Interrupted
@@ -153,6 +153,7 @@ _WRITERS: dict[str, Callable[[Report], str]] = {
     "html": written.to_html,
     "markdown": written.to_markdown,
     "badge": badge.to_badge,
+    "draft_divergences": draft.draft,
 }
 
 
@@ -171,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         ("html", "one self-contained page (needs Jinja2)"),
         ("markdown", "Markdown (needs Jinja2)"),
         ("badge", "a badge, as the JSON that shields.io reads"),
+        ("draft-divergences", "Python that declares what fails, for a person to give the reasons"),
     ):
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {what}; - is standard output")
     parser.add_argument(
@@ -226,11 +228,15 @@ def _files(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> di
             continue
         wrong = _unwritable(Path(target))
         if wrong:
-            parser.error(f"--{name} {target}: {wrong}")
+            parser.error(f"--{_option(name)} {target}: {wrong}")
         other = taken.setdefault(Path(target).resolve(), name)
         if other != name:
-            parser.error(f"--{other} and --{name} both write {target}")
+            parser.error(f"--{_option(other)} and --{_option(name)} both write {target}")
     return files
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _unwritable(path: Path) -> str:

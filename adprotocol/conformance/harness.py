@@ -22,20 +22,29 @@ CAPABILITIES = (
     "vmap",
     "checkpoint",
     "scan",
+    "while_loop",
     "stop_gradient",
     "no_grad",
     "custom_rule",
     "counter",
     "abstract",
+    "sum",
+    "where",
+    "dtypes",
+    "cast",
     "parameter",
+    "parameter_grad",
+    "evaluate",
     "node",
     "threads",
     "devices",
 )
-# A capability that no function of the harness declares and the suite tries itself: grad of a grad.
-HIGHER_ORDER = "grad of grad"
+# Capabilities that no function of the harness declares and the suite tries itself: grad of a grad, and arithmetic
+# of floating-point arrays with integer and boolean ones.
+HIGHER_ORDER, PROMOTION = "grad of grad", "type promotion"
+TRIED = (HIGHER_ORDER, PROMOTION)
 # The capabilities that a scenario may need.
-KNOWN = (*REQUIRED, *CAPABILITIES, HIGHER_ORDER)
+KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED)
 
 
 class Harness:
@@ -43,7 +52,8 @@ class Harness:
 
     Define `array`, `to_numpy` and `grad`, and whatever else the system has. The
     arrays must support arithmetic, comparison and indexing, mix with Python numbers,
-    and broadcast; nothing else is called on them.
+    and broadcast; nothing else is called on them. Whether floating-point arrays mix
+    with integer and boolean ones is tried.
 
     >>> from adprotocol.conformance import Harness
     >>> import autograd, numpy
@@ -67,9 +77,10 @@ class Harness:
         name: the name of the plugin that serves the arrays, that of its entry point.
         device: the device of the arrays that `array` makes, or None for the default.
         tolerance: the relative error to allow for the precision of the arrays; 1e-5 suits 32 bits.
-        absent: the reason for each missing capability, for the report. Only a reason for `grad` has an effect: the
-            system does not differentiate at all. "grad of grad" may be named too, if gradients cannot be
-            differentiated again.
+        absent: the reason for each missing capability, for the report. A reason for `grad` says that the system does
+            not differentiate at all. A nesting that the system itself refuses or gets wrong, such as "grad of jit",
+            may be named too: no scenario whose nesting contains it applies. What the system refuses need not be
+            named, as it is tried where a scenario fails, but may be, to give the reason.
     """
 
     name: str = ""
@@ -92,8 +103,10 @@ class Harness:
     def array(self, value: Any) -> Any:
         """Return an array of the system, on `device`, from a number, a bool or nested lists of them.
 
-        It is untracked (``requires_grad=False``). Floats get the default floating-point dtype, complex numbers a
-        complex one, integers and bools an integer and a boolean one. A number becomes an array of shape ().
+        It is untracked, a constant to the system: where arrays are tracked by default, mark it (``constant=True``,
+        ``requires_grad=False``), and let `grad` put tracked copies in the place of its arguments. Floats get the
+        default floating-point dtype, complex numbers a complex one, integers and bools an integer and a boolean one.
+        A number becomes an array of shape (); -0.0 keeps its sign.
         """
         raise NotImplementedError
 
@@ -104,9 +117,10 @@ class Harness:
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a scalar function with respect to its first argument, an array.
 
-        It takes all arguments of `fun`. If it cannot be transformed again, the system raises. An argument that `fun`
-        does not use, and a constant result (a Python number, if `cond` of the plugin returns one), give zeros, never
-        None.
+        It takes all arguments of `fun`, and returns an array. If it cannot be transformed again, the system raises.
+        An argument that `fun` does not use, and a constant result (a Python number, if `cond` of the plugin returns
+        one), give zeros, never None. Where a graph is differentiated, build the graph of a placeholder, differentiate
+        it, and put the argument in its place.
         """
         raise NotImplementedError
 
@@ -138,6 +152,13 @@ class Harness:
         """Return the last carry and the stacked ys of ``carry, y = fun(carry, x)``; `carry` may be a tuple."""
         raise NotImplementedError
 
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Return the last state of ``state = step(state)`` while ``continues(state)``, by the system's own loop.
+
+        `state` is a tuple of arrays, and `continues` returns a boolean scalar.
+        """
+        raise NotImplementedError
+
     def stop_gradient(self, array: Any) -> Any:
         """Return an array as a constant, by the system's own function."""
         raise NotImplementedError
@@ -158,8 +179,36 @@ class Harness:
         """Run `fun` on shapes and dtypes alone."""
         raise NotImplementedError
 
+    def sum(self, array: Any) -> Any:
+        """Return the sum of all elements, of shape ()."""
+        raise NotImplementedError
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Return the elements of `x` where the boolean array `mask` is true, else those of `y`; all of one shape."""
+        raise NotImplementedError
+
+    def dtypes(self) -> Sequence[str]:
+        """Return the names of the floating-point dtypes, the default first: ``("float32", "float64")``."""
+        raise NotImplementedError
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Return an array in another floating-point dtype, named as `dtypes` names it."""
+        raise NotImplementedError
+
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag."""
+        raise NotImplementedError
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
+        """Return the gradient of ``fun()``, a scalar, with respect to a parameter that `fun` reads.
+
+        It is an array: zeros if `fun` does not use the parameter. In PyTorch the parameter is a leaf of the graph; in
+        TensorFlow a tape watches the variable when it is read.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, array: Any) -> Any:
+        """Compute an array of a lazy system now, in place if the system has it so, and return it."""
         raise NotImplementedError
 
     def node(self, children: Sequence[Any]) -> Any:

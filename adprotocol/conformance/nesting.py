@@ -2,7 +2,8 @@
 
 The outermost transformation comes first. Each maps a function from scalar to scalar
 to another one, so that they nest in any order: `vmap` runs over x and 2 x and adds
-the results, `scan` adds the function once and twice. The expected result follows
+the results, `scan` and `while_loop` add
+the function once and twice. The expected result follows
 from the derivatives of the innermost function by the chain rule.
 """
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 DERIVATIVES = ("grad", "jvp")
 OTHERS = ("jit", "compile", "vmap", "checkpoint", "scan")
-TRANSFORMS = (*DERIVATIVES, *OTHERS)
+PAIRED = (*DERIVATIVES, *OTHERS)
+TRANSFORMS = (*PAIRED, "while_loop")
 
 # vmap runs over these multiples of x, and scan adds with these weights.
 BATCH = (1.0, 2.0)
@@ -46,14 +48,30 @@ def needs(nesting: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(part for part in parts if part in KNOWN), *higher]))
 
 
+def contains(nesting: str, inner: str) -> bool:
+    """Return whether the transformations of `inner` are among those of `nesting`, next to each other and in order.
+
+    >>> from adprotocol.conformance import nesting
+    >>> nesting.contains("jit of grad of vmap", "grad of vmap"), nesting.contains("grad of jit of vmap", "grad of vmap")
+    (True, False)
+    """
+    return f" of {inner} of " in f" of {nesting} of "
+
+
+def native(nesting: str) -> str:
+    """Return the nesting if the system itself can be tried under it, alone on x ** 4; else an empty text."""
+    parts = parse(nesting)
+    return nesting if len(parts) > 1 and set(parts) <= {*TRANSFORMS} else ""
+
+
 def differentiates(nesting: str) -> bool:
     """Return whether a derivative is among the transformations."""
     return any(transform in DERIVATIVES for transform in parse(nesting))
 
 
 def pairs() -> list[str]:
-    """Return every transformation of every transformation, both orders included."""
-    return [f"{outer} of {inner}" for outer in TRANSFORMS for inner in TRANSFORMS]
+    """Return every transformation of every transformation, both orders included; without `while_loop`, a scan's kin."""
+    return [f"{outer} of {inner}" for outer in PAIRED for inner in PAIRED]
 
 
 def apply(h: Harness, nesting: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -92,6 +110,19 @@ def _scan(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return summed
 
 
+def _while_loop(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    count = h.array(0.0)
+
+    def step(state: Any) -> Any:
+        i, x, total = state
+        return i + 1.0, x, total + (i + 1.0) * fun(x)
+
+    def summed(x: Any) -> Any:
+        return h.while_loop(lambda state: state[0] < float(len(WEIGHTS)), step, (count, x, 0.0 * x))[2]
+
+    return summed
+
+
 _APPLY: dict[str, Callable[[Harness, Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "grad": _grad,
     "jvp": _jvp,
@@ -100,6 +131,7 @@ _APPLY: dict[str, Callable[[Harness, Callable[[Any], Any]], Callable[[Any], Any]
     "checkpoint": lambda h, fun: h.checkpoint(fun),
     "vmap": _vmap,
     "scan": _scan,
+    "while_loop": _while_loop,
 }
 
 
@@ -126,7 +158,7 @@ def _expected(transform: str, table: Table) -> Table:
             for rows in [[table(scale * x) for scale in BATCH]]
             for order in range(len(rows[0]))
         ]
-    if transform == "scan":
+    if transform in ("scan", "while_loop"):
         return lambda x: [sum(WEIGHTS) * derivative for derivative in table(x)]
     return table
 

@@ -47,7 +47,8 @@ class Scenario:
 
     Without the capabilities in `needs` it does not apply. `transform` is the row of
     the support matrix: transformations, the outermost first, such as "grad of jit", or
-    empty. `varies` says whether it also runs with each variant that a harness has of
+    empty. `native` is the nesting under which the system itself is tried if the
+    scenario fails, where that is another. `varies` says whether it also runs with each variant that a harness has of
     the capabilities in `needs`.
     """
 
@@ -61,6 +62,7 @@ class Scenario:
     expects: str
     summary: str
     varies: bool
+    native: str
     function: Callable[[Any], None]
 
     @property
@@ -89,6 +91,7 @@ def scenario(  # noqa: PLR0913  (one for each field of a scenario)
     since: str = "0.1",
     summary: str = "",
     varies: bool = False,
+    native: str = "",
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Register the decorated function as a scenario.
 
@@ -112,6 +115,7 @@ def scenario(  # noqa: PLR0913  (one for each field of a scenario)
             expects=expects,
             summary=text,
             varies=varies,
+            native=native or transform,
             function=function,
         )
         _check(made)

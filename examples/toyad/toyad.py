@@ -9,6 +9,7 @@ NumPy. That transformations nest in any order, and derivatives have any order, f
   says which levels are active, so nothing is left behind by an exception; a level that is over refuses its tracers.
 - While a function is traced to a program, operations on values of outer levels become part of the program as well, and
   those values its operands. Such a program, or one that has asked about such a value, is not used a second time.
+- A parameter is looked up wherever it is read: a tape may watch it, and a program takes it as an operand at each call.
 """
 # For the reader's sake there are no types, and no docstrings of methods that the class explains.
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ANN204, ARG005, B905, D102
@@ -28,9 +29,10 @@ LEVELS = itertools.count(1)
 
 
 class State(threading.local):
-    """What holds in one thread: the programs being traced, outermost first, and up to which level tapes are quiet."""
+    """What holds in one thread: programs being traced, parameters watched, and up to which level tapes are quiet."""
 
     stages = ()
+    watched = ()
     quiet = 0
 
 
@@ -170,6 +172,10 @@ class Stage(Trace):
         self.reusable = False
         return self.captured.setdefault(id(value), (value, Staged(self, value.shape, value.dtype)))[1]
 
+    def read(self, parameter):
+        """Return a parameter as it appears in the program: an input, which is looked up at each call."""
+        return self.captured.setdefault(id(parameter), (parameter, Staged(self, parameter.shape, parameter.dtype)))[1]
+
     def process(self, primitive, args, params):
         quiet = self.level < STATE.quiet
         if primitive is differentiated and args[0].answer is not None and not quiet:
@@ -252,7 +258,7 @@ class Value:
 
 
 class Array(Value):
-    """A NumPy array of floats (all are float64), integers or booleans. Nobody differentiates it."""
+    """A NumPy array of floats, integers or booleans. Nobody differentiates it."""
 
     trace = CONCRETE
 
@@ -260,8 +266,7 @@ class Array(Value):
         value = np.asarray(value)
         if value.dtype.kind not in "fiub":
             raise TypeError(f"toyad has floats, integers and booleans; it was given {value.dtype}")
-        self.value = value.astype(np.float64, copy=False) if value.dtype.kind == "f" else value
-        self.shape, self.dtype, self.device = self.value.shape, self.value.dtype, device
+        self.value, self.shape, self.dtype, self.device = value, value.shape, value.dtype, device
 
     def numpy(self):
         return self.value
@@ -271,7 +276,7 @@ class Array(Value):
 
 
 class Parameter(Array):
-    """An array with an identity, and with a flag whether it is to be trained."""
+    """An array with an identity, and with a flag whether it is to be trained: then it may be watched."""
 
     def __init__(self, value, trains=True, device="cpu"):  # noqa: FBT002
         super().__init__(np.array(value), device)
@@ -357,7 +362,17 @@ def is_inexact(value):
 
 def zeros(value):
     """Return the zero tangent or cotangent of a value."""
-    return Array(np.zeros(value.shape), value.device)
+    return Array(np.zeros(value.shape, value.dtype if is_inexact(value) else float), value.device)
+
+
+def current(value):
+    """Return what stands for a value where it is read now: it may be a parameter that is watched, or an input."""
+    if not isinstance(value, Parameter):
+        return value
+    root = next((root for parameter, root in reversed(STATE.watched) if parameter is value), None)
+    if STATE.stages and (root is None or root.trace.level < STATE.stages[-1].level):
+        return STATE.stages[-1].read(value)
+    return value if root is None else root
 
 
 # Primitives ----------------------------------------------------------------------------------------------------------
@@ -375,7 +390,7 @@ class Primitive:
 
     def __call__(self, *args, **params):
         """Let the highest level do it."""
-        args = [a if isinstance(a, Value) else lift(a) for a in args]
+        args = [current(a) if isinstance(a, Value) else lift(a) for a in args]
         trace = max([a.trace for a in args], key=lambda t: t.level, default=CONCRETE)
         if trace is not CONCRETE:
             if not trace.open:
@@ -397,7 +412,7 @@ class Primitive:
         if not followed:
             return result
         pushed = [self.push(i, args[i].tangent, result, below, **params) for i in followed]
-        return Dual(trace, result, functools.reduce(add, pushed))
+        return Dual(trace, result, cast(functools.reduce(add, pushed), result.dtype))
 
     def reverse(self, trace, args, below, **params):
         result = self(*below, **params)
@@ -406,7 +421,7 @@ class Primitive:
             return result
 
         def pull(cotangent):
-            return [self.pull(i, cotangent, result, below, **params) for i in followed]
+            return [cast(self.pull(i, cotangent, result, below, **params), args[i].dtype) for i in followed]
 
         return trace.record([result], [args[i] for i in followed], pull)[0]
 
@@ -570,6 +585,13 @@ index = Linear(
 )
 
 
+convert = Linear(
+    lambda x, dtype, source: x.astype(dtype),
+    lambda t, old, dtype, source: convert(t, dtype=source, source=dtype),
+    lambda size, **params: params,
+)
+
+
 def _place(x, index, shape):
     result = np.zeros(shape, x.dtype)
     result[index] = x
@@ -602,6 +624,14 @@ def unbroadcast(value, shape):
     lead = len(value.shape) - len(shape)
     repeated = [i for i, n in enumerate(shape, lead) if n == 1]
     return reshaped(reduce_sum(value, axes=(*range(lead), *repeated)), shape)
+
+
+def cast(x, dtype):
+    """Return floats as others."""
+    x, dtype = lift(x), np.dtype(dtype)
+    if not is_inexact(x) or dtype.kind != "f":
+        raise TypeError(f"cast takes floats to floats; it was given {x.dtype}, to be made {dtype}")
+    return x if x.dtype == dtype else convert(x, dtype=dtype, source=x.dtype)
 
 
 def sum(x, axis=None):  # noqa: A001
@@ -871,7 +901,7 @@ def gradients(fun, leaves):
     if value.shape or not is_inexact(value):
         raise TypeError(f"toyad differentiates real scalars; the function returned {value.dtype}{list(value.shape)}")
     aux = tree_map(lambda leaf: trace.lower(leaf) if isinstance(leaf, Value) else leaf, aux)
-    return trace.lower(value), aux, trace.backward([value], [Array(1.0, value.device)], roots)
+    return trace.lower(value), aux, trace.backward([value], [Array(np.ones((), value.dtype), value.device)], roots)
 
 
 def value_and_grad(fun):
@@ -890,6 +920,22 @@ def grad(fun):
     """Return a function to the gradient of another with respect to the first argument."""
     with_gradient = value_and_grad(fun)
     return functools.wraps(fun)(lambda *args, **kwargs: with_gradient(*args, **kwargs)[1])
+
+
+def parameter_grad(fun, parameter):
+    """Return the gradient of ``fun()`` with respect to a parameter: a tape watches it wherever it is read."""
+    if not parameter.trains:
+        raise TypeError(f"{parameter} is not to be trained")
+
+    def watched(root):
+        before, STATE.watched = STATE.watched, (*STATE.watched, (parameter, root))
+        try:
+            return fun()
+        finally:
+            STATE.watched = before
+
+    found = current(parameter)
+    return grad(watched)(Array(found.value, found.device) if found is parameter else found)
 
 
 def vmap(fun):
@@ -915,8 +961,8 @@ def _traced(fun, args, kwargs, cache):
     operands = [lift(leaf) for leaf in leaves]
     key = structure, tuple((v.shape, v.dtype) for v in operands)
     if key in cache:
-        program, result = cache[key]
-        return program, operands, result
+        program, result, parameters = cache[key]
+        return program, operands + parameters, result
     results = []
 
     def flat(*inputs):
@@ -927,7 +973,7 @@ def _traced(fun, args, kwargs, cache):
 
     (program,), captured, reusable = stage([flat], operands)
     if reusable:
-        cache[key] = program, results[0]
+        cache[key] = program, results[0], captured
     return program, operands + captured, results[0]
 
 
@@ -981,6 +1027,13 @@ def scan(fun, carry, xs):
     if not steps:
         raise ValueError("scan needs at least one step")
     return carry, unflatten(steps[0][1], [stack(ys) for ys in zip(*[outputs for outputs, _ in steps])])
+
+
+def while_loop(continues, step, state):
+    """Return the last state of ``state = step(state)`` while ``continues(state)``, which must be known."""
+    while continues(state):
+        state = step(state)
+    return state
 
 
 @contextmanager

@@ -72,6 +72,10 @@ class ToyHarness(Harness):
         """Loop."""
         return toyad.scan(fun, carry, xs)
 
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Loop while a condition holds."""
+        return toyad.while_loop(continues, step, state)
+
     def stop_gradient(self, array: Any) -> Any:
         """Return a constant."""
         return toyad.stop_gradient(array)
@@ -100,6 +104,30 @@ class ToyHarness(Harness):
     def parameter(self, value: Any, *, trains: bool) -> toyad.Parameter:
         """Return a parameter."""
         return toyad.Parameter(value, trains, self.device or "cpu")
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
+        """Return the gradient with respect to a parameter that the function reads."""
+        return toyad.parameter_grad(fun, parameter)
+
+    def sum(self, array: Any) -> Any:
+        """Add up the elements."""
+        return toyad.sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Select by elements."""
+        return toyad.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the dtypes of floats."""
+        return ("float64", "float32")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Return floats as others."""
+        return toyad.cast(array, dtype)
+
+    def evaluate(self, array: Any) -> Any:
+        """Return the array: toyad computes at once."""
+        return array
 
     def node(self, children: Sequence[Any]) -> Bag:
         """Return a container of a class that toyad's registry knows."""

@@ -243,8 +243,9 @@ class TestAgainstPolynomials:
 
 
 class TestArray:
-    def test_floats_are_float64_and_integers_and_booleans_stay(self):
-        assert toyad.array(np.float32(1.0)).dtype == np.float64
+    def test_floats_of_python_are_float64_and_dtypes_stay(self):
+        assert toyad.array(1.0).dtype == np.float64
+        assert toyad.array(np.float32(1.0)).dtype == np.float32
         assert toyad.array([1, 2]).dtype == np.int64
         assert toyad.array(True).dtype == np.bool_
         assert toyad.array([1, 2]).shape == (2,)
@@ -933,3 +934,45 @@ class TestLevels:
         for thread in threads:
             thread.join()
         assert wrong == []
+
+
+class TestCast:
+    def test_derivatives_have_the_dtype_of_the_primal(self):
+        x = toyad.array(3.0)
+        assert toyad.cast(x, "float32").dtype == np.float32
+        found = toyad.grad(lambda x: toyad.cast(x, "float32") * x)(x)
+        assert (float(found), found.dtype) == (6.0, np.float64)
+        half = toyad.cast(x, "float32")
+        found = toyad.grad(lambda y: y * x)(half)
+        assert (float(found), found.dtype) == (3.0, np.float32)
+        _, slope = toyad.jvp(lambda x: toyad.cast(x, "float32"), x, 2.0)
+        assert (float(slope), slope.dtype) == (2.0, np.float32)
+
+    def test_it_takes_floats_to_floats(self):
+        with pytest.raises(TypeError, match="cast takes floats to floats; it was given int64"):
+            toyad.cast(toyad.array(1), "float32")
+
+
+class TestParameterGrad:
+    def test_a_parameter_is_watched_wherever_it_is_read(self):
+        p, q = toyad.Parameter(3.0), toyad.Parameter(5.0)
+        assert float(toyad.parameter_grad(lambda: p * p * q, p)) == 30.0
+        assert toyad.is_differentiated(p) is False
+        assert toyad.parameter_grad(lambda: 1.0 * toyad.is_differentiated(p) * p, p).value == 1.0
+        second = toyad.parameter_grad(lambda: toyad.parameter_grad(lambda: p * p * p, p), p)
+        assert float(second) == 18.0
+
+    @pytest.mark.parametrize("way", [toyad.jit, toyad.compile, toyad.checkpoint])
+    def test_a_program_takes_it_as_an_operand_at_each_call(self, way):
+        p = toyad.Parameter(3.0)
+        program = way(lambda x: toyad.cond(toyad.is_differentiated(p), lambda: 3.0 * p * x, lambda: 5.0 * p * x))
+        two = toyad.array(2.0)
+        for _ in range(2):
+            assert float(program(two)) == 30.0
+            assert float(toyad.parameter_grad(lambda: program(two), p)) == 6.0
+        inside = way(lambda x: toyad.parameter_grad(lambda: p * p * x, p))
+        assert float(inside(two)) == 12.0
+
+    def test_one_that_is_not_trained_is_refused(self):
+        with pytest.raises(TypeError, match="not to be trained"):
+            toyad.parameter_grad(lambda: 1.0, toyad.Parameter(3.0, trains=False))

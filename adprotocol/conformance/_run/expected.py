@@ -26,17 +26,20 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
     taken: dict[str, str] = {}
     twice: dict[tuple[str, str], list[str]] = {}
     for entry in found:
-        for pattern in entry.scenarios:
-            matching = [identifier for identifier in ids if fnmatch.fnmatchcase(identifier, pattern)]
-            # The variant may be that of another harness of the system.
-            if not matching and not any(
-                fnmatch.fnmatchcase(identifier, pattern.partition("@")[0]) for identifier in ids
-            ):
-                wrong.append(f"divergence {entry.name!r} names the unknown scenario {pattern!r}")
-            for identifier in matching:
-                other = taken.setdefault(identifier, entry.name)
-                if other != entry.name:
-                    twice.setdefault((other, entry.name), []).append(identifier)
+        # The variant of a pattern may be that of another harness of the system.
+        wrong.extend(
+            f"divergence {entry.name!r} names the unknown scenario {pattern!r}"
+            for pattern in entry.scenarios
+            if not any(
+                fnmatch.fnmatchcase(identifier, part)
+                for identifier in ids
+                for part in (_plain(pattern), _plain(pattern).partition("@")[0])
+            )
+        )
+        for identifier in ids:
+            other = taken.setdefault(identifier, entry.name) if _names(entry, identifier) else entry.name
+            if other != entry.name:
+                twice.setdefault((other, entry.name), []).append(identifier)
     for (one, other), (first, *more) in twice.items():
         others = f" and {len(more)} more" if more else ""
         wrong.append(f"the divergences {one!r} and {other!r} both name {first!r}{others}")
@@ -45,10 +48,17 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> list[Problem]:
 
 def declared(divergences: Iterable[Declared], identifier: str) -> Declared | None:
     """Return the divergence that names a result, or None."""
-    for entry in divergences:
-        if any(fnmatch.fnmatchcase(identifier, pattern) for pattern in entry.scenarios):
-            return entry
-    return None
+    return next((entry for entry in divergences if _names(entry, identifier)), None)
+
+
+def _names(entry: Declared, identifier: str) -> bool:
+    """Return whether a divergence names a result: the last pattern that matches decides, and "!" excludes."""
+    matching = [pattern for pattern in entry.scenarios if fnmatch.fnmatchcase(identifier, _plain(pattern))]
+    return bool(matching) and not matching[-1].startswith("!")
+
+
+def _plain(pattern: str) -> str:
+    return pattern.removeprefix("!")
 
 
 def reported(divergences: Iterable[Any]) -> tuple[Divergence, ...]:

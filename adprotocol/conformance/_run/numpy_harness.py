@@ -30,11 +30,14 @@ class NumpyHarness(Harness):
         "counter": _NO_AD,
         "checkpoint": _NO_AD,
         "parameter": "NumPy has no parameters",
+        "parameter_grad": "NumPy has no parameters",
         "node": "NumPy has no containers",
         "jit": _NO_TRACE,
         "compile": _NO_TRACE,
         "abstract": _NO_TRACE,
         "scan": "NumPy has no scan",
+        "while_loop": "NumPy has no loop; loops are Python's",
+        "evaluate": "NumPy computes at once",
     }
 
     def array(self, value: Any) -> Any:
@@ -48,6 +51,22 @@ class NumpyHarness(Harness):
     def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call the function for each element of the leading axis."""
         return lambda *arrays: np.stack([fun(*row) for row in zip(*arrays, strict=True)])
+
+    def sum(self, array: Any) -> Any:
+        """Call ``np.sum``."""
+        return np.sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Call ``np.where``."""
+        return np.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the dtypes of NumPy."""
+        return ("float64", "float32", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Call ``astype``."""
+        return array.astype(dtype)
 
     def threads(self) -> bool:
         """Answer True."""

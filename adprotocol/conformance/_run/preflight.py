@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance._run.probe import CHECKS, Probe, array, equal
 from adprotocol.conformance.checks import HarnessFault
-from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, PROMOTION, REQUIRED
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
     from adprotocol.conformance.harness import Harness
 
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
+# What the system itself may do under a nesting of its own transformations.
+REFUSES, WRONG = "refuses", "wrong"
 
 # Capabilities that a check uses besides `array` and `to_numpy`, if the harness has them.
-BASIS = {"custom_rule": ("grad",), "counter": ("grad",), "stop_gradient": ("grad",)}
+BASIS = {
+    "custom_rule": ("grad",),
+    "counter": ("grad",),
+    "stop_gradient": ("grad",),
+    "sum": ("grad",),
+    "where": ("grad",),
+    "cast": ("dtypes",),
+    "parameter_grad": ("parameter",),
+}
 
 _VARIANT = re.compile(r"[A-Za-z0-9_]+")
 
@@ -88,9 +99,8 @@ def check(harness: Harness, capability: str, variant: Mapping[str, Callable[...,
     _check_unchanged(h, capability)
 
 
-def higher_order(harness: Harness) -> str:
+def higher_order(h: Probe) -> str:
     """Return why the system does not differentiate its own gradients, or an empty text; raises if they are wrong."""
-    h = Probe(harness)
     x = array(h, 3.0)
     for what, call, want in (
         ("grad of grad of x ** 3 at 3", h.grad(h.grad(lambda x: x * x * x)), 18.0),
@@ -102,6 +112,61 @@ def higher_order(harness: Harness) -> str:
             return f"the system itself refuses it: {one_line(error, 160)}"
         equal(h, got, want, f"{what}, without adprotocol,")
     return ""
+
+
+def promotion(h: Probe) -> str:
+    """Return why floating-point arrays do not mix with integer and boolean ones, or an empty text; raises if wrong."""
+    x = array(h, 1.5)
+    for what, other, want in (("array(1.5) * array(2)", 2, 3.0), ("array(1.5) * array(True)", True, 1.5)):
+        try:
+            got = x * array(h, other)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
+            return f"the system itself refuses {what}: {one_line(error, 160)}"
+        equal(h, got, want, what)
+    return ""
+
+
+# From what the suite tries itself to the capability it needs, and the function that tries.
+TRY: dict[str, tuple[str, Callable[[Probe], str]]] = {
+    HIGHER_ORDER: ("grad", higher_order),
+    PROMOTION: ("array", promotion),
+}
+
+
+def native(harness: Harness, transforms: str, variant: Mapping[str, Callable[..., Any]]) -> tuple[str, str]:
+    """Return how the system itself, without adprotocol, fails at a nesting: what it does and how; else empty texts."""
+    h = Probe(harness, variant)
+    at = 2.5
+    want = nesting.expected(transforms, lambda x: [x**4, 4 * x**3, 12 * x**2, 24 * x, 24.0])(at)[0]
+    try:
+        found = h.nest(transforms, lambda x: x * x * x * x)(h.harness.array(at))
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
+        return REFUSES, f"the system itself refuses {transforms}: {one_line(error, 160)}"
+    try:
+        equal(h, found, want, f"x ** 4 under {transforms}, without adprotocol,")
+    except HarnessFault as fault:
+        return WRONG, f"{fault}; if it is the system that is wrong, say so: absent = {{{transforms!r}: 'why'}}"
+    return "", ""
+
+
+# For each capability a result that nothing differentiates any more. A gradient is none: that of a tape may be
+# differentiated again.
+RESULTS: dict[str, Callable[[Harness], Any]] = {
+    "jvp": lambda h: h.jvp(lambda x: x * x, h.array(3.0), h.array(1.0)),
+    "jit": lambda h: h.jit(lambda x: x * x)(h.array(3.0)),
+    "compile": lambda h: h.compile(lambda x: x * x)(h.array(3.0)),
+    "checkpoint": lambda h: h.checkpoint(lambda x: x * x)(h.array(3.0)),
+    "stop_gradient": lambda h: h.stop_gradient(h.array(3.0)),
+    "no_grad": lambda h: h.no_grad(lambda x: x * x)(h.array(3.0)),
+}
+TRACKED = (
+    "within_gradient(array(3.0)) is True although nothing is differentiated: either array() returns a tracked array "
+    "(it must be untracked, in PyTorch requires_grad=False) or the plugin is wrong; most scenarios fail because of it"
+)
+STILL_TRACKED = (
+    "within_gradient is True for what {} of the harness returned although nothing is differentiated any more: either "
+    "the harness returns a tracked array or the plugin is wrong"
+)
 
 
 def _check_unchanged(h: Probe, capability: str) -> None:

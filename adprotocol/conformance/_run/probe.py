@@ -50,12 +50,17 @@ def _pair(made: Any, what: str) -> Any:
 
 
 def _check_array(h: Probe, x: Any) -> None:
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
     tolerance = h.harness.tolerance
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= LOOSEST:
         msg = f"tolerance is {tolerance!r:.60}; it is a number from 0 to {LOOSEST:g}"
         raise HarnessFault(msg)
     equal(h, x, 3.0, "to_numpy(array(3.0))")
     equal(h, array(h, [[1.0, 2.0], [3.0, 4.0]]), [[1.0, 2.0], [3.0, 4.0]], "to_numpy(array([[1.0, 2.0], [3.0, 4.0]]))")
+    if not np.signbit(h.numpy(array(h, -0.0))):
+        msg = "to_numpy(array(-0.0)) is 0; it keeps the sign"
+        raise HarnessFault(msg)
     for value, kinds, name in ((2.0, "f", "floating-point"), (2, "iu", "integer"), (True, "b", "boolean")):
         made = h.numpy(array(h, value))
         if made.dtype.kind not in kinds or made.shape != ():
@@ -71,6 +76,8 @@ def _check_operators(h: Probe, x: Any) -> None:
         msg = f"to_numpy(array(3.0)) returned {made!r:.60}, {kind_of(made)}; it returns a NumPy array, 3"
         raise HarnessFault(msg)
     y = array(h, [1.0, 2.0])
+    for made, text in ((2 * x, "2 * array(3.0)"), (x * 2, "array(3.0) * 2")):
+        equal(h, made, 6.0, text)
     equal(h, (2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")
     equal(h, x > y[1], np.True_, "array(3.0) > array([1.0, 2.0])[1]")
 
@@ -79,6 +86,15 @@ def _check_grad(h: Probe, x: Any) -> None:
     equal(h, h.grad(lambda x, y: x * x * y)(x, array(h, 2.0)), 12.0, "grad of x * x * y at 3, 2")
     equal(h, h.grad(lambda v: v[0] * v[1])(array(h, [3.0, 4.0])), [4.0, 3.0], "grad of v[0] * v[1] at [3, 4]")
     equal(h, h.grad(lambda x, y: y * y)(x, array(h, 2.0)), 0.0, "the gradient in x of y * y, which does not use x,")  # noqa: ARG005
+    check_is_array(h, h.grad(lambda x: x * x)(x), x, "grad of x * x at 3")
+
+
+def check_is_array(h: Checked, made: Any, x: Any, what: str) -> None:
+    """Check that a result is an array of the system, with which it computes."""
+    if type(made).__module__.partition(".")[0] not in {base.__module__.partition(".")[0] for base in type(x).__mro__}:
+        msg = f"{what} returned {kind_of(made)}; it returns an array of the system, as array() does, here {kind_of(x)}"
+        raise HarnessFault(msg)
+    equal(h, 2.0 * made + x, 2.0 * h.numpy(made) + h.numpy(x), f"twice what {what} returned, plus 3,")
 
 
 def _check_value_and_grad(h: Probe, x: Any) -> None:
@@ -118,6 +134,13 @@ def _check_scan(h: Probe, x: Any) -> None:
     equal(h, ys, [3.0, 6.0], "the stacked ys of scan")
 
 
+def _check_while_loop(h: Probe, x: Any) -> None:
+    last = h.while_loop(lambda state: state[0] > 0.5, lambda state: (state[0] - 1.0, state[1] * 2.0), (x, x))  # noqa: PLR2004
+    found, doubled = _pair(last, "while_loop")
+    equal(h, found, 0.0, "the count of while_loop, down from 3")
+    equal(h, doubled, 24.0, "3 doubled by while_loop, three times")
+
+
 def _check_custom_rule(h: Probe, x: Any) -> None:
     f = h.custom_rule(lambda x: x * x, lambda _: 7.0)
     equal(h, f(x), 9.0, "a function with a rule of its own")
@@ -155,11 +178,61 @@ def _check_abstract(h: Probe, x: Any) -> None:
         raise HarnessFault(msg)
 
 
+def _check_sum(h: Probe, x: Any) -> None:
+    y = array(h, [[1.0, 2.0], [3.0, 4.0]])
+    equal(h, h.sum(y), 10.0, "sum of [[1, 2], [3, 4]]")
+    if h.has("grad"):
+        equal(h, h.grad(lambda x: h.sum(x * y))(x), 10.0, "the gradient of sum(x * [[1, 2], [3, 4]]) in x")
+
+
+def _check_where(h: Probe, x: Any) -> None:
+    y, z = array(h, [1.0, 5.0]), array(h, [7.0, 8.0])
+    equal(h, h.where(y > x, y, z), [7.0, 5.0], "where(y > 3, y, z) of [1, 5] and [7, 8]")
+    if h.has("grad"):
+        found = h.grad(lambda y: h.where(y > x, y * y, z)[1])(y)
+        equal(h, found, [0.0, 10.0], "the gradient of where(y > 3, y * y, z)[1] at [1, 5]")
+
+
+def _check_dtypes(h: Probe, x: Any) -> None:
+    found = h.dtypes()
+    if isinstance(found, str) or not found or not all(isinstance(name, str) for name in found):
+        msg = f"dtypes() returned {found!r:.60}; it returns the names of the floating-point dtypes, at least one"
+        raise HarnessFault(msg)
+    if h.numpy(x).dtype.name != found[0]:
+        msg = f"dtypes() begins with {found[0]!r}, and to_numpy(array(3.0)) is of dtype {h.numpy(x).dtype}"
+        raise HarnessFault(msg)
+
+
+def _check_cast(h: Probe, x: Any) -> None:
+    if not h.has("dtypes"):
+        msg = "cast needs dtypes(), which says the names to cast to"
+        raise HarnessFault(msg)
+    for name in h.dtypes():
+        made = h.cast(x, name)
+        equal(h, made, 3.0, f"cast(array(3.0), {name!r})")
+        if h.numpy(made).dtype.name not in (name, "float32"):  # NumPy lacks some, such as bfloat16
+            msg = f"cast(array(3.0), {name!r}) is of dtype {h.numpy(made).dtype}"
+            raise HarnessFault(msg)
+
+
+def _check_parameter_grad(h: Probe, x: Any) -> None:
+    parameter = h.parameter(2.0, trains=True)
+    found = h.parameter_grad(lambda: parameter * parameter * x, parameter)
+    equal(h, found, 12.0, "parameter_grad of p * p * 3 at p = 2")
+    check_is_array(h, found, x, "parameter_grad")
+
+
 def _check_parameter(h: Probe, x: Any) -> None:  # noqa: ARG001
     made = h.parameter(3.0, trains=False)
     if made is None or made is h.parameter(3.0, trains=False):
         msg = f"parameter(3.0, trains=False) returned {made!r:.60}; it returns a new parameter each time"
         raise HarnessFault(msg)
+
+
+def _check_evaluate(h: Probe, x: Any) -> None:
+    y = h.evaluate(2.0 * x)
+    equal(h, y, 6.0, "evaluate(2 * array(3.0))")
+    check_is_array(h, y, x, "evaluate")
 
 
 def _check_node(h: Probe, x: Any) -> None:
@@ -196,12 +269,19 @@ CHECKS: dict[str, Callable[[Probe, Any], None]] = {
     "vmap": _check_vmap,
     "checkpoint": _same_function("checkpoint"),
     "scan": _check_scan,
+    "while_loop": _check_while_loop,
     "stop_gradient": _check_stop_gradient,
     "no_grad": _same_function("no_grad"),
     "custom_rule": _check_custom_rule,
     "counter": _check_counter,
     "abstract": _check_abstract,
+    "sum": _check_sum,
+    "where": _check_where,
+    "dtypes": _check_dtypes,
+    "cast": _check_cast,
     "parameter": _check_parameter,
+    "parameter_grad": _check_parameter_grad,
+    "evaluate": _check_evaluate,
     "node": _check_node,
     "threads": _check_threads,
     "devices": _check_devices,

@@ -11,6 +11,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance._run import expected, preflight
 from adprotocol.conformance._run.backend import UsageError
 from adprotocol.conformance._run.case import Case, select
@@ -97,9 +98,21 @@ class Runner:
         error = self.survey.error(lambda: case.scenario.function(h))
         seconds = round(time.perf_counter() - begin, 4)
         staged = bool(h.staged)
+        if error is not None and not isinstance(error, (Absent, TimeLimit)):
+            error = self._natively(case, error)
         if isinstance(error, Absent):
             return Result.of(case.scenario, id=case.id, outcome=NOT_APPLICABLE, message=str(error), seconds=seconds)
         return self._judged(case, error, seconds=seconds, staged=staged)
+
+    def _natively(self, case: Case, error: BaseException) -> BaseException:
+        """Return the error of a case, or what the system itself does without adprotocol, if that explains it."""
+        transforms = nesting.native(case.scenario.native)
+        did, how = self.survey.native(transforms, case.variant) if transforms else ("", "")
+        if did == preflight.REFUSES and not isinstance(error, WrongAnswer):  # which no refusal explains
+            return Absent(how)
+        if did == preflight.WRONG and expected.declared(self.survey.divergences, case.id) is None:
+            return HarnessFault(how)
+        return error
 
     def _variant(self, case: Case) -> dict[str, Callable[..., Any]]:
         capability, _, name = case.variant.partition("=")
@@ -116,6 +129,11 @@ class Runner:
         lacking = [f"{name} ({state.partition(': ')[2]})" for name, state in states.items() if state != preflight.THERE]
         if case.scenario.hook == "value_and_grad" and "value_and_grad" not in self.backend.hooks:
             lacking.append("value_and_grad (the plugin does not have this optional hook)")
+        lacking += [
+            f"{name} ({reason})"
+            for name, reason in self.survey.nestings.items()
+            if nesting.contains(case.scenario.native, name)
+        ]
         if lacking:
             message = f"it needs {', '.join(lacking)}"
             return Result.of(case.scenario, id=case.id, outcome=NOT_APPLICABLE, message=message)

@@ -5,18 +5,21 @@ It comes before any scenario, and reports once what would otherwise show in many
 
 from __future__ import annotations
 
+import functools
 import traceback
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance import nesting
 from adprotocol.conformance._run import clock, expected, preflight
 from adprotocol.conformance._run.case import Case, cases
 from adprotocol.conformance._run.clock import FRAMES, TimeLimit, Worker
+from adprotocol.conformance._run.probe import Probe
 from adprotocol.conformance._run.result import Problem
 from adprotocol.conformance.checks import HarnessFault
-from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED
+from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Survey:
         variants: the variants by capability and name.
         divergences: what the plugin declares.
         problems: the faults found.
+        nestings: why the system lacks a nesting, by nesting, as the harness says.
     """
 
     def __init__(self, backend: Backend, seconds: float) -> None:
@@ -50,6 +54,8 @@ class Survey:
         self._worker = Worker()
         self._variants: dict[str, dict[str, Callable[..., Any]]] | None = None
         self._made = False
+        self.nestings: dict[str, str] = {}
+        self._native: dict[tuple[str, str], tuple[str, str]] = {}
 
     @property
     def harness(self) -> Harness:
@@ -73,12 +79,11 @@ class Survey:
             return
         self._made = True
         reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
-        for name in reasons:
-            if name not in KNOWN:
-                self.note("harness", f"absent names the unknown capability {name!r}")
         for capability in (*REQUIRED, *CAPABILITIES):
             self.capabilities[capability] = self._capability(capability, reasons)
-        self.capabilities[HIGHER_ORDER] = self._higher_order(reasons)
+        for capability in TRIED:
+            self.capabilities[capability] = self._tried(capability, reasons)
+        self._nestings(reasons)
         self._untracked()
         for capability, named in self.variants.items():
             for name, function in named.items():
@@ -118,29 +123,65 @@ class Survey:
         self.note("harness", f"{capability}: {message}", detail_of(error))
         return f"{preflight.BROKEN}: {message}"
 
-    def _higher_order(self, reasons: Mapping[str, str]) -> str:
-        """Return the state of differentiating gradients, which no function of the harness tells."""
-        if self.capabilities["grad"] != preflight.THERE:
-            return f"{preflight.ABSENT}: it needs grad"
-        if HIGHER_ORDER in reasons:
-            return f"{preflight.ABSENT}: {reasons[HIGHER_ORDER]}"
+    def _tried(self, capability: str, reasons: Mapping[str, str]) -> str:
+        """Return the state of a capability that no function of the harness tells."""
+        basis, attempt = preflight.TRY[capability]
+        if self.capabilities[basis] != preflight.THERE:
+            return f"{preflight.ABSENT}: it needs {basis}"
+        if capability in reasons:
+            return f"{preflight.ABSENT}: {reasons[capability]}"
         refused: list[str] = []
-        state = self._state(HIGHER_ORDER, lambda: refused.append(preflight.higher_order(self.harness)))
+        state = self._state(capability, lambda: refused.append(attempt(Probe(self.harness))))
         return f"{preflight.ABSENT}: {refused[0]}" if refused and refused[0] else state
 
+    def _nestings(self, reasons: Mapping[str, str]) -> None:
+        """Note the nestings that the harness says the system lacks; one that the system does right is a problem."""
+        for name, reason in reasons.items():
+            if name in KNOWN:
+                continue
+            if not nesting.native(name):
+                words = ", ".join(nesting.TRANSFORMS)
+                self.note("harness", f"absent names {name!r}, no capability and no nesting of {words}")
+            elif all(self.capabilities[part] == preflight.THERE for part in nesting.parse(name)):
+                if self.native(name)[0] == "":
+                    self.note("harness", f"absent names {name!r}, which the system does, and rightly; take it out")
+                self.nestings[name] = reason
+
+    def native(self, transforms: str, variant: str = "") -> tuple[str, str]:
+        """Return how the system itself fails at a nesting, what it does and how; empty texts if it does not."""
+        known = transforms, variant
+        if known not in self._native:
+            capability, _, name = variant.partition("=")
+            functions = {capability: self.variants[capability][name]} if capability else {}
+            found = ("", "")
+
+            def attempt() -> None:
+                nonlocal found
+                found = preflight.native(self.harness, transforms, functions)
+
+            error = self.error(attempt)
+            self._native[known] = found if error is None else (preflight.REFUSES, _fault(error))
+        return self._native[known]
+
     def _untracked(self) -> None:
-        """Report once, rather than in every scenario, that the arrays of the harness are tracked."""
+        """Report once, rather than in every scenario, that arrays or results of the harness are tracked."""
         if self.capabilities["array"] != preflight.THERE:
             return
+        if self._tracked(lambda: self.harness.array(3.0)):
+            self.note("harness", preflight.TRACKED)
+            return
+        for capability, call in preflight.RESULTS.items():
+            made = functools.partial(call, self.harness)
+            if self.capabilities[capability] == preflight.THERE and self._tracked(made):
+                fault = preflight.STILL_TRACKED.format(capability)
+                self.note("harness", f"{capability}: {fault}")
+                self.capabilities[capability] = f"{preflight.BROKEN}: {fault}"
+
+    def _tracked(self, make: Callable[[], Any]) -> bool:
+        """Return whether the plugin says of a value that it is tracked."""
         answers: list[Any] = []
-        error = self.error(lambda: answers.append(adprotocol.within_gradient(self.harness.array(3.0))))
-        if error is None and answers[0] is True:
-            self.note(
-                "harness",
-                "within_gradient(array(3.0)) is True although nothing is differentiated: either array() returns a "
-                "tracked array (it must be untracked, in PyTorch requires_grad=False) or the plugin is wrong; most "
-                "scenarios fail because of it",
-            )
+        error = self.error(lambda: answers.append(adprotocol.within_gradient(make())))
+        return error is None and answers[0] is True
 
     def _variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
         if self.capabilities[capability] != preflight.THERE:

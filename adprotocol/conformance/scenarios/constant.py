@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import SHOULD, scenario
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def result_is_not_within_gradient(h: Checked) -> None:
 
 @scenario(
     "non_differentiable/untracked-stays-usable",
+    needs=("grad", PROMOTION),
     rule="N1",
     level=SHOULD,
     transform="grad",

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import adprotocol
+from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.errors import kind_of
 
@@ -135,6 +136,7 @@ def registered_node(h: Checked) -> None:
 
 @scenario(
     "non_differentiable/tracked-and-untracked",
+    needs=("grad", PROMOTION),
     rule="N2",
     transform="grad",
     expects='{"x": x, "c": 5, "i": (3, 4)} gives x c i[0] x at 2: 60, with the gradient 30',

@@ -36,6 +36,7 @@ _SOURCES = {
     "vmap": "PyTorch: requires_grad is False inside vmap: https://github.com/pytorch/pytorch/issues/134784",
     "checkpoint": "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html",
     "scan": "JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
+    "while_loop": "TensorFlow: a while loop of a graph, under a tape: https://www.tensorflow.org/api_docs/python/tf/while_loop",
     "jvp": "PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",
     "grad": "PyTorch: a way to ask whether a derivative is wanted: https://github.com/pytorch/pytorch/issues/84565",
     "nested": "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005",
@@ -46,7 +47,7 @@ def _source(transforms: str) -> str:
     parts = nesting.parse(transforms)
     if sum(part in nesting.DERIVATIVES for part in parts) > 1:
         return _SOURCES["nested"]
-    return next(_SOURCES[part] for part in (*nesting.OTHERS, *nesting.DERIVATIVES) if part in parts)
+    return next(_SOURCES[part] for part in (*nesting.OTHERS, "while_loop", *nesting.DERIVATIVES) if part in parts)
 
 
 def _enter(  # noqa: PLR0913
@@ -58,11 +59,12 @@ def _enter(  # noqa: PLR0913
     summary: str,
     expects: Callable[[str], str],
     prefix: str = "",
+    native: str = "{}",
 ) -> None:
     for transforms in nestings:
         depth = len(nesting.parse(transforms))
         scenario(
-            f"{hook}/{prefix}{transforms.replace(' ', '-')}",
+            f"{hook}/{prefix}{transforms.replace(' ', '-').replace('_', '-')}",
             level=MUST if depth <= 2 else SHOULD,  # noqa: PLR2004
             rule=rule,
             transform=transforms,
@@ -70,6 +72,7 @@ def _enter(  # noqa: PLR0913
             expects=expects(transforms),
             summary=summary.format(transforms),
             varies=depth == 1,
+            native=native.format(transforms),
         )(functools.partial(function, transforms=transforms))
 
 
@@ -100,6 +103,17 @@ def _branches(transforms: str) -> str:
 _SINGLE = nesting.TRANSFORMS
 _PAIRS = nesting.pairs()
 _DERIVATIVE_PAIRS = [pair for pair in _PAIRS if nesting.differentiates(pair)]
+_LOOPS = (
+    "grad of while_loop",
+    "jvp of while_loop",
+    "grad of jit of while_loop",
+    "jvp of jit of while_loop",
+    "grad of compile of while_loop",
+    "grad of jit of scan",
+    "jvp of jit of scan",
+    "grad of compile of scan",
+    "grad of scan of compile",
+)
 _TRIPLES = (
     "grad of jit of vmap",
     "grad of vmap of jit",
@@ -122,7 +136,7 @@ _TRIPLES = (
 _enter(
     "within_gradient",
     answers,
-    (*_SINGLE, *_PAIRS, *_TRIPLES),
+    (*_SINGLE, *_PAIRS, *_LOOPS, *_TRIPLES),
     rule="W5",
     summary="`within_gradient` answers correctly under {}.",
     expects=_answer,
@@ -130,7 +144,7 @@ _enter(
 _enter(
     "non_differentiable",
     constant,
-    (*_SINGLE, *_DERIVATIVE_PAIRS),
+    (*_SINGLE, *_DERIVATIVE_PAIRS, *_LOOPS),
     rule="N1",
     summary="A constant stays one under {}.",
     expects=lambda transforms: (
@@ -160,7 +174,7 @@ _enter(
 _enter(
     "cond",
     branches,
-    (*_SINGLE, *_DERIVATIVE_PAIRS),
+    (*_SINGLE, *_DERIVATIVE_PAIRS, *_LOOPS),
     rule="C6",
     summary="A branch is chosen and differentiated under {}.",
     expects=_branches,
@@ -176,6 +190,7 @@ _enter(
         f"{_number(transforms, partial_gradient)} at 2.5, and None for b"
     ),
     prefix="inside-",
+    native="{} of grad",
 )
 _enter(
     "value_and_grad",
@@ -188,4 +203,5 @@ _enter(
         f"{_number(f'grad of {transforms}', quarter)} at 2.5"
     ),
     prefix="of-",
+    native="grad of {}",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
+from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import SHOULD, scenario
 from adprotocol.conformance.scenarios.nested import MESSAGE, guarded
 from adprotocol.conformance.scenarios.structures import Pair
@@ -51,6 +52,7 @@ def value_under_jit(h: Checked) -> None:
 
 @scenario(
     "prevent_gradient/integers-in-gradient",
+    needs=("grad", PROMOTION),
     rule="N5",
     transform="grad",
     source=_NNLIB,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import scenario
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
     "-x ** 2": lambda x, _: -(x**2),
     "c": lambda _, c: c,
     "c c + 1": lambda _, c: c * c + 1.0,
-    "(x > 1) c": lambda x, c: (x > 1.0) * c,
 }
 
 
@@ -76,6 +76,21 @@ for _transforms in ("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile
         expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
         summary=f"The answer is what the system's own derivative shows, under {_transforms}.",
     )(functools.partial(agrees, transforms=_transforms))
+
+
+@scenario(
+    "within_gradient/comparison-times-constant",
+    rule="W9",
+    transform="grad",
+    needs=("grad", PROMOTION),
+    source=ENZYME,
+    expects="5 v x for v = (x > 1) c, which has no derivative: 40, gradient 20",
+    varies=True,
+)
+def comparison_times_constant(h: Checked) -> None:
+    """A comparison of what is tracked, times a constant, is not tracked."""
+    c = h.array(4.0)
+    h.value_and_gradient(lambda x: h.layer((x > 1.0) * c) * x, [h.array(2.0)], 40.0, 20.0)
 
 
 @scenario(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import scenario
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
     source: str,
     transform: str = "{way}",
     varies: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the function once for each way, which it takes as `way`; `{way}` in texts is filled in."""
 
@@ -31,6 +33,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
                 f"{identifier}-under-{way}",
                 rule=rule,
                 transform=transform.replace("{way}", way),
+                needs=(*nesting.needs(transform.replace("{way}", way)), *needs),
                 expects=expects.replace("{way}", way),
                 source=source,
                 summary=summary.replace("{way}", way),

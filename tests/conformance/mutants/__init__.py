@@ -16,6 +16,7 @@ from mutants import (  # noqa: F401
     gradient_calls,
     gradients,
     preventions,
+    provenance,
     queries,
     selections,
     structures,

@@ -1,0 +1,230 @@
+"""Answers and constants that depend on how a value was made: by which operation, of which dtype, as a parameter."""
+
+import contextlib
+from unittest import mock
+
+import numpy as np
+import toyad
+import toyad_adprotocol as right
+
+from adprotocol import extend
+from mutants.branches import branches, is_known
+from mutants.mutant import mutant
+from mutants.queries import answers, ask, flagged
+
+stop, guard, choose, differentiate = (
+    right.non_differentiable, right.prevent_gradient, right.cond, right.value_and_grad
+)  # fmt: skip
+
+
+def maker(value):
+    """Return the primitive that a tape has recorded for a value, or None."""
+    if not isinstance(value, toyad.Recorded):
+        return None
+    for keys, _, pull in value.trace.records:
+        if value.key in keys:
+            names = pull.__code__.co_freevars
+            return pull.__closure__[names.index("self")].cell_contents if "self" in names else None
+    return None
+
+
+def forgets(*primitives):
+    """Return a mutant that says False of the results of these operations."""
+    return answers(lambda value: False if maker(value) in primitives else ask(value))
+
+
+@mutant("within_gradient")
+def after_a_reduction():
+    """Loses track at a sum."""
+    return forgets(toyad.reduce_sum)
+
+
+@mutant("within_gradient")
+def after_a_selection():
+    """Loses track at where."""
+    return forgets(toyad.where)
+
+
+@mutant("within_gradient")
+def after_a_cast():
+    """Loses track at a cast."""
+    return forgets(toyad.convert)
+
+
+@mutant("within_gradient")
+def after_indexing():
+    """Loses track at indexing."""
+    return forgets(toyad.index)
+
+
+@mutant("within_gradient")
+def after_a_power():
+    """Loses track at a power."""
+    return forgets(toyad.power)
+
+
+@mutant("within_gradient")
+def after_a_division():
+    """Loses track at a division."""
+    return forgets(toyad.divide)
+
+
+@mutant("within_gradient")
+def one_dtype():
+    """Answers for the default dtype only."""
+    return answers(lambda value: ask(value) if value.dtype == np.float64 else False)
+
+
+@mutant("within_gradient")
+def few_axes():
+    """Answers for scalars and vectors only."""
+    return answers(lambda value: ask(value) if len(value.shape) <= 1 else False)
+
+
+@contextlib.contextmanager
+def outside_of_programs():
+    """Let toyad forget for a while that it traces."""
+    with mock.patch.object(toyad.STATE, "stages", ()):
+        yield
+
+
+@mutant("within_gradient")
+def parameter_frozen_in_a_program():
+    """Decides about a parameter when a program is traced, for all calls of it."""
+
+    def query(value):
+        if not isinstance(value, toyad.Parameter):
+            return ask(value)
+        with outside_of_programs():
+            return ask(value)
+
+    return answers(query)
+
+
+@mutant("within_gradient")
+def parameters():
+    """Says False of parameters, though a tape watches them."""
+    return answers(lambda value: False if isinstance(value, toyad.Parameter) else ask(value))
+
+
+@mutant("within_gradient")
+def parameter_flags():
+    """Says of every parameter that it is tracked while a tape watches any."""
+    return answers(lambda value: True if isinstance(value, toyad.Parameter) and toyad.STATE.watched else ask(value))
+
+
+@mutant("within_gradient")
+def untracked_in_a_while_loop():
+    """Says False of all that is in the body of a while loop."""
+    flag = []
+    body = flagged(lambda step, continues, state: plain(continues, step, state), flag)
+    plain = toyad.while_loop
+    return {
+        "toyad.while_loop": lambda continues, step, state: body(step, continues, state),
+        **answers(lambda value: False if flag else ask(value)),
+    }
+
+
+@mutant("non_differentiable")
+def parameter_is_returned():
+    """Gives a parameter back as it is."""
+    return {"non_differentiable": lambda value: value if isinstance(value, toyad.Parameter) else stop(value)}
+
+
+@mutant("non_differentiable")
+def constants_of_one_dtype():
+    """Stops the default dtype only."""
+    return {"non_differentiable": lambda value: stop(value) if value.dtype == np.float64 else value}
+
+
+@mutant("non_differentiable")
+def constants_of_few_axes():
+    """Stops scalars and vectors only."""
+    return {"non_differentiable": lambda value: stop(value) if len(value.shape) <= 1 else value}
+
+
+@mutant("non_differentiable")
+def tracked_once_evaluated():
+    """Makes constants that are none any more once they are computed."""
+    kept = []
+
+    def constant(value):
+        kept.append((stop(value), value))
+        return kept[-1][0]
+
+    def evaluate(_harness, array):
+        return next((value for made, value in kept if made is array), array)
+
+    return {"non_differentiable": constant, "toyad_harness.ToyHarness.evaluate": evaluate}
+
+
+@mutant("prevent_gradient")
+def unguarded_parameters():
+    """Guards no parameter."""
+    return {
+        "prevent_gradient": lambda value, message: (
+            value if isinstance(value, toyad.Parameter) else guard(value, message)
+        )
+    }
+
+
+def guarded_operands(pred, fun, operands, *, taken):
+    """Run a branch on operands that are constants where it is not taken."""
+
+    def one(leaf):
+        if not isinstance(leaf, toyad.Value) or not toyad.is_inexact(leaf):
+            return leaf
+        stopped = toyad.stop_gradient(leaf)
+        return toyad.where(pred, leaf, stopped) if taken else toyad.where(pred, stopped, leaf)
+
+    return fun(*extend.tree_map(one, operands))
+
+
+@mutant("cond")
+def selects_under_jit():
+    """Selects between the results of both branches where a program chooses; operands alone are guarded."""
+
+    def select(pred, t, f, operands):
+        if is_known(pred):
+            return choose(pred, t, f, operands)
+        of_true = guarded_operands(pred, t, operands, taken=True)
+        of_false = guarded_operands(pred, f, operands, taken=False)
+        if not isinstance(of_true, toyad.Value) or not isinstance(of_false, toyad.Value):
+            return choose(pred, t, f, operands)
+        return toyad.where(pred, of_true, of_false)
+
+    return branches(select)
+
+
+@mutant("cond")
+def takes_one_dtype():
+    """Refuses operands that are not of the default dtype."""
+
+    def refuse(pred, t, f, operands):
+        if any(isinstance(leaf, toyad.Value) and leaf.dtype == np.float32 for leaf in operands):
+            raise TypeError("float64 only")
+        return choose(pred, t, f, operands)
+
+    return branches(refuse)
+
+
+@mutant("cond")
+def reads_parameters_as_constants():
+    """Looks at the values of parameters in branches, which no tape sees."""
+
+    def unwatched(pred, t, f, operands):
+        with mock.patch.object(toyad.STATE, "watched", ()):
+            return choose(pred, t, f, operands)
+
+    return branches(unwatched)
+
+
+@mutant("value_and_grad")
+def gradients_of_one_dtype():
+    """Gives each gradient in the default dtype."""
+
+    def of_double(fun, leaves):
+        value, aux, found = differentiate(fun, leaves)
+        return value, aux, [toyad.cast(gradient, np.float64) for gradient in found]
+
+    return {"value_and_grad": of_double}
