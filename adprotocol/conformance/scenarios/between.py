@@ -41,7 +41,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
 
 def _scalar(array: Any) -> Any:
     """Return one element, by indexing alone."""
-    while array.shape:
+    while len(array.shape):
         array = array[0]
     return array
 

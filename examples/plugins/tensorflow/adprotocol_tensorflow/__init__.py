@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from adprotocol.extend import gradient_prevented
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tensorflow import branch, gradient, recording, stack, staging
+from adprotocol_tensorflow import autograph, branch, gradient, recording, stack, staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,3 +161,4 @@ def harness(device: str | None) -> TensorFlowHarness:
 
 recording.install()
 staging.install(_answer)
+autograph.install()

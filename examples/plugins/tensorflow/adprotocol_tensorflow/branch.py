@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,12 +19,29 @@ from adprotocol.extend import (
     same_constant,
     take_apart,
 )
-from adprotocol_tensorflow import staging
+from adprotocol_tensorflow import stack, staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 NUMBERS = (bool, int, float, complex)
+
+
+class _Selected(threading.local):
+    """Whether a branch is being traced for a select, so that those inside of it are, too."""
+
+    inside = False
+
+    @contextmanager
+    def branch(self) -> Iterator[None]:
+        outer, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = outer
+
+
+_SELECTED = _Selected()
 
 
 class _Again(Exception):  # noqa: N818
@@ -76,18 +95,28 @@ class _Staged:
 
     def result(self) -> Any:
         """Return the result of `tf.cond`, in the structure that the branches have in common."""
+        run = self._select if _SELECTED.inside or stack.is_vectorized() else self._run
         try:
-            tensors = self._run()
+            tensors = run()
         except _Again:
-            tensors = self._run()
+            tensors = run()
         following = iter(tensors)
         leaves = [next(following) if leaf.array else leaf.value for leaf in self.leaves[True]]
         return put_together(common_outline(self.outlines[True], self.outlines[False]), leaves)
 
     def _run(self) -> Sequence[Any]:
-        if not (self.dtypes is None or any(leaf.array for leaf in self.leaves[True])):
-            return []
         return tf.nest.flatten(tf.cond(self.pred, lambda: self._branch(taken=True), lambda: self._branch(taken=False)))
+
+    def _select(self) -> Sequence[Any]:
+        """Run both branches, and select: TensorFlow vectorises `tf.cond` only where it is differentiated in no way."""
+        chosen = []
+        for taken in (True, False):
+            with _SELECTED.branch():
+                branch = tf.function(lambda taken=taken: self._branch(taken=taken), autograph=False)
+                traced = branch.get_concrete_function()
+            mask = self.pred if taken else tf.logical_not(self.pred)
+            chosen.append(traced._call_flat([], [_guarded(mask, one) for one in traced.captured_inputs]))
+        return [tf.where(self.pred, one, other) for one, other in zip(*map(tf.nest.flatten, chosen), strict=True)]
 
     def _branch(self, *, taken: bool) -> list[Any]:
         with staging.branch(self.question, taken):
@@ -117,6 +146,13 @@ class _Staged:
             self.dtypes = list(map(_common_dtype, one, other))
             if self.dtypes != [leaf.dtype for leaf in one]:
                 raise _Again
+
+
+def _guarded(mask: Any, captured: Any) -> Any:
+    """Return what a branch captures, as a constant where the branch is not taken: so its NaN reaches no gradient."""
+    if not (captured.dtype.is_floating or captured.dtype.is_complex):
+        return captured
+    return tf.where(mask, captured, tf.stop_gradient(captured))
 
 
 def _leaf(value: Any) -> _Leaf:

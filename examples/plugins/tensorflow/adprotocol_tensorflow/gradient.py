@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -10,13 +10,6 @@ from adprotocol.extend import check_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class _Output(NamedTuple):
-    """Shape and dtype of a result, the dtype as NumPy names it."""
-
-    shape: tuple[Any, ...]
-    dtype: Any
 
 
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
@@ -31,15 +24,9 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
         value, aux = fun(followed)
         if isinstance(value, tf.Variable):
             value = value.read_value()
-        check_output(value, _raw(value))
+        check_output(value, value)
     if not isinstance(value, tf.Tensor):
         return value, aux, [tf.zeros_like(leaf) for leaf in followed]
     gradients = tape.gradient(value, followed, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return value, aux, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-
-def _raw(value: Any) -> Any:
-    if not isinstance(value, tf.Tensor):
-        return value
-    shape = (None,) if value.shape.rank is None else tuple(value.shape)
-    return _Output(shape, value.dtype.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,11 @@ class TensorFlowHarness(Harness):
 
     name = "tensorflow"
     tolerance = 1e-5
+    absent: ClassVar[Mapping[str, str]] = {
+        "checkpoint of grad": "tf.recompute_grad stops all tapes in its first run, so a gradient inside of it is zero",
+        "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside of it is zero",
+        "jvp of checkpoint": "tf.recompute_grad has no forward mode, and says so",
+    }
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
@@ -67,7 +72,7 @@ class TensorFlowHarness(Harness):
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Return a NumPy array."""
-        return np.asarray(array)
+        return np.asarray(array.numpy() if isinstance(array, (tf.Tensor, tf.Variable)) else array)
 
     def value_and_grad(self, fun: Callable[..., Any], *, persistent: bool = False) -> Callable[..., Any]:
         """Return value and gradient."""
@@ -83,7 +88,8 @@ class TensorFlowHarness(Harness):
                     TAPES.open.pop()
             if not isinstance(value, tf.Tensor):
                 return tensor(value), tf.zeros_like(x)
-            return value, tape.gradient(value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            slope = tape.gradient(value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return value, tf.convert_to_tensor(slope)  # which may be sparse, as tf.IndexedSlices
 
         return differentiated
 
@@ -137,6 +143,10 @@ class TensorFlowHarness(Harness):
             return carry, tf.nest.map_structure(lambda array: array.stack(), arrays)
 
         return run(carry, xs)
+
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Loop, in eager code as well as in a traced program."""
+        return tf.while_loop(lambda *state: continues(state), lambda *state: step(state), state)
 
     def stop_gradient(self, array: Any) -> Any:
         """Return a constant."""
@@ -193,7 +203,8 @@ class TensorFlowHarness(Harness):
             value = fun()
         if not isinstance(value, tf.Tensor):
             return tf.zeros_like(parameter)
-        return tape.gradient(value, parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        slope = tape.gradient(value, parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return tf.convert_to_tensor(slope)
 
     def node(self, children: Sequence[Any]) -> Bag:
         """Return a container that `tf.nest` takes apart."""

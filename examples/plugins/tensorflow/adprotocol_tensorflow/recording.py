@@ -184,6 +184,12 @@ def recorders(graph: Any = None) -> Recorders:
     return Recorders(chosen)
 
 
+def recorders_around() -> Recorders:
+    """Return what can follow a value outside of the function that is being traced, where that is eager code."""
+    rule = stack.rule(around=True)
+    return Recorders(lambda entry: entry.graph() is None and (rule is None or entry.rule == rule))
+
+
 def eager(value: Any) -> bool:
     """Return whether something follows a tensor or variable outside of traced functions."""
     arguments = stack.recomputed() if is_stopped() else None
@@ -213,6 +219,8 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
         return False
     elif differentiated and any(one is value for one in floats):
         return True
+    elif value._id < max((one._id for one in floats), default=0):
+        return False  # older than the arguments, so closed over; derivatives come to arguments and variables alone
     raise UndecidableError(
         f"adprotocol was asked about {kind_of(value)} in the first run of tf.recompute_grad, which records nothing; "
         "compile the function (tf.recompute_grad(tf.function(f))), or ask outside and pass the answer as an argument"

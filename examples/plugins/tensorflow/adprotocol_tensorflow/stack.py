@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 from tensorflow.python.ops import custom_gradient, while_v2
+from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 from tensorflow.python.util import tf_decorator
 
 if TYPE_CHECKING:
@@ -30,6 +31,22 @@ _RECOMPUTE = next(
     for code in tf_decorator.unwrap(custom_gradient.recompute_grad)[1].__code__.co_consts
     if getattr(code, "co_name", None) == "inner"
 )
+
+
+_VECTORIZE = tf_decorator.unwrap(parallel_for.pfor)[1].__code__
+_VECTORIZED = parallel_for._pfor_impl.__code__
+
+
+def is_vectorized() -> bool:
+    """Return whether what runs is the body of `tf.vectorized_map`, of which each operation is then vectorised."""
+    return any(frame.f_code is _VECTORIZED for frame in _frames())
+
+
+def is_called_once() -> bool:
+    """Return whether the function being traced is one that `tf.vectorized_map` made in eager code, for one call."""
+    outer = getattr(function_of(tf.compat.v1.get_default_graph()), "outer_graph", None)
+    codes = {frame.f_code for frame in _frames()}
+    return _VECTORIZED in codes and _VECTORIZE not in codes and not isinstance(outer, func_graph.FuncGraph)
 
 
 def is_loop(graph: Any) -> bool:
@@ -50,23 +67,24 @@ def chain(graph: Any) -> list[Any]:
     return graphs
 
 
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames of what runs in this function, from the inside, not those that trace it or called it."""
+def _frames(*, around: bool = False) -> Iterator[FrameType]:
+    """Yield the frames of what runs in the function being traced, from the inside; or those around the function."""
     traces = 0 if tf.executing_eagerly() else len(chain(tf.compat.v1.get_default_graph()))
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code is TRACE:
             traces -= 1
-            if traces <= 0:
+            if traces == 0 and not around:
                 return
-        yield frame
+        if not around or traces <= 0:
+            yield frame
         frame = frame.f_back
 
 
-def rule() -> int | None:
-    """Return a key for the innermost custom derivative rule that is under way in this function, or None."""
+def rule(*, around: bool = False) -> int | None:
+    """Return a key for the innermost custom derivative rule that is under way in (or around) this function, or None."""
     previous = None
-    for frame in _frames():
+    for frame in _frames(around=around):
         if frame.f_code in _RULES and previous is not _RECOMPUTE:
             return id(frame)
         if frame.f_code in _RULES or frame.f_code is _RECOMPUTE:

@@ -22,7 +22,7 @@ from tensorflow.python.ops import gradients_util
 from adprotocol.errors import UndecidableError
 from adprotocol_tensorflow import stack
 from adprotocol_tensorflow.paths import Walk, through
-from adprotocol_tensorflow.recording import recorders
+from adprotocol_tensorflow.recording import recorders, recorders_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,12 +55,13 @@ class Question:
             if any(id(argument) in seen for argument in arguments):
                 self.values += [one for one in arguments if isinstance(one, tf.Tensor)]
         open_here = recorders(self.function)
-        self.known = any(open_here.follow(self.values, stopped=bool(arguments)))
+        self._stopped = bool(arguments)
+        self.known = any(open_here.follow(self.values, stopped=self._stopped))
         if self._loops and open_here and not self.known:
             # The variables of a loop come from around it: what is followed there, so may they be.
             tensors = [tensor for graph in around for op in graph.get_operations() for tensor in op.outputs]
             tensors = [tensor for tensor in tensors if backprop_util.IsTrainable(tensor)]
-            followed = open_here.follow(tensors, stopped=bool(arguments))
+            followed = open_here.follow(tensors, stopped=self._stopped)
             self._followed = [tensor for tensor, one in zip(tensors, followed, strict=True) if one]
 
     def stage(self) -> Any:
@@ -70,6 +71,27 @@ class Question:
         self.answer = self.function._capture_helper(self.sentinel, "within_gradient")
         notes(self.function).questions.append(self)
         return self.answer
+
+    def decide(self) -> bool:
+        """Return the answer for a function that is called once, now: by what is open around it."""
+        captures = {id(within): outside for outside, within in self.function.captures}
+        variables = {id(variable.handle): variable for variable in self.function.variables}
+        actual = [captures.get(id(end), end) for end in self._walk().ends.values()]
+        actual = [variables.get(id(one), one) for one in actual]
+        self.answer = any(recorders_around().follow(actual, stopped=self._stopped))
+        notes(self.function).decided.append(self)
+        return self.answer
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether all the ways to the values are there already."""
+        return not self._loops and stack.is_called_once()
+
+    def check_later(self, tensors: Sequence[Any]) -> None:
+        """Raise if the answer was given too early, without what `tf.gradients` now differentiates."""
+        seen = self._walk().seen
+        if self.answer is False and any(id(tensor) in seen for tensor in tensors):
+            raise undecidable("a value of tf.vectorized_map that tf.gradients differentiates afterwards")
 
     def _walk(self) -> Walk:
         walk = Walk(self.function, self._loops)
@@ -101,6 +123,7 @@ class Notes:
     def __init__(self) -> None:
         self.questions: list[Question] = []
         self.guards: list[Guard] = []
+        self.decided: list[Question] = []
         self.constants = False  # whether something in it was made constant
         self.constant_outputs: list[int] | None = None
 
@@ -163,7 +186,9 @@ def ask(values: Sequence[Any]) -> Any:
     if stack.rule() is not None:
         return any(recorders(stack.function_of(tf.compat.v1.get_default_graph())).follow(values))
     question = Question(values)
-    return True if question.known else question.stage()
+    if question.known:
+        return True
+    return question.decide() if question.can_decide else question.stage()
 
 
 def guard(value: Any, error: Callable[[], Exception]) -> None:
@@ -173,7 +198,7 @@ def guard(value: Any, error: Callable[[], Exception]) -> None:
             raise error()
         return
     question = Question([value])
-    if question.known and not BRANCHES.taken:
+    if not BRANCHES.taken and (question.known or (question.can_decide and question.decide())):
         raise error()
     notes(question.function).guards.append(Guard([(question, True), *BRANCHES.taken], error))
 
@@ -263,8 +288,11 @@ def install(answer: Callable[[Sequence[Any]], Any]) -> None:
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if kwargs.get("src_graph") is None and isinstance(graph, func_graph.FuncGraph):
             tensors = [x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)]
-            for question in _questions(stack.function_of(graph)):
+            function = stack.function_of(graph)
+            for question in _questions(function):
                 question.later.extend(tensors)
+            for question in notes(function).decided:
+                question.check_later(tensors)
         return gradients(ys, xs, *args, **kwargs)
 
     ConcreteFunction._call_flat = call_flat
