@@ -8,16 +8,14 @@ import tensorflow as tf
 
 from adprotocol.extend import gradient_prevented
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tensorflow import autograph, branch, gradient, recording, stack, staging
+from adprotocol_tensorflow import branch, functions, gradient, recording, staging, structure
+from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from adprotocol.extend import Divergence
     from adprotocol_tensorflow.harness import TensorFlowHarness
-
-COMPOSITE = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
-
 
 @hookimpl
 def array_types() -> tuple[type, ...]:
@@ -118,15 +116,19 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 @hookimpl
 def tree_node(value: Any) -> Any:
     """Take apart what `tf.nest` takes apart by the methods of the class."""
-    cls = type(value)
-    if not hasattr(cls, "__tf_flatten__") or not hasattr(cls, "__tf_unflatten__"):
-        return None
+    return structure.tree_node(value)
 
-    def flatten(value: Any) -> tuple[Any, Any]:
-        metadata, children = value.__tf_flatten__()
-        return children, metadata
 
-    return flatten, lambda metadata, children: cls.__tf_unflatten__(metadata, tuple(children))
+@hookimpl
+def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    """Have `tf.nest`, and with it `tf.function`, take a class apart."""
+    structure.register(cls, flatten, unflatten)
+
+
+@hookimpl
+def label_protocol() -> Mapping[str, Any]:
+    """Let labels in where tensors are."""
+    return structure.label_protocol()
 
 
 @hookimpl
@@ -161,4 +163,4 @@ def harness(device: str | None) -> TensorFlowHarness:
 
 recording.install()
 staging.install(_answer)
-autograph.install()
+functions.install()

@@ -4,4 +4,61 @@ from __future__ import annotations
 
 from adprotocol.extend import Divergence
 
-DIVERGENCES: tuple[Divergence, ...] = ()
+FIRST_RUN = Divergence(
+    name="recompute-first-run",
+    title="Inside of `tf.recompute_grad`",
+    remedy=(
+        "Compile the function, tf.recompute_grad(tf.function(f)), or ask outside and pass the answer as an argument"
+    ),
+    scenarios=(
+        "within_gradient/asking-changes-nothing-grad-of-checkpoint",
+        "within_gradient/checkpoint-closes-over-tracked",
+        "prevent_gradient/grad-of-checkpoint",
+    ),
+    text="""\
+`tf.recompute_grad(f)` runs `f` twice: first with all recording stopped, then, in the backward pass, under a tape of its
+own that follows every argument. So that both runs agree, the answer for an argument is True in the first run if any
+argument is differentiated. Of a value computed from the arguments, the first run does not know it: nothing was recorded.
+In eager code that is an `UndecidableError`, if something is differentiated at all. In a traced function the program tells.
+
+TensorFlow has no derivative for tensors that the function closes over, and no forward mode; a tape or an accumulator
+that is opened inside gives zeros in the first run.
+""",
+)
+
+FORWARD_OVER_REVERSE = Divergence(
+    name="forward-over-reverse-of-cond",
+    title="Forward mode over reverse mode of `tf.cond`",
+    remedy="Branch outside of the compiled function, where the answer is a bool, or use reverse mode twice",
+    scenarios=("within_gradient/jvp-of-grad-of-jit",),
+    text="""\
+A `tf.autodiff.ForwardAccumulator` around a tape around a traced function with `tf.cond` in it raises ``TypeError: `dtype`
+<dtype: 'variant'> is not compatible with 1``, without adprotocol too: what a branch keeps for its derivative has no
+tangent.
+""",
+)
+
+COMPILED_IN_LOOP = Divergence(
+    name="compiled-cond-in-loop",
+    title="`tf.cond` compiled by XLA in a loop that is differentiated",
+    remedy="Compile the whole loop, or nothing in it, with jit_compile=True",
+    scenarios=("within_gradient/grad-of-scan-of-compile", "cond/grad-of-scan-of-compile"),
+    text="""\
+The derivative of a `tf.while_loop` around a function with `jit_compile=True` that has a `tf.cond` in it raises
+`InvalidArgumentError`, without adprotocol too: XLA does not know `OptionalFromValue`, by which a branch keeps values for
+its derivative.
+""",
+)
+
+VECTORIZED_STRUCTURES = Divergence(
+    name="vectorized-structures",
+    title="Structures as results of `tf.vectorized_map`",
+    remedy="Return a tuple, list or dict from the vectorised function, and make the structure outside",
+    scenarios=("plugins/registered-structure-under-vmap",),
+    text="""\
+`tf.vectorized_map` takes any structure, but of those with the methods of `tf.nest` returns only what has a length: another
+raises `TypeError: object of type ... has no len()`.
+""",
+)
+
+DIVERGENCES: tuple[Divergence, ...] = (FIRST_RUN, FORWARD_OVER_REVERSE, COMPILED_IN_LOOP, VECTORIZED_STRUCTURES)

@@ -55,6 +55,8 @@ class TensorFlowHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         "checkpoint of grad": "tf.recompute_grad stops all tapes in its first run, so a gradient inside of it is zero",
         "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside of it is zero",
+        "grad of jvp of jit": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
+        "grad of jvp of compile": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
         "jvp of checkpoint": "tf.recompute_grad has no forward mode, and says so",
     }
 

@@ -221,7 +221,9 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
         return True
     elif value._id < max((one._id for one in floats), default=0):
         return False  # older than the arguments, so closed over; derivatives come to arguments and variables alone
+    from adprotocol_tensorflow.divergence import FIRST_RUN  # noqa: PLC0415  (a text for an error)
+
     raise UndecidableError(
-        f"adprotocol was asked about {kind_of(value)} in the first run of tf.recompute_grad, which records nothing; "
-        "compile the function (tf.recompute_grad(tf.function(f))), or ask outside and pass the answer as an argument"
+        f"adprotocol was asked about {kind_of(value)} in the first run of tf.recompute_grad, which records nothing. "
+        f"{FIRST_RUN.remedy}"
     )
