@@ -20,6 +20,7 @@ from adprotocol.extend import (
     take_apart,
 )
 from adprotocol_tensorflow import stack, staging
+from adprotocol_tensorflow.recording import recorders_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +106,10 @@ class _Staged:
         return put_together(common_outline(self.outlines[True], self.outlines[False]), leaves)
 
     def _run(self) -> Sequence[Any]:
-        return tf.nest.flatten(tf.cond(self.pred, lambda: self._branch(taken=True), lambda: self._branch(taken=False)))
+        # What is open around the function follows its calls; at tf.cond being traced TensorFlow would stumble over it.
+        with recorders_inside().alone():
+            result = tf.cond(self.pred, lambda: self._branch(taken=True), lambda: self._branch(taken=False))
+        return tf.nest.flatten(result)
 
     def _select(self) -> Sequence[Any]:
         """Run both branches, and select: TensorFlow vectorises `tf.cond` only where it is differentiated in no way."""

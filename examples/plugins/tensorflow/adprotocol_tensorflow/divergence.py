@@ -61,4 +61,36 @@ raises `TypeError: object of type ... has no len()`.
 """,
 )
 
-DIVERGENCES: tuple[Divergence, ...] = (FIRST_RUN, FORWARD_OVER_REVERSE, COMPILED_IN_LOOP, VECTORIZED_STRUCTURES)
+PYTHON = Divergence(
+    name="py-function",
+    title="Inside of `tf.py_function`",
+    remedy="Ask outside, and pass the answer as an argument",
+    text="""\
+`tf.py_function` runs Python code in a program, and follows its arguments by a tape of its own once the program has been
+differentiated, in later plain calls too. The answer there is an `UndecidableError`, where it is not False for certain.
+""",
+)
+
+GRAPHS = Divergence(
+    name="graphs-of-tensorflow-1",
+    title="Graphs of TensorFlow 1",
+    remedy="Use tf.function",
+    text="""\
+In a `tf.Graph` that is no `tf.function` the derivative is added after the program is built, and nothing calls it
+through Python. The answer there is an `UndecidableError`.
+""",
+)
+
+KERAS = Divergence(
+    name="keras-trainable",
+    title="`trainable = False` of Keras",
+    remedy="Ask about layer.trainable_variables, which leaves the frozen out",
+    outcome="wrong",
+    text="""\
+Keras keeps its flag to itself: the `tf.Variable` in a frozen `keras.Variable` stays trainable, and a tape follows it
+when it is read. So the answer about it is True: TensorFlow does compute its derivative. Ask about
+`layer.trainable_variables`.
+""",
+)
+
+DIVERGENCES: tuple[Divergence, ...] = (FIRST_RUN, FORWARD_OVER_REVERSE, COMPILED_IN_LOOP, VECTORIZED_STRUCTURES, PYTHON, GRAPHS, KERAS)

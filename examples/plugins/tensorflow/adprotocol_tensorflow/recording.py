@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """A tape or accumulator that is open: it, the graph that it was opened in, and the custom rule around it."""
+    """A tape or accumulator that is open, and where it was opened."""
 
     recorder: Any
     graph: Callable[[], Any]
-    rule: int | None
+    rule: int | None  # the custom rule around it
+    always: bool = False  # by tf.py_function, whether anybody differentiates or not
 
 
 class Open(threading.local):
@@ -62,7 +63,8 @@ def _note(cls: type, opens: str, closes: str, kind: str) -> None:
     @functools.wraps(push)
     def pushed(self: Any) -> None:
         push(self)
-        getattr(OPEN, kind).append(Opened(self, _here(), stack.rule()))
+        always = sys._getframe(2).f_code is stack.PY_FUNCTION
+        getattr(OPEN, kind).append(Opened(self, _here(), stack.rule(), always))
 
     @functools.wraps(pop)
     def popped(self: Any) -> None:
@@ -102,8 +104,9 @@ class Recorders:
 
     def __init__(self, chosen: Callable[[Opened], bool]) -> None:
         self.tapes = [entry.recorder for entry in OPEN.tapes if chosen(entry)]
-        self.others = [entry.recorder for entry in OPEN.tapes if not chosen(entry)]
         self.accumulators = [entry.recorder for entry in OPEN.accumulators if chosen(entry)]
+        self.other_tapes = [entry.recorder for entry in OPEN.tapes if not chosen(entry)]
+        self.other_accumulators = [entry.recorder for entry in OPEN.accumulators if not chosen(entry)]
 
     def __bool__(self) -> bool:
         return bool(self.tapes or self.accumulators)
@@ -118,7 +121,7 @@ class Recorders:
         values = list(values)
         if not self or (is_stopped() and not stopped):
             return [False for _ in values]
-        with self._alone(), _running():
+        with self.alone(), _running():
             return [self._follow(value) for value in values]
 
     def _follow(self, value: Any) -> bool:
@@ -132,15 +135,19 @@ class Recorders:
         return any(jvp(one._accumulator, value) is not None for one in self.accumulators)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Close the other tapes, and open them again."""
-        for tape in reversed(self.others):
+    def alone(self) -> Iterator[None]:
+        """Close the others, and open them again."""
+        for tape in self.other_tapes:
             tape_stack.pop_tape(tape._tape)
+        for one in self.other_accumulators:
+            pywrap_tfe.TFE_Py_ForwardAccumulatorSetRemove(one._accumulator)
         try:
             yield
         finally:
-            for tape in self.others:
+            for tape in self.other_tapes:
                 tape_stack.push_tape(tape._tape)
+            for one in self.other_accumulators:
+                pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
 
 
 def handles(variable: tf.Variable) -> list[Any]:
@@ -184,6 +191,12 @@ def recorders(graph: Any = None) -> Recorders:
     return Recorders(chosen)
 
 
+def recorders_inside() -> Recorders:
+    """Return all that was opened in the function that is being traced."""
+    graph = stack.function_of(tf.compat.v1.get_default_graph())
+    return Recorders(lambda entry: stack.function_of(entry.graph()) is graph)
+
+
 def recorders_around() -> Recorders:
     """Return what can follow a value outside of the function that is being traced, where that is eager code."""
     rule = stack.rule(around=True)
@@ -195,12 +208,17 @@ def eager(value: Any) -> bool:
     arguments = stack.recomputed() if is_stopped() else None
     if arguments is not None:
         return _in_first_run(value, arguments)
-    if isinstance(value, tf.Variable) and value.trainable and OPEN.tapes:
-        return recorders().follow([value])[0]
+    if isinstance(value, tf.Variable) and value.trainable and not any(entry.always for entry in OPEN.tapes):
+        return bool(OPEN.tapes or OPEN.accumulators) and recorders().follow([value])[0]
     handle = value.handle if isinstance(value, tf.Variable) else value
     if not record.should_record_backprop([handle]) and not any(forwardprop_util.pack_tangents([handle]).indices):
         return False
-    return stack.rule() is None or recorders().follow([value])[0]
+    if not any(entry.always for entry in OPEN.tapes):
+        return stack.rule() is None or recorders().follow([value])[0]
+    rule = stack.rule()
+    if Recorders(lambda entry: not entry.always and (rule is None or entry.rule == rule)).follow([value])[0]:
+        return True
+    raise _undecidable(value, "in tf.py_function, which follows its arguments whether anybody differentiates or not")
 
 
 def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
@@ -221,9 +239,10 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
         return True
     elif value._id < max((one._id for one in floats), default=0):
         return False  # older than the arguments, so closed over; derivatives come to arguments and variables alone
+    raise _undecidable(value, "in the first run of tf.recompute_grad, which records nothing")
+
+
+def _undecidable(value: Any, where: str) -> UndecidableError:
     from adprotocol_tensorflow.divergence import FIRST_RUN  # noqa: PLC0415  (a text for an error)
 
-    raise UndecidableError(
-        f"adprotocol was asked about {kind_of(value)} in the first run of tf.recompute_grad, which records nothing. "
-        f"{FIRST_RUN.remedy}"
-    )
+    return UndecidableError(f"adprotocol was asked about {kind_of(value)} {where}. {FIRST_RUN.remedy}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
-from tensorflow.python.ops import custom_gradient, while_v2
+from tensorflow.python.ops import custom_gradient, script_ops, while_v2
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 from tensorflow.python.util import tf_decorator
 
@@ -35,6 +35,10 @@ _RECOMPUTE = next(
 
 _VECTORIZE = tf_decorator.unwrap(parallel_for.pfor)[1].__code__
 _VECTORIZED = parallel_for._pfor_impl.__code__
+
+
+# Which runs Python in a program, under a tape of its own.
+PY_FUNCTION = script_ops.EagerFunc.__call__.__code__
 
 
 def is_vectorized() -> bool:

@@ -18,6 +18,7 @@ from tensorflow.python.eager import backprop_util
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import gradients_util
+from tensorflow.python.saved_model import save_context
 
 from adprotocol.errors import UndecidableError
 from adprotocol_tensorflow import stack
@@ -183,6 +184,8 @@ def _questions(graph: Any) -> list[Question]:
 
 def ask(values: Sequence[Any]) -> Any:
     """Return the answer about values, in the program being traced: True, False or an input of the function."""
+    if save_context.in_save_context():
+        return False
     if stack.rule() is not None:
         return any(recorders(stack.function_of(tf.compat.v1.get_default_graph())).follow(values))
     question = Question(values)
@@ -193,7 +196,7 @@ def ask(values: Sequence[Any]) -> Any:
 
 def guard(value: Any, error: Callable[[], Exception]) -> None:
     """Raise an error where a value is differentiated: now, or in a call of the function that is being traced."""
-    if stack.rule() is not None:
+    if stack.rule() is not None or save_context.in_save_context():
         if ask([value]):
             raise error()
         return
@@ -253,15 +256,13 @@ def constant_results(graph: Any, results: Any) -> Any:
     on = notes(graph)
     if not on.constants:
         return results
-    if on.constant_outputs is None:
-        on.constant_outputs = [
-            place
-            for place, output in enumerate(graph.outputs)
-            if backprop_util.IsTrainable(output) and not through(graph, place)
-        ]
     flat = tf.nest.flatten(results, expand_composites=True)
     tensors = [place for place, one in enumerate(flat) if isinstance(one, tf.Tensor)]
-    if not on.constant_outputs or len(tensors) != len(graph.outputs):
+    if on.constant_outputs is None:
+        # Behind the results the graph has what the derivative needs.
+        trainable = [place for place in range(len(tensors)) if backprop_util.IsTrainable(graph.outputs[place])]
+        on.constant_outputs = [place for place in trainable if not through(graph, place)]
+    if not on.constant_outputs:
         return results
     for place in on.constant_outputs:
         flat[tensors[place]] = tf.stop_gradient(flat[tensors[place]])
