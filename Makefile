@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support mutants mutate fuzz stress cuda-record bench \
+.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz stress cuda-record bench \
 	bench-pennylane-env hooks clean
 .DEFAULT_GOAL := help
 
@@ -59,6 +59,9 @@ docs: $(VENV)/.dev ## the pages, into docs/_build/html
 support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of its results that the pages show
 	$(BIN)/python docs/support.py
 	$(BIN)/python docs/pictures.py
+
+plugins: $(VENV)/.dev ## the plugins in examples/plugins: tests, conformance suite and record, each in an environment of its own
+	$(BIN)/python examples/plugins/run.py $(ARGS)
 
 mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is wrong on purpose
 	cd tests/conformance && $(abspath $(BIN))/python -m mutants $(ARGS)

@@ -105,6 +105,7 @@ class _Result:
         # For each array a type, or a Python number, whose type may follow that of the other branch.
         self.arrays = [leaf if _is_number(leaf) else jax.typeof(leaf) for leaf in leaves if _is_array(leaf)]
         self.shown = _short(list(map(_type, self.arrays)))
+        self.axes = [internals.varying_axes(leaf) for leaf in leaves if _is_array(leaf)]
 
     def __str__(self) -> str:
         arrays = iter(self.shown)
@@ -120,9 +121,16 @@ def _common(chosen: _Result, other: _Result) -> Any:
 
 
 def _mismatch(chosen: _Result, other: _Result) -> BranchMismatchError:
+    remedy = "Make them equal (broadcast, cast, or return zeros of the same shape)"
+    if chosen.axes != other.axes:
+        # Not cast here: with a result that varies, JAX sums the derivative in what does not over the devices.
+        remedy = (
+            "Results of jax.shard_map vary along the axes that {V:...} names; let both vary along the same, "
+            'with jax.lax.pcast(result, axes, to="varying")'
+        )
     return BranchMismatchError(
         f"the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned {chosen}, "
-        f"false_fun {other}. Make them equal (broadcast, cast, or return zeros of the same shape)"
+        f"false_fun {other}. {remedy}"
     )
 
 

@@ -87,9 +87,22 @@ def _origin(own: Iterable[Scenario]) -> Iterator[str]:
 
 def support() -> str:
     """Return the results of the plugins in a sentence each, and the support matrix as tables."""
-    reports = recorded.reports()
-    lines = [f"- {report.backend} {report.framework_version}: {report.sentence()}." for report in reports]
-    return "\n".join(lines) + "\n\n" + written.matrix_to_markdown(Matrix.of(reports))
+    parts = ("", recorded.reports()), ("By third parties' plugins:\n", recorded.others())
+    lines = [
+        "\n".join(
+            [
+                *filter(None, [head]),
+                *(f"- {report.backend} {report.framework_version}: {report.sentence()}." for report in found),
+            ]
+        )
+        for head, found in parts
+        if found
+    ]
+    return "\n\n".join([*lines, written.matrix_to_markdown(_matrix())])
+
+
+def _matrix() -> Matrix:
+    return Matrix.of([*recorded.reports(), *recorded.others()])
 
 
 SUPPORT_TABLE = """\
@@ -119,13 +132,13 @@ svg {{ max-width: 100%; height: auto; }}
 
 def support_table() -> str:
     """Return the support matrix as a self-contained page: the picture, and a table that names the scenarios."""
-    matrix = Matrix.of(recorded.reports())
+    matrix = _matrix()
     return SUPPORT_TABLE.format(picture=written.matrix_to_svg(matrix), table=written.matrix_to_html(matrix))
 
 
 def support_picture() -> str:
     """Return the picture of the support matrix."""
-    return written.matrix_to_svg(Matrix.of(recorded.reports()))
+    return written.matrix_to_svg(_matrix())
 
 
 def error_index() -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "support"
 BACKENDS = ("jax", "torch", "autograd", "numpy")
+# The records of the plugins in examples/plugins, which `make plugins` writes.
+OTHERS = FOLDER / "plugins"
 KEPT = ("id", "outcome", "staged", "divergence")
 
 
@@ -69,6 +71,11 @@ def text_of(recorded: dict[str, Any]) -> str:
 def reports(backends: Iterable[str] = BACKENDS) -> list[Report]:
     """Return the recorded reports, with the data that each scenario has now."""
     return [_report(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))) for name in backends]
+
+
+def others() -> list[Report]:
+    """Return the recorded reports of third parties' plugins, by name."""
+    return [_report(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(OTHERS.glob("*.json"))]
 
 
 def _report(recorded: dict[str, Any]) -> Report:

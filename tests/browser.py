@@ -11,6 +11,34 @@ import time
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60  # seconds
 
+# Wider than the window, with nothing around it that scrolls; or clipped by what is around it.
+CUT = """[...document.querySelectorAll("body *")].filter(element => {
+  if (!element.checkVisibility()) return false;
+  if (element.closest(".visually-hidden, .sidebar-drawer, .toc-drawer, svg")) return false;
+  const style = getComputedStyle(element);
+  if (["hidden", "clip"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
+  if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let box = element.parentElement; box !== document.body; box = box.parentElement)
+    if (["auto", "scroll"].includes(getComputedStyle(box).overflowX)) return false;
+  return true;
+}).map(element => `${element.tagName} ${element.className}: ${element.textContent.slice(0, 60)}`)"""
+# Words that are on two lines; a hyphen ends a word.
+SPLIT = r"""(() => {
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walk.nextNode());) {
+    const parent = node.parentElement;
+    if (!parent.checkVisibility() || parent.closest("svg, script, style, select")) continue;
+    for (const word of node.data.matchAll(/[\p{L}\p{N}_]+/gu)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+})()"""
+
 
 def find():
     """The path of a browser, or None."""

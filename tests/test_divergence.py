@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 
 import pytest
 from minimal_plugin import Array, Minimal
@@ -250,3 +251,12 @@ def test_the_error_for_an_object_that_hides_arrays_quotes_its_remedy():
         adprotocol.within_gradient(Holder())
     assert str(raised.value).endswith(". " + manifest.OBJECTS.remedy)
     plugins.unregister(plugin.name)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_titles_are_prose(name):
+    for entry in (*importlib.import_module(f"adprotocol_{name}").divergences(), *manifest.CORE):
+        words = re.sub(r"`[^`]*`", "", entry.title)
+        assert entry.title[0].isupper() or entry.title[0] == "`"
+        assert "_" not in words
+        assert not words.endswith(".")

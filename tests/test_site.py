@@ -53,17 +53,6 @@ QUERIES |= dict.fromkeys([*ERRORS, "UsageError", "BrokenBackend"], "errors")
 
 WIDE, NARROW = 1400, 390
 
-# Wider than the window, with nothing around it that scrolls; or clipped by what is around it.
-CUT = """[...document.querySelectorAll("body *")].filter(element => {
-  if (!element.checkVisibility()) return false;
-  if (element.closest(".visually-hidden, .sidebar-drawer, .toc-drawer, svg")) return false;
-  const style = getComputedStyle(element);
-  if (["hidden", "clip"].includes(style.overflowX)) return element.scrollWidth > element.clientWidth + 1;
-  if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
-  for (let box = element.parentElement; box !== document.body; box = box.parentElement)
-    if (["auto", "scroll"].includes(getComputedStyle(box).overflowX)) return false;
-  return true;
-}).map(element => `${element.tagName} ${element.className}: ${element.textContent.slice(0, 60)}`)"""
 SCROLLS = """[...document.querySelectorAll("article .table-wrapper, article pre, article img")].filter(
   element => element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.trim().slice(0, 60))"""
 
@@ -130,8 +119,8 @@ def test_nothing_is_cut_off_on_a_desk_or_on_a_telephone(site, tab):
     for page in sorted([*site.glob("*.html"), *site.glob("_downloads/*/*.html")]):
         for width in (WIDE, NARROW):
             tab.open(page.as_uri(), width)
-            if tab.evaluate("document.documentElement.scrollWidth") > width or tab.evaluate(CUT):
-                wrong.append((page.name, width, tab.evaluate(CUT)))
+            if tab.evaluate("document.documentElement.scrollWidth") > width or tab.evaluate(browser.CUT):
+                wrong.append((page.name, width, tab.evaluate(browser.CUT)))
             # On a desk every table and every line of code is seen whole.
             if width == WIDE and (scrolled := tab.evaluate(SCROLLS)):
                 wrong.append((page.name, width, scrolled))
@@ -144,7 +133,7 @@ def test_the_check_for_what_is_cut_off_sees_it(tab, tmp_path):
     for style, seen in (("", True), ("overflow-x:hidden", True), ("overflow-x:auto", False)):
         page.write_text(f"<!DOCTYPE html><article><div style='{style}'>{row}</div></article>", "utf-8")
         tab.open(page.as_uri(), NARROW)
-        assert bool(tab.evaluate(CUT)) is seen, style
+        assert bool(tab.evaluate(browser.CUT)) is seen, style
 
 
 @pytest.fixture(scope="module")

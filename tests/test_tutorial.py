@@ -12,10 +12,9 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "tutorial.md"
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
-# Files (written in the page, or included from the examples), and commands with what they print.
+# Files, and commands with what they print.
 STEP = re.compile(
     r"^```\{code-block\} \w+\n:caption: (?P<name>\S+)\n\n(?P<code>.*?)^```\n"
-    r"|^```\{literalinclude\} (?P<source>\S+)\n:language: \w+\n(?::caption: (?P<included>\S+)\n)?.*?^```\n"
     r"|^```console\n(?P<commands>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -32,8 +31,6 @@ def test_tutorial_from_an_empty_directory_to_the_report(wheel, tmp_path):
     for step in steps():
         if step["name"]:
             (tmp_path / step["name"]).write_text(step["code"], encoding="utf-8")
-        elif step["included"]:
-            (tmp_path / step["included"]).write_bytes((PAGE.parent / step["source"]).read_bytes())
         elif step["commands"]:
             follow(step["commands"], step["shown"], tmp_path, wheel)
             ran += 1
@@ -63,7 +60,15 @@ def follow(commands, shown, directory, wheel):
         assert doctest.OutputChecker().check_output(shown, done.stdout, LOOSELY), told
 
 
-def test_the_page_has_every_file_of_the_example():
-    names = {step["name"] or step["included"] for step in steps()} - {None}
-    example = {path.name for path in (ROOT / "examples" / "toyad").iterdir() if path.is_file()}
-    assert example - {"toyad.py"} <= names
+def test_the_page_has_every_file_of_the_example_as_it_is():
+    last = {step["name"]: step["code"] for step in steps() if step["name"]}
+    example = [path for path in (ROOT / "examples" / "toyad").iterdir() if path.is_file() and path.name != "toyad.py"]
+    assert len(example) == 3
+    for path in example:
+        assert last[path.name] == path.read_text("utf-8")
+
+
+def test_the_text_is_complete_as_it_is_read():
+    text = PAGE.read_text("utf-8")
+    assert "include}" not in text
+    assert text.index("## Which kind of system is yours?") < text.index("## Minute 0")

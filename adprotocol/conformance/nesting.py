@@ -61,7 +61,7 @@ def contains(nesting: str, inner: str) -> bool:
 def native(nesting: str) -> str:
     """Return the nesting if the system itself can be tried under it, alone on x ** 4; else an empty text."""
     parts = parse(nesting)
-    return nesting if len(parts) > 1 and set(parts) <= {*TRANSFORMS} else ""
+    return nesting if parts and set(parts) <= {*TRANSFORMS} else ""
 
 
 def differentiates(nesting: str) -> bool:

@@ -117,6 +117,46 @@ def blocked():
     )
 
 
+def broken():
+    """A harness whose grad is broken: what could not run for it, what ran into it, and two other failures."""
+    fault = "RuntimeError: no tape at 0x7f01"
+    message = f"not run: grad of the harness is broken: {fault}"
+    stop = "not run: stop_gradient of the harness is broken: not checked, for grad is broken"
+    known = {"cause": "harness", "ran": False, "repro": "", "seconds": 0.0, "message": message}
+    return report(
+        made("cond/plain", needs=()),
+        *(made(f"cond/s{n}", FAIL, needs=("grad",), rule=f"C{n}", **known) for n in range(4)),
+        made("trainable/s", FAIL, needs=("grad",), level="SHOULD", **known),
+        made("cond/stop", FAIL, needs=("stop_gradient",), **known | {"message": stop}),
+        made("cond/ran", FAIL, needs=(), cause="harness", message="RuntimeError: no tape at 0x7f99"),
+        *(
+            made(f"cond/other-{n}", FAIL, needs=(), message=f"{n} is odd", detail='  File "a.py", line 3, in f\n')
+            for n in (1, 3)
+        ),
+        problems=(result.Problem(where="harness", message=f"grad: {fault}"),),
+        capabilities={
+            "array": "there",
+            "grad": f"broken: {fault}",
+            "stop_gradient": "broken: not checked, for grad is broken",
+        },
+    )
+
+
+def stranger():
+    """A run on the plugin of a third party, whose names and versions are long and whose scenarios are few."""
+    return report(
+        made("within_gradient/asking-changes-nothing-grad-of-checkpoint@checkpoint=reentrant", transform="grad of jit"),
+        made("cond/loud", EXPECTED, divergence="two-runs"),
+        backend="differentiable-systems",
+        framework_version="2026.11.0.dev20261122+cu128",
+        plugin="differentiable-systems-adprotocol",
+        plugin_version="0.14.0rc2",
+        device="accelerator:0",
+        divergences=(divergence(remedy="Ask outside, by `within_gradient(x)`"),),
+        platform="Linux-6.18.44-generic-x86_64-with-glibc2.36",
+    )
+
+
 def silent(number=1, **known):
     """A report that is well, in spite of answers that are declared to be wrong, and of one declared error."""
     return report(

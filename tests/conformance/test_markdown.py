@@ -11,14 +11,14 @@ from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE
 
 HEADINGS = [
     "# Conformance of toyad 1.2",
-    "## Problems with the harness or the divergences",
+    "## Support matrix",
+    "## Problems with the harness or the divergences: 1",
     "## Silently wrong: 1",
     "## Fail: 2",
     "## Expected failures: 2",
-    "## Support matrix",
-    "## Not applicable",
+    "## Capabilities: 3 of 4",
     "## Slowest, of 2.5 s",
-    "## Every scenario",
+    "## Every scenario: 10",
 ]
 
 
@@ -39,6 +39,47 @@ def tables(text):
 def test_the_parts_come_in_the_order_of_what_matters():
     rows = written.to_markdown(reports.mixed()).splitlines()
     assert [row for row in rows if re.match("##? ", row)] == HEADINGS
+
+
+def test_the_contents_come_first_and_each_leads_to_its_heading():
+    text = written.to_markdown(reports.mixed())
+    found = re.findall(r"(?m)^- \[(.*)\]\(#(.*)\)$", text)
+    assert [f"## {heading}" for heading, _ in found] == HEADINGS[1:]
+    assert text.index("- [Every scenario: 10](#every-scenario-10)") < text.index("| level |") < text.index("## ")
+    # As GitHub and MyST make them.
+    assert [anchor for _, anchor in found] == [
+        "support-matrix",
+        "problems-with-the-harness-or-the-divergences-1",
+        "silently-wrong-1",
+        "fail-2",
+        "expected-failures-2",
+        "capabilities-3-of-4",
+        "slowest-of-25-s",
+        "every-scenario-10",
+    ]
+
+
+def test_what_one_fault_explains_is_one_entry():
+    text = written.to_markdown(reports.broken()).split("## Every scenario")[0]
+    fail = text.split("\n## Fail: 9\n")[1].split("\n## ")[0]
+    assert re.findall("### .*", fail) == ["### ✗ `cond/ran` and 6 more", "### ✗ `cond/other-1` and 1 more"]
+    assert fail.count("- **found**: not run: grad of the harness is broken: RuntimeError") == 1
+    assert (
+        "<details><summary>The same in 6 more</summary>\n\n"
+        "`cond/s0`, `cond/s1`, `cond/s2`, `cond/s3`, `cond/stop`, `trainable/s`\n\n</details>\n"
+    ) in fail
+    assert fail.count("To reproduce, paste into Python") == 2
+    # The problem, its state among the capabilities, and the entry.
+    assert text.count("no tape at 0x7f01") == 3
+
+
+def test_expected_failures_of_one_message_are_one_row():
+    text = written.to_markdown(reports.silent(3))
+    assert "| `cond/w0`, `cond/w1`, `cond/w2` | MUST, rule W1, since 0.1 | it went wrong |" in text
+
+
+def test_a_remedy_shows_its_code():
+    assert "*An error.* Remedy: Ask outside, by `within_gradient(x)`.\n" in written.to_markdown(reports.stranger())
 
 
 def test_the_summary_counts_outcomes_by_level():
@@ -106,11 +147,13 @@ def test_hostile_text_stays_text():
     assert html.count("<details>") == html.count("</details>")
     # Nothing is bold or a link but what the report makes so, and the author of a divergence.
     assert "<strong>bold</strong>" not in html.split("<h2>Expected")[0]
-    assert "<a " not in html
+    assert html.count("<a ") == len(headings)
+    assert html.count('<a href="#') == len(headings)
 
 
 def _hostile_headings():
-    counts = {"## Silently wrong: 1": "## Silently wrong: 1", "## Fail: 2": "## Fail: 1"}
+    counts = {"## Fail: 2": "## Fail: 1", "## Capabilities: 3 of 4": "## Capabilities: 1 of 2"}
+    counts["## Every scenario: 10"] = "## Every scenario: 6"
     return [counts.get(heading, heading) for heading in HEADINGS[1:]]
 
 
@@ -142,7 +185,7 @@ def test_a_failure_that_does_not_fail_the_suite_says_so():
 def test_nothing_selected_is_said():
     text = written.to_markdown(report(total=9))
     assert "**FAIL**: 0 of 0 scenarios ran (selected from 9): nothing." in text
-    assert text.endswith("## Every scenario\n\nNone ran.\n")
+    assert text.endswith("## Every scenario: 0\n\nNone ran.\n")
 
 
 def test_a_long_message_is_whole():
@@ -167,9 +210,8 @@ def test_what_no_scenario_shows_is_declared_to_unfold():
     part = text.split("## Also declared: 2\n")[1].split("\n## ")[0]
     assert part.count("<details>") == part.count("</details>") == 2
     assert (
-        "<details><summary>A <code>_callback</code> &lt;pure&gt;</summary>\n\n"
-        r"*An error.* Remedy: Use the \*other\*."
-        "\n\nThe first run records `nothing`."
+        "<details><summary>A <code>_callback</code> &lt;pure&gt;; remedy: Use the *other*</summary>\n\n"
+        "*An error.*\n\nThe first run records `nothing`."
     ) in part
     assert "<summary>Elsewhere</summary>\n\n*An error.*\n" in part
     assert "## Also declared" not in written.to_markdown(reports.mixed())
@@ -189,5 +231,5 @@ def test_a_reason_of_its_own_names_its_scenarios():
 
 def test_an_interrupted_run_is_no_problem_of_the_harness():
     text = written.to_markdown(reports.interrupted())
-    assert "\n## Problems\n\n- **run**: interrupted after 1 of 3\n" in text
+    assert "\n## Problems: 1\n\n- **run**: interrupted after 1 of 3\n" in text
     assert "harness or the divergences" not in text

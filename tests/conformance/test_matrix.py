@@ -69,10 +69,17 @@ def test_a_cell_says_why():
         made("cond/a"),
         made("cond/b", EXPECTED, divergence="wrongly"),
         made("cond/c", FAIL, message="it raised"),
+        made("cond/d", FAIL, message="it raised"),
         divergences=(WRONGLY,),
     )
-    assert found.reasons == {"cond/b": "Two runs", "cond/c": "it raised"}
-    assert found.sentence == "wrong, declared: 1 of 3 scenario(s) passed\ncond/b: Two runs\ncond/c: it raised\ncond/a"
+    told = {"cond/b": "Two runs; remedy: Ask outside", "cond/c": "it raised", "cond/d": "it raised"}
+    assert found.reasons == told
+    assert found.sentence.splitlines() == [
+        "wrong, declared: 1 of 4 scenario(s) passed",
+        "cond/b: Two runs; remedy: Ask outside",
+        "cond/c, cond/d: it raised",
+        "cond/a",
+    ]
 
 
 def test_rows_come_single_first_and_else_as_they_appeared():
@@ -193,6 +200,7 @@ MATRICES = {
     "eight": lambda: Matrix.of([large(f"framework{place}") for place in range(8)]),
     "mixed": lambda: Matrix.of([reports.mixed()]),
     "hostile": lambda: Matrix.of([reports.hostile(), reports.hostile()]),
+    "stranger": lambda: Matrix.of([reports.stranger()]),
     "absent": lambda: Matrix.of([reports.all_absent()]),
     "no result": lambda: Matrix.of([report()]),
     "no report": lambda: Matrix.of([]),
@@ -217,7 +225,17 @@ def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
         assert bottom <= height
 
 
-@pytest.mark.parametrize("name", ["one", "three", "four", "mixed"])
+@pytest.mark.parametrize("name", MATRICES)
+def test_in_the_picture_no_rule_goes_through_the_heading_of_a_group(name):
+    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    known = {text: box for text, box in texts(root) if text in matrix.GROUPS}
+    rules = [path.get("d") for path in root.iter(f"{SVG}path") if path.get("class") == "rule"]
+    assert len(rules) == len(known)
+    for rule, (_, right, _, _) in zip(rules, known.values(), strict=True):
+        assert float(re.match(r"M([\d.]+) ", rule)[1]) > right
+
+
+@pytest.mark.parametrize("name", ["one", "three", "four", "mixed", "stranger"])
 def test_the_picture_fits_a_page(name):
     root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     assert float(root.get("width")) == 980

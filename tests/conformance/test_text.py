@@ -10,7 +10,7 @@ from reports import HOSTILE, made, report
 
 from adprotocol.conformance._reports import text
 from adprotocol.conformance._reports.progress import Progress
-from adprotocol.conformance._run.result import FAIL, WRONG
+from adprotocol.conformance._run.result import FAIL, WRONG, Problem
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -41,6 +41,7 @@ def test_the_parts_come_in_the_order_of_what_matters():
         "hook  ",
         "SLOWEST, of 2.5 s",
         "FAIL: 8 of 10 scenarios ran",
+        "next: begin with the problems",
     ]
     lines = written(reports.mixed()).splitlines()
     places = [next(place for place, row in enumerate(lines) if row.startswith(part)) for part in parts]
@@ -70,8 +71,58 @@ def test_tracebacks_and_expected_failures_in_full_only_if_verbose():
         assert detail in verbose
 
 
-def test_an_expected_failure_is_one_line_with_the_title_of_its_divergence():
-    assert "  ~  within_gradient/checkpoint  MUST W1  Checkpoint by *two* runs\n" in written(reports.mixed())
+def test_an_expected_failure_is_one_line_with_the_title_and_the_remedy_of_its_divergence():
+    whole = written(reports.mixed())
+    assert "  ~  within_gradient/checkpoint  MUST W1  Checkpoint by *two* runs; remedy: Ask outside\n" in whole
+    assert "  declared Checkpoint by *two* runs; remedy: Ask outside\n" in written(reports.mixed(), verbose=True)
+    assert (
+        "  ~  5 scenarios  Only one level; remedy: Ask outside\n     cond/w0, cond/w1, cond/w2 and 2 more\n"
+    ) in written(reports.silent(5))
+
+
+def test_what_one_fault_explains_is_one_entry():
+    whole = written(reports.broken())
+    head, listed = whole.split("\nFAIL (9): ")[1].split("\n\n")[0].splitlines()[1:3]
+    assert head == "  ✗  7 scenarios  not run: grad of the harness is broken: RuntimeError: no tape at 0x7f01"
+    assert listed == "     cond/ran, cond/s0, cond/s1 and 4 more"
+    assert whole.count("✗ FAIL: ") == 2
+    assert "  also     6 more: cond/s0, cond/s1, cond/s2 and 3 more\n" in whole
+    for n in range(4):
+        assert f"cond/s{n}" in written(reports.broken(), verbose=True)
+
+
+def test_what_could_not_run_is_told_by_the_problem_alone():
+    whole = written(reports.blocked())
+    assert "  ✗  3 scenarios  not run: scan of the harness is broken: no\n     cond/s0, cond/s1, cond/s2\n" in whole
+    assert "✗ FAIL: " not in whole
+
+
+def test_every_answer_that_is_silently_wrong_is_named():
+    whole = written(report(*(made(f"cond/w{n}", WRONG, message="6. is wrong") for n in range(9))))
+    assert "  !! 9 scenarios  6. is wrong\n     cond/w0, cond/w1, " in whole
+    assert ", cond/w8\n" in whole
+    assert whole.count("to reproduce, paste into Python") == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "begins"),
+    [
+        (reports.blocked(), "begin with the problems"),
+        (reports.interrupted(), "run it again; "),
+        (
+            report(made("cond/a", FAIL, level="MAY"), made("cond/b", WRONG)),
+            "begin with cond/b: paste its repro into Python, or run that alone with its traceback, by -k cond/b -v",
+        ),
+        (report(made(), made("cond/c", FAIL, cause="divergences", repro="")), "begin with cond/c: run that alone"),
+        (report(made(), problems=(Problem(where="divergences", message="no"),)), "correct what the plugin declares"),
+        (reports.all_absent(), "nothing ran: "),
+    ],
+)
+def test_the_last_line_says_what_to_do_next(found, begins):
+    verdict, following = written(found).splitlines()[-2:]
+    assert verdict.startswith("FAIL: ")
+    assert following.startswith(f"next: {begins}")
+    assert "next: " not in written(report(made()))
 
 
 def test_what_does_not_apply_is_one_line_for_each_reason():
@@ -92,7 +143,7 @@ def test_the_table_adds_up():
 def test_the_slowest_come_with_their_time():
     lines = written(reports.mixed()).split("SLOWEST")[1].splitlines()
     assert lines[1:3] == ["    12.3 s  within_gradient/lost", "     1.5 s  within_gradient/staged"]
-    assert len(lines) == 1 + 5 + 2
+    assert len(lines) == 1 + 5 + 3
 
 
 @pytest.mark.parametrize(
@@ -106,8 +157,6 @@ def test_the_slowest_come_with_their_time():
                 "3 expected failure (2 of them silently wrong), 1 pass"
             ),
         ),
-        (report(), "FAIL: 0 of 0 scenarios ran: nothing"),
-        (reports.all_absent(), "FAIL: 0 of 3 scenarios ran: 3 n/a"),
     ],
 )
 def test_the_last_line_is_the_verdict(found, last):

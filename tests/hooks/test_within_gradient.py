@@ -312,6 +312,15 @@ def test_an_unclaimed_array_is_an_error_that_names_type_and_remedy(cls):
         within_gradient(unittest.mock.Mock())  # has every attribute
 
 
+@pytest.mark.parametrize("name", ["shape", "dtype"])
+def test_one_mark_of_an_array_alone_makes_none(name):
+    instance, cls = Hider(None), type("Described", (), {name: "its own"})
+    setattr(instance, name, "its own")
+    for value in (instance, cls()):
+        assert within_gradient(value) is False
+        assert non_differentiable(value) is value
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
 from adprotocol import cond, within_gradient
 from adprotocol.errors import BranchMismatchError, PredicateError, PredicateShapeError
@@ -147,3 +148,23 @@ def test_second_derivative_through_the_chosen_branch():
 def test_staged_cond_leaks_no_tracer():
     with jax.checking_leaks():
         assert jax.jit(lambda x: cond(x > 0, lambda: 3.0 * x, lambda: 5.0 * x))(2.0) == 6.0
+
+
+def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
+    # Cast behind the user's back, the derivative in what is equal on all devices would be summed over them.
+    mesh, spec = Mesh(np.array(jax.devices()[:1]), ("i",)), PartitionSpec("i")
+
+    def run(true_fun):
+        def f(x, w):
+            return cond(w > 2.0, lambda: true_fun(w), lambda: x[0] * w)[None]
+
+        return jax.shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+
+    x, w = jnp.array([5.0]), jnp.array(3.0)
+    with pytest.raises(
+        BranchMismatchError, match=r'vary along the same, with jax.lax.pcast\(result, axes, to="varying"'
+    ):
+        run(lambda w: 2.0 * w)(x, w)
+    mended = run(lambda w: jax.lax.pcast(2.0 * w, ("i",), to="varying"))
+    assert mended(x, w) == 6.0
+    assert jax.grad(lambda w: mended(x, w).sum())(w) == 2.0

@@ -198,6 +198,19 @@ def test_auxiliary_output_keeps_objects_that_are_no_part_of_the_graph():
     assert aux[3:] == ["text", None]
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_auxiliary_output_keeps_the_leaves_of_others(mode):
+    # A parameter that the call does not differentiate comes back itself, and trains as before.
+    other = torch.tensor(5.0, dtype=torch.float64, requires_grad=True)
+    with mode():
+        (_, aux), _ = value_and_grad(lambda x: (fourth(x), {"other": other, "product": other * x.sum()}), has_aux=True)(
+            X
+        )
+    assert aux["other"] is other
+    assert other.requires_grad
+    assert aux["product"].requires_grad is (mode is torch.enable_grad)
+
+
 @pytest.mark.parametrize("where", [None, "a", "b"])
 def test_nothing_that_was_computed_outlives_the_call(where):
     model = {"a": X.clone(), "b": X.clone()}

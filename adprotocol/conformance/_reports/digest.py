@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from adprotocol.conformance._reports.entries import Entry, entries, reasons
 from adprotocol.conformance._reports.matrix import Matrix
-from adprotocol.conformance._reports.words import clean, line, seconds
+from adprotocol.conformance._reports.words import line, seconds
 from adprotocol.conformance._run.result import (
     DIVERGENCES,
     EXPECTED,
@@ -18,6 +18,7 @@ from adprotocol.conformance._run.result import (
     NOT_APPLICABLE,
     OUTCOMES,
     PASS,
+    RUN,
     TIME,
     WRONG,
     count_ran,
@@ -27,7 +28,7 @@ from adprotocol.divergence import CORE
 from adprotocol.divergence import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from adprotocol.conformance._run.result import Divergence, Report, Result
 
@@ -45,8 +46,6 @@ _BLAME: Mapping[str, str] = {
     TIME: "it ran out of time",
 }
 _THERE = "there"
-# How many ids stand for all in a list of reasons.
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,32 +145,47 @@ class Digest:
         """Return the results of one outcome, MUST before MAY."""
         return [result for result in self.report.sorted() if result.outcome == outcome]
 
-    def number(self, result: Result) -> int:
-        """Return the place of a result, for an anchor: the id of a variant may have any character."""
-        return next(place for place, each in enumerate(self.report.results) if each is result)
+    @cached_property
+    def entries(self) -> dict[str, list[Entry]]:
+        """Return what went wrong by outcome, each fault once; expected failures in the order of their divergences."""
+        order = {entry.name: place for place, entry in enumerate(self.report.divergences)}
+        declared: dict[str, list[Result]] = {}
+        for result in sorted(self.of(EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
+            declared.setdefault(result.divergence, []).append(result)
+        found = {outcome: entries(self.report, self.of(outcome)) for outcome in (WRONG, FAIL)}
+        return {**found, EXPECTED: list(map(Entry, declared.values()))}
 
-    def standing(self, result: Result) -> str:
-        """Return level, rule and version of a scenario, and who is at fault if not the plugin."""
-        notes = [f"{result.level}, rule {result.rule}, since {result.since}"]
+    @cached_property
+    def _places(self) -> dict[int, tuple[str, Entry]]:
+        # By identity: the ids of variants may coincide.
+        every = (entry for found in self.entries.values() for entry in found)
+        return {id(result): (f"entry-{n}", entry) for n, entry in enumerate(every) for result in entry.results}
+
+    def entry(self, result: Result) -> Entry | None:
+        """Return the entry of a result; None if nothing went wrong."""
+        return self._places[id(result)][1] if id(result) in self._places else None
+
+    def anchor(self, result: Result) -> str:
+        """Return the anchor of the entry of a result."""
+        return self._places[id(result)][0]
+
+    def alike(self, results: Sequence[Result]) -> list[Entry]:
+        """Return the results of one divergence, those of one message together."""
+        return entries(self.report, results)
+
+    def standing(self, entry: Entry) -> str:
+        """Return levels, rules and versions of the scenarios, and who is at fault if not the plugin."""
+        notes, result = [entry.standing], entry.first
         if result.outcome in (WRONG, FAIL):
             notes += [_BLAME[result.cause]] if result.cause in _BLAME else []
             notes += [] if result.bad else ["it does not fail the suite"]
         return line("; ".join(notes))
 
     @cached_property
-    def expected(self) -> list[tuple[str, Divergence | None, list[Result]]]:
-        """Return the expected failures by divergence, in the order in which the plugin declares them."""
-        order = {entry.name: place for place, entry in enumerate(self.report.divergences)}
-        found: dict[str, list[Result]] = {}
-        for result in sorted(self.of(EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
-            found.setdefault(result.divergence, []).append(result)
-        return [(name, self.report.divergence_of(results[0]), results) for name, results in found.items()]
-
-    @cached_property
     def also_declared(self) -> list[Divergence]:
         """Return the plugin's own divergences that no expected failure shows."""
         core = {(entry.name, entry.title) for entry in CORE}
-        shown = {name for name, _, _ in self.expected}
+        shown = {entry.first.divergence for entry in self.entries[EXPECTED]}
         return [
             entry
             for entry in self.report.divergences
@@ -199,11 +213,48 @@ class Digest:
     def other_reasons(self) -> dict[str, list[str]]:
         """Return why scenarios do not apply although every capability is there, with their ids."""
         states = self.report.capabilities
-        found: dict[str, list[str]] = {}
-        for result in self.report.results:
-            if result.outcome == NOT_APPLICABLE and all(states.get(need, _THERE) == _THERE for need in result.needs):
-                found.setdefault(line(result.message) or "no reason was given", []).append(result.id)
-        return found
+        return reasons(
+            result
+            for result in self.of(NOT_APPLICABLE)
+            if all(states.get(need, _THERE) == _THERE for need in result.needs)
+        )
+
+    @cached_property
+    def sections(self) -> dict[str, str]:
+        """Return the headings of the parts that a written report has, in their order, by a name for each."""
+        count = {outcome: len(self.of(outcome)) for outcome in OUTCOMES}
+        slowest = self.report.slowest()
+        headings = {
+            "matrix": "Support matrix" * bool(self.report.results),
+            "problems": f"Problems{self.report.troubled}: {len(self.report.problems)}" * bool(self.report.problems),
+            WRONG: f"{WRONG.capitalize()}: {count[WRONG]}",
+            FAIL: f"{FAIL.capitalize()}: {count[FAIL]}" * bool(count[FAIL]),
+            EXPECTED: f"Expected failures: {count[EXPECTED]}" * bool(count[EXPECTED]),
+            "also": f"Also declared: {len(self.also_declared)}" * bool(self.also_declared),
+            "capabilities": f"Capabilities: {self.available}" * bool(self.missing or self.other_reasons),
+            "slowest": f"Slowest, of {seconds(self.report.seconds)}" * bool(slowest),
+            "scenarios": f"Every scenario: {len(self.report.results)}",
+        }
+        return {name: heading for name, heading in headings.items() if heading}
+
+    @property
+    def advice(self) -> str:
+        """Return what to do next, on one line; empty if nothing is wrong."""
+        report = self.report
+        places = [problem.where for problem in report.problems]
+        bad = next((one for found in self.entries.values() for one in found if one.first.bad), None)
+        if report.ok:
+            return ""
+        if RUN in places:
+            return "run it again; the report has what ran until the interrupt"
+        if HARNESS in places:
+            return "begin with the problems, which come first above, and run it again; -v shows where each is raised"
+        if bad is not None:
+            name, remedy = line(bad.first.id), "paste its repro into Python, or " * bool(bad.first.repro)
+            return f"begin with {name}: {remedy}run that alone with its traceback, by -k {name} -v"
+        if places:
+            return "correct what the plugin declares, as the problems above say, and run it again"
+        return "nothing ran: let the harness have the capabilities that are missing, or select other scenarios"
 
     @property
     def none_wrong(self) -> str:
@@ -238,16 +289,6 @@ class Digest:
         return f"{total - len(self.missing)} of {total}"
 
 
-def first(ids: Sequence[str]) -> Sequence[str]:
-    """Return the first few ids, which stand for all; `more` says how many are left."""
-    return ids[:_SHOWN]
-
-
-def more(ids: Sequence[str]) -> str:
-    """Return how many ids `first` leaves out, in words; empty if none."""
-    return f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-
-
 def spent(result: Result) -> str:
     """Return the time that a result took; empty if it did not run."""
     return seconds(result.seconds) if count_ran([result]) else ""
@@ -256,19 +297,3 @@ def spent(result: Result) -> str:
 def manner(divergence: Divergence) -> str:
     """Return the sentence on how a declared divergence shows."""
     return "A wrong answer, with no error." if divergence.outcome == DECLARED_WRONG else "An error."
-
-
-def blocks(markdown: str) -> Iterator[tuple[str, str]]:
-    """Yield ("prose", text) and ("code", text) of a divergence's Markdown, without the comments for its tests."""
-    fence, held = "", list[str]()
-    for row in [*clean(markdown).split("\n"), None]:
-        found = re.match(r"\s*(`{3,}|~{3,})", row or "")
-        turns = row is None or (found is not None and (not fence or found[1].startswith(fence)))
-        if row is not None and not turns:
-            if fence or not re.match(r"% ?\w", row):
-                held.append(row)
-            continue
-        text = "\n".join(held).strip("\n")
-        if text.strip():
-            yield ("code" if fence else "prose", text)
-        fence, held = ("" if fence or found is None else found[1]), []

@@ -52,7 +52,8 @@ class Layout:
     def of(cls, matrix: Matrix) -> Layout:
         """Lay out a matrix, `WIDTH` units wide unless the columns need more."""
         panels, per = max(1, len(matrix.hooks)), max(1, len(matrix.backends))
-        labels = max((text_width(short(row)) for row in matrix.rows), default=0)
+        titles = [*map(short, matrix.rows), *matrix.groups(), *(titled(matrix, name) for name in matrix.backends)]
+        labels = max(map(text_width, titles), default=0)
         left = MARGIN + math.ceil(max(labels, 110)) + 10
         room = WIDTH - MARGIN - left - PANEL_GAP * (panels - 1)
         # The heading of a panel never reaches the next one.
@@ -89,6 +90,11 @@ def text_width(text: str, size: float = TEXT) -> float:
 def short(text: str, limit: int = 36) -> str:
     """Return a label on one line."""
     return cut(line(text), limit)
+
+
+def titled(matrix: Matrix, backend: str) -> str:
+    """Return a backend with its version on one line."""
+    return short(f"{backend} {matrix.versions[backend]}".strip())
 
 
 def heading(hook: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED, STATES
-from adprotocol.conformance._reports.words import cut, line
+from adprotocol.conformance._reports.words import cut, line, some
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, count_ran
 from adprotocol.conformance.scenario import HOOKS
 
@@ -52,7 +52,11 @@ class Cell:
             else f"{self.passed} of {self.ran} scenario(s) passed"
         )
         others = (name for name in self.ids if name not in self.reasons)
-        return "\n".join([f"{self.state}: {counted}", *(": ".join(item) for item in self.reasons.items()), *others])
+        told: dict[str, list[str]] = {}
+        for name, reason in self.reasons.items():
+            told.setdefault(reason, []).append(name)
+        why = (f"{some(names)}: {reason}" for reason, names in told.items())
+        return "\n".join([f"{self.state}: {counted}", *why, *others])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

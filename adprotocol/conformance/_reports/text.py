@@ -10,15 +10,16 @@ import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any, TextIO
 
-from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest, Tally, first, more
+from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest, Tally
 from adprotocol.conformance._reports.looks import SIGNS
-from adprotocol.conformance._reports.words import clean, cut, line, seconds
+from adprotocol.conformance._reports.words import clean, cut, line, seconds, some
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from adprotocol.conformance._run.result import Report, Result
+    from adprotocol.conformance._reports.entries import Entry
+    from adprotocol.conformance._run.result import Report
 
 _STYLES = {
     WRONG: "bold white on red",
@@ -58,12 +59,15 @@ class _Text:
             yield from self._list(outcome)
         yield from self._also_declared()
         for outcome in (WRONG, FAIL, *([EXPECTED] if self.verbose else [])):
-            for result in self.digest.of(outcome):
-                yield from self._full(result)
+            for entry in self.digest.entries[outcome]:
+                if entry.first.ran:  # else the problems say all that there is to say
+                    yield from self._full(entry)
         yield from self._capabilities()
         yield from self._table()
         yield from self._slowest()
         yield from self._head(f"{self.digest.verdict}: {self.report.sentence()}", self.digest.verdict_outcome)
+        if self.digest.advice:
+            yield from self._field("next: ", self.digest.advice)
 
     def _head(self, text: str, style: str = "head") -> Iterator[tuple[str, str]]:
         yield "", ""
@@ -78,31 +82,40 @@ class _Text:
                 yield from _block(problem.detail)
 
     def _list(self, outcome: str) -> Iterator[tuple[str, str]]:
-        results = self.digest.of(outcome)
-        if results:
-            yield from self._head(f"{outcome.upper()} ({len(results)}): {MEANINGS[outcome]}", outcome)
-        for result in results:
-            reason = line(self.report.reason(result))
-            lead = f"  {SIGNS[outcome]:<2} {line(result.id)}  {result.level} {result.rule}  "
-            yield from self._field(lead, reason if outcome == EXPECTED else cut(reason), hang=5)
+        found = self.digest.entries[outcome]
+        if found:
+            count = sum(len(entry.results) for entry in found)
+            yield from self._head(f"{outcome.upper()} ({count}): {MEANINGS[outcome]}", outcome)
+        for entry in found:
+            reason = line(self.report.reason(entry.first)) if outcome == EXPECTED else cut(line(entry.message))
+            result, several = entry.first, len(entry.results) > 1
+            who = f"{len(entry.results)} scenarios" if several else f"{line(result.id)}  {result.level} {result.rule}"
+            yield from self._field(f"  {SIGNS[outcome]:<2} {who}  ", reason, hang=5)
+            if several:
+                yield from self._field("     ", self._named(entry.ids, outcome))
+
+    def _named(self, ids: Sequence[str], outcome: str) -> str:
+        """Return ids: all of those that are silently wrong, else a few that stand for all."""
+        return ", ".join(map(line, ids)) if self.verbose or outcome == WRONG else some(ids)
 
     def _also_declared(self) -> Iterator[tuple[str, str]]:
         entries = self.digest.also_declared
         if entries:
             yield from self._head(f"ALSO DECLARED ({len(entries)}): {ALSO}")
         for entry in entries:
-            remedy = f"; remedy: {line(entry.remedy)}" if entry.remedy else ""
-            yield from self._field("  ", f"{line(entry.title)}{remedy}", hang=5)
+            yield from self._field("  ", line(entry.brief), hang=5)
 
-    def _full(self, result: Result) -> Iterator[tuple[str, str]]:
+    def _full(self, entry: Entry) -> Iterator[tuple[str, str]]:
+        result = entry.first
         yield from self._head(f"{SIGNS[result.outcome]} {result.outcome.upper()}: {line(result.id)}", result.outcome)
         fields = {
-            "level": self.digest.standing(result),
+            "level": self.digest.standing(entry),
             "summary": line(result.summary),
             "expects": line(result.expects),
             "found": line(result.message),
             "declared": line(self.report.reason(result)) if result.outcome == EXPECTED else "",
             "source": line(result.source),
+            "also": f"{len(entry.others)} more: {self._named(entry.others, result.outcome)}" if entry.others else "",
         }
         for name, value in fields.items():
             if value:
@@ -125,8 +138,7 @@ class _Text:
             state = f"{one.state}{': ' * bool(one.reason)}{one.reason}; {one.scenarios} n/a"
             yield from self._field(f"  {one.capability:<15}", state)
         for reason, ids in others.items():
-            named = ", ".join(map(line, first(ids))) + more(ids)
-            yield from self._field(f"  {'other':<15}", f"{reason}; {len(ids)} n/a: {named}")
+            yield from self._field(f"  {'other':<15}", f"{reason}; {len(ids)} n/a: {some(ids)}")
 
     def _table(self) -> Iterator[tuple[str, str]]:
         if not self.digest.hooks:

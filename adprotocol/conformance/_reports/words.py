@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+# How many ids stand for all in a list.
+_SHOWN = 3
+
 
 def clean(text: str) -> str:
     """Return text with unprintable characters as escapes; newlines and tabs stay."""
@@ -26,3 +35,25 @@ def cut(text: str, limit: int = 160) -> str:
 def seconds(value: float) -> str:
     """Return a time in seconds to one decimal, or in whole milliseconds."""
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def some(names: Sequence[str], shown: Callable[[str], str] = line) -> str:
+    """Return the first few of some names, which stand for all, and how many are left."""
+    left = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(shown, names[:_SHOWN])) + left
+
+
+def blocks(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield ("prose", text) and ("code", text) of a divergence's Markdown, without the comments for its tests."""
+    fence, held = "", list[str]()
+    for row in [*clean(markdown).split("\n"), None]:
+        found = re.match(r"\s*(`{3,}|~{3,})", row or "")
+        turns = row is None or (found is not None and (not fence or found[1].startswith(fence)))
+        if row is not None and not turns:
+            if fence or not re.match(r"% ?\w", row):
+                held.append(row)
+            continue
+        text = "\n".join(held).strip("\n")
+        if text.strip():
+            yield ("code" if fence else "prose", text)
+        fence, held = ("" if fence or found is None else found[1]), []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance._reports import digest, layout, looks
 from adprotocol.conformance._reports.digest import Digest
-from adprotocol.conformance._reports.words import clean, cut, line, seconds
+from adprotocol.conformance._reports.words import blocks, clean, cut, line, seconds, some
 from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.backend import UsageError
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance._reports.matrix import Matrix
     from adprotocol.conformance._run.result import Report
+
+
+# Where a long word may be broken; `clean` leaves none in a text.
+_BREAK = "\u200b"
+# After what, in parts longer than what. The last is for what is no word, such as a hash.
+_JOINTS = ((r"[/-](?=.)", 0), (r"\W(?=\w)", 20), (r"_(?=\w)", 30), (r".{30}(?=.)", 40))
+_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 
 
 def to_html(report: Report) -> str:
@@ -104,14 +111,18 @@ def _environment(kind: str) -> Environment:
         "block": safe(_pre if kind == "html" else fenced),
         "code": safe(_code_html if kind == "html" else code),
         "prose": safe(_prose_html if kind == "html" else _prose),
+        "spans": safe(_spans_html if kind == "html" else _spans),
+        "words": safe(_words if kind == "html" else escape_markdown),
         "html": safe(lambda text: html.escape(line(text), quote=False)),
         "html_prose": safe(_prose_html),
+        "slug": safe(_slug),
         "lines": safe(lambda text: html.escape(clean(text))),
         "cut": cut,
         "line": line,
         "seconds": seconds,
+        "some": safe(lambda names: some(names, code)),
         "spent": digest.spent,
-        "blocks": digest.blocks,
+        "blocks": blocks,
     }
     return environment
 
@@ -123,7 +134,11 @@ def escape_html(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return text on one line in which neither Markdown nor HTML finds markup, inside a table or outside."""
-    safe = re.sub(r"[\\`*_\[\]|~$#]", r"\\\g<0>", line(text))
+    return _escaped(line(text))
+
+
+def _escaped(text: str) -> str:
+    safe = re.sub(r"[\\`*_\[\]|~$#]", r"\\\g<0>", text)
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -146,16 +161,47 @@ def _prose(markdown: str) -> str:
     return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
 
 
+def _spans(text: str) -> str:
+    """Return text on one line with its code spans, and the rest escaped."""
+    text, end, parts = line(text), 0, []
+    for span in _SPAN.finditer(text):
+        parts += [_escaped(text[end : span.start()]), code(span[2])]
+        end = span.end()
+    return "".join([*parts, _escaped(text[end:])])
+
+
+def _slug(heading: str) -> str:
+    """Return the anchor that GitHub and MyST give a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _words(text: str) -> str:
+    """Return text as HTML in which a long word may be broken where it has a joint, and only there."""
+    text = re.sub(r"\S{21,}", _jointed, clean(text))
+    return html.escape(text).replace(_BREAK, "<wbr>")
+
+
+def _jointed(word: re.Match[str]) -> str:
+    text = word[0]
+    for joint, longest in _JOINTS:
+        parts = text.split(_BREAK)
+        text = _BREAK.join(re.sub(joint, rf"\g<0>{_BREAK}", part) if len(part) > longest else part for part in parts)
+    return text
+
+
 def _pre(text: str, kind: str = "") -> str:
-    # For a keyboard to scroll it.
     styled = f' class="{kind}"' if kind else ""
-    return f'<pre tabindex="0"{styled}>{html.escape(clean(text).rstrip())}</pre>'
+    return f"<pre{styled}>{_words(text.rstrip())}</pre>"
 
 
 def _code_html(text: str) -> str:
-    return f"<code>{escape_html(text)}</code>"
+    return f"<code>{_words(line(text))}</code>"
+
+
+def _spans_html(text: str) -> str:
+    return _prose_html(line(text))
 
 
 def _prose_html(markdown: str) -> str:
     """Return an author's Markdown as HTML: its code spans, and the rest as it is written."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(clean(markdown)))
+    return _SPAN.sub(r"<code>\2</code>", _words(markdown))

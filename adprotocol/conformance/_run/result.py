@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Changes only when readers of the JSON have to.
 SCHEMA = 1
 
-# An answer that is wrong with no error: the first in every report.
+# An answer that is wrong with no error: the first of the failures in every report.
 WRONG = "silently wrong"
 FAIL = "fail"
 EXPECTED = "expected failure"
@@ -110,6 +110,11 @@ class Divergence:
     outcome: str
     scenarios: tuple[str, ...]
 
+    @property
+    def brief(self) -> str:
+        """Return the title and the remedy."""
+        return f"{self.title}; remedy: {self.remedy}" if self.remedy else self.title
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -162,11 +167,11 @@ class Report:
         return next((entry for entry in self.divergences if entry.name == result.divergence), None)
 
     def reason(self, result: Result) -> str:
-        """Return why a result is not a pass, in a few words: the title of its divergence, or what went wrong."""
+        """Return why a result is not a pass: what went wrong, or the title and the remedy of its divergence."""
         if result.outcome != EXPECTED:
             return result.message
         declared = self.divergence_of(result)
-        return (declared.title if declared is not None else result.divergence) or result.message
+        return (declared.brief if declared is not None else result.divergence) or result.message
 
     @property
     def troubled(self) -> str:

@@ -6,6 +6,7 @@ It comes before any scenario, and reports once what would otherwise show in many
 from __future__ import annotations
 
 import functools
+import sys
 import traceback
 import warnings
 from pathlib import Path
@@ -227,4 +228,8 @@ def detail_of(error: BaseException) -> str:
         return error.detail
     shown = traceback.TracebackException.from_exception(error, limit=-FRAMES, compact=True)
     shown.stack[:] = [frame for frame in shown.stack if frame.filename not in MACHINERY]
-    return "".join(shown.format())
+    text = "".join(shown.format())
+    # A report may be published: no folders of this machine.
+    for folder in sorted({*sys.path, str(Path.cwd())}, key=len, reverse=True):
+        text = text.replace(f'File "{folder}/', 'File "') if folder else text
+    return text

@@ -9,6 +9,7 @@ import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.query import natively
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
 _LOST = "PyTorch: operations that lose requires_grad: https://docs.pytorch.org/docs/stable/notes/autograd.html"
+_REALIZED = "tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/"
 _DTYPES = "JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861"
 
 
@@ -182,21 +184,57 @@ def model_of_each_dtype(h: Checked) -> None:
     rule="N1",
     transform="grad",
     needs=("grad", "evaluate"),
-    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="c x with c = constant(x x), computed at once and asked: 5 c x = 40 at 2, gradient 20; x x asked: 3 x x x",
+    source=_REALIZED,
+    expects="c x with c = constant(x x), computed at once and asked: 5 c x = 40 at 2, gradient 20; 2 c so: 80 and 40",
 )
 def evaluated(h: Checked) -> None:
-    """A constant stays one when its value is computed, and a variable stays tracked."""
+    """A constant stays one when its value is computed, or what is computed from it."""
+
+    def of_constant(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x * x)
+        return h.scaled(h.evaluate(2.0 * c), 3.0, 5.0) * x
 
     def constant(x: Any) -> Any:
         c = adprotocol.non_differentiable(x * x)
         return h.scaled(h.evaluate(c), 3.0, 5.0) * x
 
-    def variable(x: Any) -> Any:
-        return h.scaled(h.evaluate(x * x), 3.0, 5.0) * x
-
     x = h.array(2.0)
     h.value_and_gradient(constant, (x,), 40.0, 20.0, "a constant")
-    h.value_and_gradient(variable, (x,), 24.0, 36.0, "a variable")
+    h.value_and_gradient(of_constant, (x,), 80.0, 40.0, "computed from a constant")
     c = h.evaluate(adprotocol.non_differentiable(h.evaluate(x * x)))
     h.value_and_gradient(lambda x: h.scaled(c, 3.0, 5.0) * x, (x,), 40.0, 20.0, "a constant from outside")
+
+
+@scenario(
+    "within_gradient/evaluated",
+    rule="W1",
+    transform="grad",
+    needs=("grad", "evaluate"),
+    source=_REALIZED,
+    expects="3 x x x with x x computed at once and asked: 24 at 2, gradient 36",
+)
+def evaluated_variable(h: Checked) -> None:
+    """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
+    x = h.array(2.0)
+    natively(h, lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
+    h.value_and_gradient(lambda x: h.scaled(h.evaluate(x * x), 3.0, 5.0) * x, (x,), 24.0, 36.0)
+
+
+@scenario(
+    "value_and_grad/evaluated",
+    rule="T9",
+    transform="grad",
+    needs=("grad", "evaluate"),
+    source=_REALIZED,
+    expects="x x x with x x computed at once: 8 at 2, gradient 12; or an error, where the system loses the derivative",
+)
+def evaluated_in_a_gradient(h: Checked) -> None:
+    """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
+    x = h.array(2.0)
+    try:
+        value, gradient = adprotocol.value_and_grad(lambda m: h.evaluate(m["x"] * m["x"]) * m["x"])({"x": x})
+    except adprotocol.ADProtocolError:
+        natively(h, lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
+        raise
+    h.equal(value, 8.0, "the value")
+    h.equal(gradient["x"], 12.0, "the gradient")

@@ -133,6 +133,7 @@ def layer_traced_once(h: Checked, way: str) -> None:
     "cond/layer-differentiated-first",
     rule="C7",
     transform="{way} of grad",
+    native="{way} of grad of {way}",
     expects="a layer of 3 x in a gradient, else 5 x, traced in a gradient first: 3, then plain 10, and traced again",
     source=_STALE,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.scenarios.query import natively
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
@@ -168,3 +169,22 @@ def decorated_around(h: Checked, way: str) -> None:
         h.value_and_gradient(lambda x, f=f: f(x) * x, (x,), 8.0, 4.0, name)
         h.value_and_gradient(trace(h, way, lambda x, f=f: f(x) * x), (x,), 8.0, 4.0, f"{name}, inside of another")
         h.equal(f(x) * x, 8.0, f"{name}, called plain again")
+
+
+@staged(
+    "value_and_grad/made-inside",
+    rule="T9",
+    transform="grad of {way}",
+    expects="x y with x a leaf that a function compiled inside closes over, at 2, 4: 8, gradient 4; or an error",
+    source=_LEAKED,
+)
+def made_inside(h: Checked, way: str) -> None:
+    """A function compiled inside of our gradient may close over a leaf: its derivative is right, or refused."""
+    x, y = h.array(2.0), h.array(4.0)
+    try:
+        value, gradient = adprotocol.value_and_grad(lambda m: trace(h, way, lambda y: m["x"] * y)(y))({"x": x})
+    except Exception:
+        natively(h, lambda: h.grad(lambda x: trace(h, way, lambda y: x * y)(y))(x), 4.0)
+        raise
+    h.equal(value, 8.0, "the value")
+    h.equal(gradient["x"], 4.0, "the gradient")

@@ -37,14 +37,14 @@ def parameter_that_is_read(h: Checked) -> None:
     def f() -> Any:
         return h.layer(p) * h.scaled(q, 7.0, 11.0) * h.scaled(c, 13.0, 17.0)
 
-    h.equal(h.parameter_grad(f, p), 6732.0, "the gradient")
     values: list[Any] = []
 
     def keeps() -> Any:
-        values.append(adprotocol.non_differentiable(f()))
-        return f()
+        value = f()
+        values.append(adprotocol.non_differentiable(value))
+        return value
 
-    h.parameter_grad(keeps, p)
+    h.equal(h.parameter_grad(keeps, p), 6732.0, "the gradient")
     h.equal(values[0], 13464.0, "the value under the gradient")
 
 
@@ -74,6 +74,7 @@ def parameter_and_result(h: Checked) -> None:
     "within_gradient/closes-over-parameter",
     rule="W6",
     transform="{way}",
+    native="grad of {way}",
     needs=NEEDS,
     expects="3 p c under the gradient in p: the gradient 3 c; plain and under that of c what the eager function gives",
     source=_WATCHED,
@@ -106,6 +107,7 @@ def closes_over_parameter(h: Checked, way: str) -> None:
     "within_gradient/closes-over-frozen-parameter",
     rule="W6",
     transform="{way}",
+    native="grad of {way}",
     needs=NEEDS,
     expects="3 p times 11 q, of which q has its flag off: the gradient 33 q in p, twice",
     source=_LEAVES,
@@ -139,6 +141,7 @@ def parameter(h: Checked) -> None:
     "non_differentiable/parameter",
     rule="N1",
     transform="{way}",
+    native="grad of {way}",
     needs=NEEDS,
     expects="constant(p) p x compiled, with p = 3, x = 2: plain 18, gradient c x = 6, in both first orders",
     source=_STOPPED,

@@ -132,8 +132,23 @@ def every_device(h: Checked) -> None:
         if there.has("grad"):
             f = functools.partial(_layers, there, c)
             there.value_and_gradient(f, [x], 66.0, 33.0, f"on {device}")
-            if there.has("jit"):
-                there.value_and_gradient(there.jit(f), [x], 66.0, 33.0, f"of a jitted function on {device}")
+
+
+@scenario(
+    "within_gradient/every-device-under-jit",
+    rule="W1",
+    needs=("grad", "jit", "devices"),
+    transform="grad of jit",
+    source="PyTorch: gradients that are wrong on one device, where the input takes none: "
+    "https://github.com/pytorch/pytorch/issues/183825",
+    expects="3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device",
+)
+def every_device_under_jit(h: Checked) -> None:
+    """The answers in a jitted function are the same on every device of this machine."""
+    for device in h.devices():
+        there = Checked(type(h.harness)(device))
+        x, c = there.array(2.0), there.array(1.0)
+        there.value_and_gradient(there.jit(functools.partial(_layers, there, c)), [x], 66.0, 33.0, f"on {device}")
 
 
 def _layers(h: Checked, c: Any, x: Any) -> Any:

@@ -23,6 +23,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
     transform: str = "{way}",
     varies: bool = False,
     needs: tuple[str, ...] = (),
+    native: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the function once for each way, which it takes as `way`; `{way}` in texts is filled in."""
 
@@ -38,6 +39,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
                 source=source,
                 summary=summary.replace("{way}", way),
                 varies=varies,
+                native=native.replace("{way}", way),
             )(functools.partial(function, way=way))
         return function
 

@@ -40,6 +40,7 @@ def power_class() -> type[Any]:
 @staged(
     "plugins/registered-structure",
     rule="T11",
+    needs=("node",),
     expects="2 x x - y for the power 1, 2 x x x x - y for the power 2: 17 and 161 at (3, 1), 15 at (3, 3)",
     source=_STATIC,
 )
@@ -74,6 +75,7 @@ def rows(h: Checked) -> None:
 @staged(
     "plugins/registered-structure-with-a-label",
     rule="T11",
+    needs=("node",),
     transform="grad of {way}",
     expects="x x x - x, where the last x is in a label: 6 and the gradient 12 at 2",
     source=_LABEL,

@@ -1,0 +1,92 @@
+"""The adprotocol plugin for tinygrad.
+
+tinygrad builds a graph and differentiates it afterwards, with respect to any tensor in it. So
+a value is tracked if its graph leads to a variable, a tensor with storage of its own whose
+flag `is_param` is on, or to an argument that a call of `adprotocol.grad` differentiates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad import Tensor
+
+from adprotocol.hookspecs import hookimpl
+from adprotocol_tinygrad import graph, label, realisation, replay
+from adprotocol_tinygrad.choice import cond
+from adprotocol_tinygrad.gradient import freeze, identity, trainable, value_and_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol.extend import Divergence
+    from adprotocol_tinygrad.harness import TinygradHarness
+
+__all__ = [
+    "array_types",
+    "cond",
+    "divergences",
+    "explain",
+    "freeze",
+    "harness",
+    "identity",
+    "non_differentiable",
+    "trainable",
+    "value_and_grad",
+    "within_gradient",
+]
+
+realisation.watch()
+replay.watch()
+label.accept()
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim tensors."""
+    return (Tensor,)
+
+
+@hookimpl
+def within_gradient(value: Any) -> bool:
+    """Read the graph, and remember what the answer rests on if `TinyJit` captures it."""
+    if not graph.carries_floats(value):
+        return False
+    walk = graph.Walk()
+    tracked = walk.status(value.uop) == graph.TRACKED
+    replay.note(walk.found)
+    return tracked
+
+
+@hookimpl
+def non_differentiable(value: Any) -> Any:
+    """Detach; a copy of the constant is one as well, by the flag that `clone` hands on."""
+    return value.detach().is_param_(is_param=False) if value.is_floating_point() else value
+
+
+@hookimpl
+def explain(value: Any) -> str:
+    """Say what the graph tells."""
+    if not value.is_floating_point():
+        return f"dtype {value.dtype} has no derivative"
+    if not graph.carries_floats(value):
+        return "a number without a device, which tinygrad does not differentiate"
+    if graph.is_tracked(value):
+        return "its graph leads to a variable whose flag is_param is on, or to an argument of a gradient"
+    return "its graph leads to no variable whose flag is_param is on, except through detach or what has no derivative"
+
+
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List what tinygrad does not allow."""
+    from adprotocol_tinygrad.divergence import ALL  # noqa: PLC0415  (read by the suite and by info alone)
+
+    return ALL
+
+
+@hookimpl
+def harness(device: str | None) -> TinygradHarness:
+    """Give the conformance suite what it needs."""
+    from adprotocol_tinygrad.harness import TinygradHarness  # noqa: PLC0415  (of use to the suite alone)
+
+    return TinygradHarness(device)

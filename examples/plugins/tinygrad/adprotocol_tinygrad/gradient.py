@@ -1,0 +1,82 @@
+"""`value_and_grad` on tinygrad: fresh nodes in the place of the leaves, and one `Tensor.gradient`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinygrad import Tensor
+from tinygrad.dtype import strong_dtype
+
+from adprotocol.errors import UndecidableError
+from adprotocol.extend import check_output
+from adprotocol.hookspecs import hookimpl
+from adprotocol_tinygrad import graph, realisation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_CUT = (
+    "adprotocol.grad was given a function that computes a tensor at once (realize, a TinyJit, or reading a result of "
+    "contiguous or clone): tinygrad then forgets what it was computed from, and the derivative would be zero without a "
+    "word. Take this out of the function, or put the whole gradient into the TinyJit"
+)
+
+
+@hookimpl
+def trainable(value: Any) -> bool | None:
+    """Floats take gradients, unless the flag `is_param` is off; integers and booleans never do."""
+    return value.is_param if value.is_floating_point() else None
+
+
+@hookimpl
+def identity(value: Any) -> int | None:
+    """A variable is one leaf, however often a model holds it; the result of an operation is no variable."""
+    return id(value) if graph.is_source(value) else None
+
+
+@hookimpl
+def freeze(value: Any) -> Any:
+    """Put a constant in the place of a variable."""
+    return value.detach()
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Differentiate with respect to the leaves, and nothing else."""
+    fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
+    arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
+    graph.numbers.update(numbers)
+    try:
+        value, aux = fun(list(arguments))
+        check_output(value, value)
+        if not isinstance(value, Tensor):
+            return value, aux, [_zeros(argument) for argument in arguments]
+        if not realisation.numbers_cut(value.uop).isdisjoint(numbers):
+            raise UndecidableError(_CUT)
+        found = (
+            Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
+            if graph.carries_floats(value)
+            else map(_zeros, arguments)
+        )
+        gradients = [
+            gradient if gradient.device is not None else gradient.clone(device=argument.device)
+            for gradient, argument in zip(found, arguments, strict=True)
+        ]
+    finally:
+        graph.numbers.difference_update(numbers)
+    return value, aux, gradients
+
+
+def _with_storage(leaf: Any) -> Tensor:
+    """Return a leaf as a tensor with a device: tinygrad does not differentiate in a number."""
+    if not isinstance(leaf, Tensor):
+        # A list, as tinygrad makes of a number a constant of the program, one for all equal numbers.
+        return Tensor([leaf]).reshape(()) if isinstance(leaf, float) else Tensor(leaf).clone()
+    if leaf.uop.is_virtual:
+        return leaf.cast(strong_dtype(leaf.dtype)).clone()
+    return leaf
+
+
+def _zeros(argument: Tensor) -> Tensor:
+    return Tensor.zeros(*argument.shape, dtype=argument.dtype, device=argument.device)

@@ -1,0 +1,192 @@
+"""The harness of tinygrad: its own functions, under the names that the conformance suite calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from tinygrad import Tensor, TinyJit, dtypes, function
+from tinygrad.device import Device
+from tinygrad.uop.ops import Ops
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from tinygrad.uop.ops import UOp
+
+_REALISED = "a realised tensor is a buffer: tinygrad forgets what it was computed from, and its gradient is zero"
+
+
+class TinygradHarness(Harness):
+    """Describe tinygrad: reverse mode on a lazy graph, and TinyJit."""
+
+    name = "tinygrad"
+    absent: ClassVar[Mapping[str, str]] = {
+        "jvp": "tinygrad has no forward mode",
+        "vmap": "tinygrad has no vmap",
+        "checkpoint": "tinygrad has no checkpoint",
+        "while_loop": "tinygrad has no loop that is traced",
+        "scan": "tinygrad has no loop that is traced",
+        "no_grad": "tinygrad has no switch: it records always",
+        "node": "tinygrad has no registry of containers",
+        "abstract": "every tensor of tinygrad is abstract until it is realised",
+        "threads": "the cache of compiled kernels is an SQLite connection, which serves one thread",
+        "grad of jit": _REALISED,
+        "jit of jit": "a TinyJit is not captured in another",
+    }
+
+    def array(self, value: Any) -> Tensor:
+        """Return a constant with storage of its own."""
+        numbers = np.asarray(value)
+        if numbers.dtype.kind == "c":
+            raise TypeError("tinygrad has no complex numbers")
+        dtype = {"f": dtypes.default_float, "i": dtypes.int32, "b": dtypes.bool}[numbers.dtype.kind]
+        made = Tensor(numbers.reshape(-1).tolist(), device=self.device, dtype=dtype).reshape(numbers.shape)
+        return made.detach() if made.is_floating_point() else made
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """Return the values."""
+        if not isinstance(array, Tensor):
+            return np.asarray(array)
+        # A number without a device would be computed on the CPU, whose compiler may be missing.
+        return (array if array.device is not None else array.clone(device=self.device or Device.DEFAULT)).numpy()
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient."""
+        value_and_grad = self.value_and_grad(fun)
+        return lambda *args: value_and_grad(*args)[1]
+
+    def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return value and gradient."""
+
+        def differentiated(x: Tensor, *rest: Any) -> tuple[Any, Tensor]:
+            # A variable of its own for each call, so that two gradients at one array are two; -0.0 leaves x as it is.
+            variable = Tensor.full(x.shape, -0.0, dtype=x.dtype, device=x.device)
+            _under_way.append(variable)
+            try:
+                value = fun(x + variable, *rest)
+            finally:
+                _under_way.pop()
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value, Tensor.zeros(*x.shape, dtype=x.dtype, device=x.device).detach()
+            return value, value.gradient(variable)[0]
+
+        return differentiated
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Capture the function for each shape and dtype."""
+        captured: dict[Any, Any] = {}
+
+        used: dict[Any, Any] = {}
+
+        def computed(*args: Tensor) -> Tensor:
+            result = fun(*args)
+            used[_key(args)] = nodes = result.uop.toposort()
+            _refuse_tracked(nodes)
+            # A kernel, also where the result is a number or an argument as it is.
+            return result.clone(device=args[0].device)
+
+        def run(*args: Tensor) -> Tensor:
+            if not all(isinstance(arg, Tensor) for arg in args):
+                raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
+            key = _key(args)
+            for nodes in (used.get(key, ()), *(arg.uop.toposort() for arg in args)):
+                _refuse_tracked(nodes)
+            if key not in captured:
+                captured[key] = TinyJit(computed)
+                # The first call runs the function, the second captures it; a replay is what is to be tested.
+                for _ in range(2):
+                    captured[key](*_inputs(args))
+            # The buffers of a result are those of the next call.
+            return captured[key](*_inputs(args)).clone().realize().detach()
+
+        return run
+
+    def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Make one node of the function, which gradients pass."""
+        return function(fun, allow_implicit=True)
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Detach."""
+        return array.detach()
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with a rule for its gradient."""
+
+        def rule(upstream: Any, call: Any) -> tuple[Any]:
+            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop,)
+
+        return function(fun, grad_fxn=rule, allow_implicit=True)
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Count the runs of a rule."""
+        runs: list[bool] = []
+
+        def rule(upstream: Any, call: Any) -> tuple[Any]:  # noqa: ARG001
+            runs.append(True)
+            return (upstream,)
+
+        return function(lambda x: x * 1.0, grad_fxn=rule), lambda: len(runs)
+
+    def sum(self, array: Any) -> Any:
+        """Sum all elements."""
+        return array.sum()
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Select."""
+        return mask.where(x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the floating-point dtypes, the default first."""
+        return ("float32", "float64", "float16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Convert."""
+        return array.cast(dtype)
+
+    def evaluate(self, array: Any) -> Any:
+        """Realise the array, in place, unless that takes a derivative away."""
+        _refuse_tracked(array.uop.toposort(gate=lambda node: node.op is not Ops.DETACH))
+        return array.realize()
+
+    def parameter(self, value: Any, *, trains: bool) -> Tensor:
+        """Return a variable."""
+        made = Tensor(value, dtype=dtypes.default_float) if isinstance(value, list) else Tensor.full((), value)
+        return made.is_param_(trains)
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
+        """Name the parameter."""
+        _under_way.append(parameter)
+        try:
+            value = fun()
+        finally:
+            _under_way.pop()
+        nodes = value.uop.toposort(enter_calls=False)
+        if parameter.uop not in nodes and parameter.uop.base in nodes:
+            raise RuntimeError("a function closes over a view: tinygrad passes its buffer, and the gradient is zero")
+        return value.gradient(parameter)[0]
+
+    def devices(self) -> Sequence[str]:
+        """Name the devices that this machine has."""
+        return tuple(Device.get_available_devices())
+
+
+# The variables of the gradients under way.
+_under_way: list[Tensor] = []
+
+
+def _refuse_tracked(nodes: Collection[UOp]) -> None:
+    """Refuse to realise what is differentiated, in a jitted function or else: tinygrad would return zero."""
+    if any(variable.uop in nodes for variable in _under_way):
+        raise RuntimeError(_REALISED)
+
+
+def _key(args: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    return tuple((arg.shape, arg.dtype) for arg in args)
+
+
+def _inputs(args: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return copies for TinyJit, which refuses one buffer twice, and realises its arguments."""
+    return [arg.clone().detach().realize() for arg in args]

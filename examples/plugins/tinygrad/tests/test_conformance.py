@@ -1,0 +1,5 @@
+from adprotocol.conformance import ConformanceTests
+
+
+class TestConformance(ConformanceTests):
+    harness = "tinygrad"
