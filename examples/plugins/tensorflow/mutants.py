@@ -30,6 +30,8 @@ QUERY, CONSTANT, COND, GUARD, GRADIENT = (
 )
 HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, "trainable/*", "plugins/*")
 
+SURVIVED = 3  # the exit status
+
 MUTANTS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {}
 
 
@@ -653,7 +655,7 @@ def main() -> int:
             print(f"{name:34} {break_.__doc__}")
         return 0
     if options.here:
-        return 0 if run_here(options.names[0], every=options.all) else 3
+        return 0 if run_here(options.names[0], every=options.all) else SURVIVED
     unknown = [name for name in options.names if name not in MUTANTS and name != "none"]
     if unknown:
         parser.error(f"no such mutant: {', '.join(unknown)}; --list shows them")
@@ -661,9 +663,10 @@ def main() -> int:
     for name in options.names or MUTANTS:
         print(name, flush=True)
         command = [sys.executable, str(Path(__file__)), "--here", name, *(["--all"] if options.all else [])]
-        if subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 3:  # noqa: PLR2004
+        status = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
+        if status:
             survivors.append(name)
-            print("  SURVIVES", flush=True)
+            print("  SURVIVES" if status == SURVIVED else f"  ends with status {status}", flush=True)
     total = len(options.names or MUTANTS)
     print(f"{total - len(survivors)} of {total} are noticed; survivors: {', '.join(survivors) or 'none'}")
     return 1 if survivors else 0

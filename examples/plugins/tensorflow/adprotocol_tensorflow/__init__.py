@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from adprotocol.extend import gradient_prevented
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tensorflow import branch, functions, gradient, recording, staging, structure
+from adprotocol_tensorflow import branch, functions, gradient, module, recording, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adprotocol.extend import Divergence
+    from adprotocol.extend import Divergence, View
     from adprotocol_tensorflow.harness import TensorFlowHarness
 
 @hookimpl
@@ -117,6 +117,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def tree_node(value: Any) -> Any:
     """Take apart what `tf.nest` takes apart by the methods of the class."""
     return structure.tree_node(value)
+
+
+@hookimpl
+def view_types() -> tuple[type, ...]:
+    """A module is no container, but has variables."""
+    return (tf.Module,)
+
+
+@hookimpl
+def view(value: Any) -> View:
+    """Show the variables of a module."""
+    return module.view(value)
 
 
 @hookimpl

@@ -103,6 +103,7 @@ class Recorders:
     """Some of the tapes and accumulators that are open in this thread."""
 
     def __init__(self, chosen: Callable[[Opened], bool]) -> None:
+        self._closed = False
         self.tapes = [entry.recorder for entry in OPEN.tapes if chosen(entry)]
         self.accumulators = [entry.recorder for entry in OPEN.accumulators if chosen(entry)]
         self.other_tapes = [entry.recorder for entry in OPEN.tapes if not chosen(entry)]
@@ -136,18 +137,39 @@ class Recorders:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Close the others, and open them again."""
+        """Close the others, and open them again; no code of a user's must run meanwhile, which might do so too."""
+        self._close()
+        try:
+            yield
+        finally:
+            self._open()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Open the others again for code of a user's, if they are closed."""
+        if not self._closed:
+            yield
+            return
+        self._open()
+        try:
+            yield
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        # TensorFlow counts no references: to close what is closed would free it.
+        self._closed = True
         for tape in self.other_tapes:
             tape_stack.pop_tape(tape._tape)
         for one in self.other_accumulators:
             pywrap_tfe.TFE_Py_ForwardAccumulatorSetRemove(one._accumulator)
-        try:
-            yield
-        finally:
-            for tape in self.other_tapes:
-                tape_stack.push_tape(tape._tape)
-            for one in self.other_accumulators:
-                pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
+
+    def _open(self) -> None:
+        self._closed = False
+        for tape in self.other_tapes:
+            tape_stack.push_tape(tape._tape)
+        for one in self.other_accumulators:
+            pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
 
 
 def handles(variable: tf.Variable) -> list[Any]:

@@ -620,6 +620,32 @@ class TestValueAndGrad:
         same(of_variable(f, w), 12.0, 6.0)
 
 
+class TestModules:
+    """`tf.Module`, whose variables are its leaves."""
+
+    def model(self):
+        model = tf.Module()
+        model.encoder = tf.Variable(3.0, trainable=False)
+        model.layers = [{"w": tf.Variable(2.0)}, tf.Variable(1)]
+        return model
+
+    def test_query(self):
+        model = self.model()
+        assert within_gradient(model) is False
+        with tf.GradientTape():
+            assert within_gradient(model) is True
+            assert within_gradient(model.encoder) is False
+
+    @pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+    def test_gradient(self, wrap):
+        model = self.model()
+        f = wrap(lambda model: layer(model.layers[0]["w"]) * layer(model.encoder))
+        value, slope = adprotocol.value_and_grad(f)(model)
+        same((value, slope["layers.0.w"]), 90.0, 45.0)
+        assert slope["encoder"] is None
+        same(adprotocol.grad(f, where="encoder")(model)["encoder"], 30.0)
+
+
 class TestThreads:
     """Tapes belong to threads."""
 
