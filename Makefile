@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz stress cuda-record bench \
+.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix stress cuda-record bench \
 	bench-pennylane-env hooks clean
 .DEFAULT_GOAL := help
 
@@ -71,6 +71,9 @@ mutate: $(VENV)/.dev ## random mutants of the library against the tests nearest 
 
 fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, and FRAMEWORK=jax for one framework
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)
+
+matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
+	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
 
 stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
 	cd tests && $(abspath $(BIN))/python -m stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)

@@ -258,7 +258,7 @@ def _check_trainable(structures: list[Structure], masks: list[list[bool]], posit
         why = "where selects none"
     elif structure.identities:
         why = (
-            "the flags of its parameters are off, or the declarations of its classes leave them out; turn it "
+            "the flags of its parameters, such as requires_grad, are off, or its classes declare none; turn it "
             "on for some, or select some with where="
         )
     else:

@@ -72,6 +72,12 @@ class Checked:
             self.staged.append("within_gradient")
         return answer
 
+    def untracked(self, answer: Any, what: str) -> None:
+        """Check an answer about `what`, which nobody differentiates: False, or open and False when it is computed."""
+        if not isinstance(answer, bool):
+            answer = bool(self.numpy(adprotocol.cond(answer, lambda: 1.0, lambda: 0.0)))
+        self.holds(not answer, f"the answer is True for {what}, which nobody differentiates")
+
     def layer(self, x: Any) -> Any:
         """Return 3 x where `x` is differentiated, 5 x where it is not."""
         return self.scaled(x, 3.0, 5.0)

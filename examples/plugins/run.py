@@ -26,6 +26,7 @@ QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
     "JAX_PLATFORMS": "cpu",
+    "DEV": os.environ.get("DEV", "PYTHON"),  # tinygrad's own backend, which needs no compiler
 }
 
 

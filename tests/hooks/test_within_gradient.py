@@ -312,6 +312,20 @@ def test_an_unclaimed_array_is_an_error_that_names_type_and_remedy(cls):
         within_gradient(unittest.mock.Mock())  # has every attribute
 
 
+class Slotted:
+    __slots__ = ("__hidden", "__named__")
+
+    def __init__(self, hidden, named):
+        self.__hidden, self.__named__ = hidden, named
+
+
+def test_arrays_in_slots_with_private_names_are_found():
+    for value in (Slotted(torch.ones(1), None), Slotted(None, torch.ones(1))):
+        with pytest.raises(OpaqueValueError, match="Slotted"):
+            within_gradient(value)
+    assert within_gradient(Slotted(None, 1.0)) is False
+
+
 @pytest.mark.parametrize("name", ["shape", "dtype"])
 def test_one_mark_of_an_array_alone_makes_none(name):
     instance, cls = Hider(None), type("Described", (), {name: "its own"})

@@ -55,3 +55,18 @@ def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_
         combine({f"0.module.{name}": tensor for name, tensor in parameters.items()}, like=nested)
     x = torch.ones(3, 2)
     torch.testing.assert_close(combine(parameters, like=ddp.module)(x), ddp.module(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrappers_are_those_that_are_imported(process_group, monkeypatch):
+    import sys
+
+    from adprotocol_torch import distributed
+
+    parallel = torch.nn.parallel.DistributedDataParallel
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch.distributed.fsdp", raising=False)
+        assert distributed.wrapper_types() == (parallel,)
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    assert distributed.wrapper_types() == (parallel, FullyShardedDataParallel, FSDPModule)

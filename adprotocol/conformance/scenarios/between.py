@@ -43,7 +43,9 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
 
 def _scalar(array: Any) -> Any:
     """Return one element, by indexing alone."""
-    while len(array.shape):
+    # In a symbolic system the shape is an array too, and the number of dimensions is not.
+    rank = getattr(array, "ndim", None)
+    for _ in range(rank if isinstance(rank, int) else len(array.shape)):
         array = array[0]
     return array
 

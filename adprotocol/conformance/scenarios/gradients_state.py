@@ -43,7 +43,7 @@ def after_exception(h: Checked) -> None:
         adprotocol.grad(broken, where="w", backend=h.name)(model)
     with h.raises(errors.OutputError):
         adprotocol.grad(text, where="w", backend=h.name)(model)
-    h.same(adprotocol.within_gradient(model), want=False, what="the answer for the model after the exception")
+    h.untracked(adprotocol.within_gradient(model), "the model after the exception")
     run = adprotocol.value_and_grad(lambda m: h.layer(m["w"]) + h.layer(m["b"]), where="w", backend=h.name)
     value, gradient = run(model)
     h.equal(value, 8.0, "the value of the next call")

@@ -101,14 +101,15 @@ for _transforms in ("", "grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "
     level=MAY,
     transform="grad",
     source=CANONICAL,
-    expects="text with the name of the plugin and the answer True for x; False for a number; and then 3 x",
+    expects="text with the name of the plugin and the answer for x, True or staged; False for a number; and then 3 x",
 )
 def explain(h: Checked) -> None:
     """`explain` returns the answer and names the plugin."""
 
     def f(x: Any) -> Any:
         text = adprotocol.explain(x, 1.0)
-        for word in (h.name, "True", "False"):
+        known = isinstance(adprotocol.within_gradient(x), bool)
+        for word in (h.name, "True" if known else "staged", "False"):
             h.holds(word in text, f"the explanation lacks {word!r}: {text}")
         return h.layer(x)
 

@@ -79,7 +79,7 @@ def error_inside_caught(h: Checked) -> None:
     rule="W2",
     transform="grad",
     source=GLOBAL_MODE,
-    expects="5 for each of 500 new arrays",
+    expects="5 for each of 200 new arrays",
 )
 def freed_values(h: Checked) -> None:
     """Arrays made after a gradient are plain, although they may reuse the memory of freed ones."""
@@ -87,9 +87,9 @@ def freed_values(h: Checked) -> None:
     for _ in range(20):
         h.grad(lambda x: h.layer(x + 1.0) * h.layer(x))(x)
     gc.collect()
-    made = [h.array(1.0) for _ in range(500)]
+    made = [h.array(1.0) for _ in range(200)]
     for one in made:
-        h.holds(not bool(adprotocol.within_gradient(one)), "an array made after the gradients is said to be tracked")
+        h.untracked(adprotocol.within_gradient(one), "an array made after the gradients")
     h.equal(h.layer(made[-1]), 5.0)
 
 

@@ -66,5 +66,5 @@ def frozen_encoder(h: Checked) -> None:
     value, gradient = adprotocol.value_and_grad(loss, where="head", backend=h.name)(model, h.array(4.0))
     h.equal(value, 120.0, "the value")
     h.gradients(gradient, {"encoder": None, "head": 24.0})
-    h.same(asked[0], False, "the answer about the activations behind the encoder")  # noqa: FBT003
+    h.untracked(asked[0], "the activations behind the encoder")
     h.equal(loss(model, h.array(4.0)), 200.0, "the model alone")

@@ -1,0 +1,142 @@
+"""The adprotocol plugin for PyTensor.
+
+A graph is built first and differentiated later, so every answer is staged: a boolean
+scalar of the graph, which becomes True in the graph of a gradient for what that
+gradient differentiates, and is False wherever the graph is evaluated as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+
+from adprotocol import NonDifferentiable
+from adprotocol.extend import check_output, map_aux
+from adprotocol.hookspecs import hookimpl
+from adprotocol_pytensor import interception, rewriting
+from adprotocol_pytensor.branching import choose
+from adprotocol_pytensor.ops import Answer, Prevent, as_answer, is_continuous, stop, within_gradient_op
+from adprotocol_pytensor.resolution import differentiated, substitute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.extend import Divergence
+    from adprotocol_pytensor.harness import PyTensorHarness
+
+__all__ = ["differentiated"]
+
+interception.install()
+rewriting.install()
+
+
+@pt._as_tensor_variable.register(NonDifferentiable)  # noqa: SLF001  (PyTensor's own way to take other classes)
+def _as_tensor_variable(label: NonDifferentiable[Any], *args: Any, **kwargs: Any) -> Any:
+    return pt.as_tensor_variable(label.value, *args, **kwargs)
+
+
+@hookimpl
+def array_types() -> tuple[type, ...]:
+    """Claim every variable: inputs, shared variables, constants and what is computed from them."""
+    return (Variable,)
+
+
+@hookimpl
+def within_gradient(value: Any) -> Any:
+    """Put the question into the graph; dtypes without a derivative are False."""
+    return as_answer(within_gradient_op(value)) if is_continuous(value) else False
+
+
+@hookimpl
+def any_within_gradient(values: Sequence[Any]) -> Any:
+    """Put one question for several values into the graph."""
+    values = [value for value in values if is_continuous(value)]
+    return as_answer(within_gradient_op(*values)) if values else False
+
+
+@hookimpl
+def non_differentiable(value: Any) -> Any:
+    """Stop all derivatives, in a way that PyTensor's rewrites before a gradient keep."""
+    return stop(value) if is_continuous(value) else value
+
+
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Guard the value; the error comes when a gradient is taken through it."""
+    return Prevent(message)(value) if is_continuous(value) else value
+
+
+@hookimpl
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Choose now if the predicate is a constant, else put an `ifelse` into the graph."""
+    return choose(pred, true_fun, false_fun, operands)
+
+
+@hookimpl
+def trainable(value: Any) -> bool | None:
+    """Floats take gradients, a shared variable whose tag says ``trainable = False`` only if it is selected."""
+    if not is_continuous(value):
+        return None
+    return bool(getattr(value.tag, "trainable", True)) if isinstance(value, SharedVariable) else True
+
+
+@hookimpl
+def identity(value: Any) -> int | None:
+    """A shared variable is one leaf, however often a model holds it."""
+    return id(value) if isinstance(value, SharedVariable) else None
+
+
+@hookimpl
+def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """Build the graph from new inputs, differentiate it, and put the leaves in their place.
+
+    A shared variable stands for itself, so what the function reads by another reference counts.
+    """
+    given = [leaf if isinstance(leaf, Variable) else pt.constant(np.asarray(leaf)) for leaf in leaves]
+    inputs = [leaf if isinstance(leaf, SharedVariable) else leaf.type() for leaf in given]
+    value, aux = fun(inputs)
+    # The shape of a variable is a graph; that of its type is known.
+    check_output(value, value.type if isinstance(value, Variable) else value)
+    if not isinstance(value, Variable):
+        value = pt.constant(np.asarray(value))
+    found: list[Any] = []
+    map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, aux)
+    value, *found = differentiated([value, *found], inputs)
+    gradients = pytensor.grad(value, inputs, disconnected_inputs="ignore")
+    places = {made: leaf for made, leaf in zip(inputs, given, strict=True) if made is not leaf}
+    value, *results = substitute([value, *gradients, *found], places)
+    following = iter(results[len(leaves) :])
+    aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, aux)
+    return value, aux, results[: len(leaves)]
+
+
+@hookimpl
+def explain(value: Any) -> str:
+    """Say when the answer is known."""
+    if not is_continuous(value):
+        return f"{value.type} has no derivative"
+    if isinstance(value, Answer):
+        return "an answer of within_gradient"
+    kind = "constant" if isinstance(value, Constant) else "graph"
+    return f"decided when a gradient of this {kind} is taken; branch on it with adprotocol.cond"
+
+
+@hookimpl
+def divergences() -> Sequence[Divergence]:
+    """List what PyTensor does not allow to be done right."""
+    from adprotocol_pytensor.divergence import DIVERGENCES  # noqa: PLC0415  (read by people and the suite alone)
+
+    return DIVERGENCES
+
+
+@hookimpl
+def harness(device: str | None) -> PyTensorHarness:
+    """Give the conformance suite what it needs."""
+    from adprotocol_pytensor.harness import PyTensorHarness  # noqa: PLC0415  (of use to the suite alone)
+
+    return PyTensorHarness(device)

@@ -1,0 +1,7 @@
+"""The conformance suite, as tests."""
+
+from adprotocol.conformance import ConformanceTests
+
+
+class TestConformance(ConformanceTests):
+    harness = "pytensor"

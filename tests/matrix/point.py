@@ -1,0 +1,98 @@
+"""One point: what is installed, what runs, and what came of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+ENVIRONMENTS = ROOT / "build" / "matrix"
+# What the tests of every plugin need.
+TOOLS = ("pytest", "hypothesis", "attrs")
+BOUND = re.compile(r"^([A-Za-z0-9._-]+)>=([0-9.]+)")
+SHOWN = re.compile(r"(\d+) (passed|failed|skipped|xfailed|errors?)")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Hold an entry of points.toml."""
+
+    name: str
+    suite: str
+    tests: list
+    packages: list = field(default_factory=list)
+    floors: list = field(default_factory=list)
+
+    def requirements(self):
+        """Return what pip installs beside the checkout."""
+        return [*self.packages, *lower_bounds(self.floors)]
+
+
+def points():
+    """Return the points by name."""
+    found = tomllib.loads((Path(__file__).parent / "points.toml").read_text("utf-8"))
+    return {entry["name"]: Point(**entry) for entry in found["point"]}
+
+
+def lower_bounds(extras):
+    """Return exactly the lower bounds of the metadata: of the dependencies, and of extras; none if none is named."""
+    if not extras:
+        return []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    stated = project["dependencies"] + [one for extra in extras for one in project["optional-dependencies"][extra]]
+    found = {}
+    for requirement in stated:
+        match = BOUND.match(requirement)
+        if match is None:
+            msg = f"{requirement!r} in pyproject.toml has no lower bound"
+            raise ValueError(msg)
+        found[match[1].lower()] = match[2]
+    return [f"{name}=={version}" for name, version in found.items()]
+
+
+def environment(point):
+    """Return the interpreter of a point's environment, made anew."""
+    place = ENVIRONMENTS / point.name
+    python = place / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    wanted = [*point.requirements(), *TOOLS, "--editable", f"{ROOT}[conformance]"]
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True, env=quiet)
+    return python
+
+
+def run(point):
+    """Run a point, and return its record."""
+    python = environment(point)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
+    clean |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "OMP_NUM_THREADS": "1"}
+
+    def call(*arguments):
+        return subprocess.run(
+            [str(python), "-m", *arguments], cwd=ROOT, env=clean, capture_output=True, text=True, check=False
+        )
+
+    suite = call("adprotocol", "conformance", point.suite, "--json", "-")
+    data = json.loads(suite.stdout) if suite.stdout.startswith("{") else None
+    tests = call("pytest", "-q", "-p", "no:cacheprovider", *point.tests)
+    (ENVIRONMENTS / f"{point.name}.txt").write_text(suite.stderr + tests.stdout + tests.stderr, encoding="utf-8")
+    counts = {word: int(count) for count, word in SHOWN.findall((tests.stdout.strip().splitlines() or [""])[-1])}
+    return {
+        "point": point.name,
+        "python": (data or {}).get("python", ""),
+        "versions": versions(call("pip", "list", "--format", "json").stdout),
+        "suite": data["summary"]["sentence"] if data else f"did not run: {suite.stderr.strip()[-200:]}",
+        "tests": counts,
+        "ok": bool(data and data["ok"]) and tests.returncode == 0,
+    }
+
+
+def versions(listed):
+    """Return the versions that matter of those that pip lists."""
+    wanted = ("jax", "jaxlib", "torch", "autograd", "numpy", "optree", "pluggy")
+    return {entry["name"]: entry["version"] for entry in json.loads(listed or "[]") if entry["name"] in wanted}
