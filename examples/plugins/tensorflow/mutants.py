@@ -9,14 +9,19 @@ Each mutant runs in a process of its own. Scenarios of the hooks that it breaks 
 survives.
 """
 
+# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, S603, SLF001, T201  (reaches into the plugin)
+
 from __future__ import annotations
 
 import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -106,8 +111,9 @@ def closed_over_tensors_ignored() -> None:
     import tensorflow as tf
 
     _ends(
-        lambda question, end: end.dtype == tf.resource
-        or all(end is not within for _, within in question.function.captures)
+        lambda question, end: (
+            end.dtype == tf.resource or all(end is not within for _, within in question.function.captures)
+        )
     )
 
 
@@ -294,8 +300,8 @@ def untrainable_variables_count() -> None:
 
     follow = recording.Recorders._follow
     recording.Recorders._follow = lambda self, value: (
-        isinstance(value, tf.Variable) and self.watch_variables
-    ) or follow(self, value)
+        (isinstance(value, tf.Variable) and self.watch_variables) or follow(self, value)
+    )
     eager = recording.eager
     recording.eager = lambda value: (
         recording.recorders().follow([value])[0] if isinstance(value, tf.Variable) else eager(value)
@@ -345,8 +351,9 @@ def tapes_of_all_threads() -> None:
         accumulators: list = []  # noqa: RUF012
 
     recording.OPEN = Shared()
-    recording.eager = lambda value: bool(Shared.tapes or Shared.accumulators) and (
-        any(id(value) for _ in Shared.tapes) or bool(Shared.accumulators)
+    recording.eager = lambda value: (
+        bool(Shared.tapes or Shared.accumulators)
+        and (any(id(value) for _ in Shared.tapes) or bool(Shared.accumulators))
     )
 
 

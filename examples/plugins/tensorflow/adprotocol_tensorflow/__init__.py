@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import ASK_PARAMETERS, gradient_prevented
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tensorflow import branch, functions, gradient, module, recording, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from adprotocol.extend import Divergence, View
     from adprotocol_tensorflow.harness import TensorFlowHarness
+
 
 @hookimpl
 def array_types() -> tuple[type, ...]:
@@ -41,7 +42,7 @@ def _answer(values: Sequence[Any]) -> Any:
     if not parts:
         return False
     if tf.executing_eagerly():
-        return any([recording.eager(part) for part in parts])
+        return any(recording.eager(part) for part in parts)
     return staging.ask(parts)
 
 
@@ -154,7 +155,7 @@ def explain(value: Any) -> str:
         return "a tape or forward accumulator follows it"
     if recording.is_stopped():
         return "TensorFlow has stopped all recording here"
-    return "no open tape or forward accumulator follows it"
+    return "no open tape or forward accumulator follows it" + (f"; {ASK_PARAMETERS}" if recording.recorders() else "")
 
 
 @hookimpl

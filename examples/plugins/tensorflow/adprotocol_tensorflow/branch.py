@@ -120,7 +120,8 @@ class _Staged:
                 branch = tf.function(lambda taken=taken: self._branch(taken=taken), autograph=False)
                 traced = branch.get_concrete_function()
             mask = self.pred if taken else tf.logical_not(self.pred)
-            chosen.append(traced._call_flat([], [_guarded(mask, one) for one in traced.captured_inputs]))
+            guarded = [_guarded(mask, one) for one in traced.captured_inputs]
+            chosen.append(traced._call_flat([], guarded))  # noqa: SLF001  (a call gives no captured inputs)
         return [tf.where(self.pred, one, other) for one, other in zip(*map(tf.nest.flatten, chosen), strict=True)]
 
     def _branch(self, *, taken: bool) -> list[Any]:
@@ -141,7 +142,9 @@ class _Staged:
         """Refuse branches that differ; the dtypes of numbers are known once both have been traced."""
         one, other = self.leaves[True], self.leaves[False]
         if common_outline(self.outlines[True], self.outlines[False]) is None or not all(map(_agree, one, other)):
-            of_true, of_false = (describe(self.outlines[taken], list(map(str, self.leaves[taken]))) for taken in (True, False))
+            of_true, of_false = (
+                describe(self.outlines[taken], list(map(str, self.leaves[taken]))) for taken in (True, False)
+            )
             msg = (
                 "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
                 f"{of_true}, false_fun {of_false}. Make them equal (broadcast, cast, or return zeros of the same shape)"

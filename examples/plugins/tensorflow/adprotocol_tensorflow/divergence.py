@@ -16,10 +16,11 @@ FIRST_RUN = Divergence(
         "prevent_gradient/grad-of-checkpoint",
     ),
     text="""\
-`tf.recompute_grad(f)` runs `f` twice: first with all recording stopped, then, in the backward pass, under a tape of its
-own that follows every argument. So that both runs agree, the answer for an argument is True in the first run if any
-argument is differentiated. Of a value computed from the arguments, the first run does not know it: nothing was recorded.
-In eager code that is an `UndecidableError`, if something is differentiated at all. In a traced function the program tells.
+`tf.recompute_grad(f)` runs `f` twice: first with all recording stopped, then, in the backward pass, under a tape of
+its own that follows every argument. So that both runs agree, the answer for an argument is True in the first run if any
+argument is differentiated. Whether a value is computed from the arguments is not known in the first run of eager code,
+where nothing is recorded. That is an `UndecidableError`, if something is differentiated at all. In a traced function
+the program tells.
 
 TensorFlow has no derivative for tensors that the function closes over, and no forward mode; a tape or an accumulator
 that is opened inside gives zeros in the first run.
@@ -32,9 +33,8 @@ FORWARD_OVER_REVERSE = Divergence(
     remedy="Branch outside of the compiled function, where the answer is a bool, or use reverse mode twice",
     scenarios=("within_gradient/jvp-of-grad-of-jit",),
     text="""\
-A `tf.autodiff.ForwardAccumulator` around a tape around a traced function with `tf.cond` in it raises ``TypeError: `dtype`
-<dtype: 'variant'> is not compatible with 1``, without adprotocol too: what a branch keeps for its derivative has no
-tangent.
+A `tf.autodiff.ForwardAccumulator` around a tape around a traced function with `tf.cond` in it raises a `TypeError`
+about the dtype `variant`, without adprotocol too: what a branch keeps for its derivative has no tangent.
 """,
 )
 
@@ -45,8 +45,8 @@ COMPILED_IN_LOOP = Divergence(
     scenarios=("within_gradient/grad-of-scan-of-compile", "cond/grad-of-scan-of-compile"),
     text="""\
 The derivative of a `tf.while_loop` around a function with `jit_compile=True` that has a `tf.cond` in it raises
-`InvalidArgumentError`, without adprotocol too: XLA does not know `OptionalFromValue`, by which a branch keeps values for
-its derivative.
+`InvalidArgumentError`, without adprotocol too: XLA does not know `OptionalFromValue`, by which a branch keeps values
+for its derivative.
 """,
 )
 
@@ -56,8 +56,8 @@ VECTORIZED_STRUCTURES = Divergence(
     remedy="Return a tuple, list or dict from the vectorised function, and make the structure outside",
     scenarios=("plugins/registered-structure-under-vmap",),
     text="""\
-`tf.vectorized_map` takes any structure, but of those with the methods of `tf.nest` returns only what has a length: another
-raises `TypeError: object of type ... has no len()`.
+`tf.vectorized_map` takes any structure, but of those with the methods of `tf.nest` it returns only what has a length.
+Another raises `TypeError: object of type ... has no len()`.
 """,
 )
 
@@ -93,4 +93,22 @@ when it is read. So the answer about it is True: TensorFlow does compute its der
 """,
 )
 
-DIVERGENCES: tuple[Divergence, ...] = (FIRST_RUN, FORWARD_OVER_REVERSE, COMPILED_IN_LOOP, VECTORIZED_STRUCTURES, PYTHON, GRAPHS, KERAS)
+UNCONNECTED = Divergence(
+    name="unconnected-operand",
+    title="An operand that the branch taken does not use",
+    remedy='Pass unconnected_gradients="zero" to tape.gradient, or differentiate by adprotocol.grad',
+    text="""\
+Where the predicate of `cond` is known, an operand that the branch taken does not use is not connected with the result.
+TensorFlow then returns None, as for everything that is not connected, unless `tape.gradient` is told otherwise.
+""",
+)
+
+DIVERGENCES: tuple[Divergence, ...] = (
+    FIRST_RUN,
+    FORWARD_OVER_REVERSE,
+    COMPILED_IN_LOOP,
+    VECTORIZED_STRUCTURES,
+    PYTHON,
+    GRAPHS,
+    KERAS,
+)

@@ -1,9 +1,10 @@
 """What `tf.function` does to Python functions, and how adprotocol's stay as they are.
 
 AutoGraph rewrites what is called in a traced function. In adprotocol and this package it has nothing to do: it would
-slow the first trace down, and raise errors of its own in the place of theirs. Worse, TensorFlow looks through every
-decorator that sets `__wrapped__`. AutoGraph rewrites the source of the function inside, and a decorated function that
-is an argument of a traced one arrives there undecorated. `@non_differentiable` would be lost without a word.
+slow the first trace down, warn of what it cannot rewrite, and raise errors of its own in the place of theirs.
+
+Worse, TensorFlow takes an argument of a traced function that has a `__wrapped__` for what is in there. A decorated
+function arrives undecorated, and `@non_differentiable` would be lost without a word.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     return value, aux, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-
 def _dtype(leaves: list[Any]) -> Any:
     """Return the dtype for numbers among the leaves: that of the tensors, else of the NumPy arrays, else the default.
 

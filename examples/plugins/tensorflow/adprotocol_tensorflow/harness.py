@@ -54,7 +54,7 @@ class TensorFlowHarness(Harness):
     tolerance = 1e-5
     absent: ClassVar[Mapping[str, str]] = {
         "checkpoint of grad": "tf.recompute_grad stops all tapes in its first run, so a gradient inside of it is zero",
-        "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside of it is zero",
+        "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside is zero",
         "grad of jvp of jit": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
         "grad of jvp of compile": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
         "jvp of checkpoint": "tf.recompute_grad has no forward mode, and says so",
@@ -141,7 +141,7 @@ class TensorFlowHarness(Harness):
                 carry, y = fun(carry, tf.nest.map_structure(lambda x: x[index], xs))
                 return index + 1, carry, tf.nest.map_structure(lambda array, y: array.write(index, y), arrays, y)
 
-            index, carry, arrays = tf.while_loop(lambda i, *_: i < length, body, (0, carry, arrays))
+            _, carry, arrays = tf.while_loop(lambda i, *_: i < length, body, (0, carry, arrays))
             return carry, tf.nest.map_structure(lambda array: array.stack(), arrays)
 
         return run(carry, xs)
@@ -160,7 +160,7 @@ class TensorFlowHarness(Harness):
         def unrecorded(*args: Any) -> Any:
             with contextlib.ExitStack() as stack:
                 for tape in TAPES.open:
-                    if tape._recording:
+                    if tape._recording:  # noqa: SLF001  (it may be stopped already)
                         stack.enter_context(tape.stop_recording())
                 return fun(*args)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def view(module: tf.Module) -> View:
     """Show the variables of a module, each under its first name."""
-    found = module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True)
+    found = module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True)  # noqa: SLF001  (documented, for subclasses)
     variables = {".".join(map(str, path)): variable for path, variable in found}
 
     def fill(container: dict[str, Any]) -> tuple[Any, Callable[[], None]]:

@@ -7,6 +7,8 @@ own is not concerned with what happens inside. So opening and closing are noted 
 methods of `tf.GradientTape` and the two of `tf.autodiff.ForwardAccumulator` that do it.
 """
 
+# ruff: noqa: SLF001  (TensorFlow does not tell otherwise)
+
 from __future__ import annotations
 
 import functools
@@ -118,7 +120,7 @@ class Recorders:
         return any(tape._watch_accessed_variables for tape in self.tapes)
 
     def follow(self, values: Iterable[Any], *, stopped: bool = False) -> list[bool]:
-        """Return for each tensor or variable whether one of these follows it; `stopped`: if TensorFlow had not stopped."""
+        """Return for each value whether one of these follows it, or (`stopped`) would, had TensorFlow not stopped."""
         values = list(values)
         if not self or (is_stopped() and not stopped):
             return [False for _ in values]

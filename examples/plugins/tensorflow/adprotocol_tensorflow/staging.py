@@ -6,6 +6,8 @@ it asks about the arguments and captures from which a derivative can come to the
 itself part of a program that is being traced, that answer is staged there in the same way.
 """
 
+# ruff: noqa: SLF001  (TensorFlow has no public place for this)
+
 from __future__ import annotations
 
 import functools
@@ -288,7 +290,9 @@ def install(answer: Callable[[Sequence[Any]], Any]) -> None:
     def helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if kwargs.get("src_graph") is None and isinstance(graph, func_graph.FuncGraph):
-            tensors = [x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)]
+            tensors = [
+                x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)
+            ]
             function = stack.function_of(graph)
             for question in _questions(function):
                 question.later.extend(tensors)

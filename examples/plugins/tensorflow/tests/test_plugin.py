@@ -120,7 +120,7 @@ class TestClosures:
 
     def test_variable_as_argument(self, order, jit_compile):
         w = tf.Variable(2.0)
-        f = tf.function(lambda w: layer(w), jit_compile=jit_compile)
+        f = tf.function(layer, jit_compile=jit_compile)
         alternate(order, lambda: same(f(w), 10.0), lambda: same(of_variable(lambda: f(w), w), 6.0, 3.0))
 
     def test_forward_mode(self, order, jit_compile):
@@ -222,9 +222,7 @@ class TestTapeInside:
         def f(x):
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                _, value = tf.while_loop(
-                    lambda i, v: i < 2, lambda i, v: (i + 1, layer(v) + x), (0, tf.constant(0.0))
-                )
+                _, value = tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, layer(v) + x), (0, tf.constant(0.0)))
             return tape.gradient(value, x)
 
         self.run(f, tf.constant(2.0), outer, 4.0, 0.0)
@@ -270,7 +268,11 @@ class TestLoops:
 
     def test_while(self, order):
         self.check(
-            order, lambda x: tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, layer(v)), (0, x))[1], 50.0, 18.0, 9.0
+            order,
+            lambda x: tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, layer(v)), (0, x))[1],
+            50.0,
+            18.0,
+            9.0,
         )
 
     def test_becomes_tracked(self, order):
@@ -315,7 +317,7 @@ class TestLoops:
         """AutoGraph makes a branch of an if."""
 
         def f(x):
-            if within_gradient(x):
+            if within_gradient(x):  # noqa: SIM108  (AutoGraph)
                 y = 3.0 * x
             else:
                 y = 5.0 * x
@@ -456,7 +458,7 @@ class TestGuards:
 
     def test_nested_functions(self):
         f = tf.function(lambda x: prevent_gradient(x, "fixed") * 2.0)
-        g = tf.function(lambda x: f(x))
+        g = tf.function(lambda x: 1.0 * f(x))
         same(g(tf.constant(2.0)), 4.0)
         with pytest.raises(GradientPreventedError):
             grad(g)(tf.constant(2.0))
@@ -464,7 +466,7 @@ class TestGuards:
 
     def test_branch_not_taken(self):
         g = tf.function(lambda x: cond(within_gradient(x), lambda x: 3.0 * x, lambda x: prevent_gradient(x, "no"), x))
-        h = tf.function(lambda x: g(x))
+        h = tf.function(lambda x: 1.0 * g(x))
         for f in (g, h):
             same(grad(f)(tf.constant(2.0)), 6.0, 3.0)
             same(f(tf.constant(2.0)), 2.0)
