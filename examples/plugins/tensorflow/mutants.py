@@ -3,6 +3,7 @@
     python mutants.py                every mutant: which scenario notices it first
     python mutants.py NAME ...       these alone
     python mutants.py --all NAME ... every scenario that notices it, not the first alone
+    python mutants.py --quick NAME   with the scenarios of the hooks that it breaks, and no others
     python mutants.py --list
 
 Each mutant runs in a process of its own. Scenarios of the hooks that it breaks run first. The exit status is 1 if one
@@ -616,7 +617,7 @@ class Noticed(Exception):  # noqa: N818
     """A scenario has noticed the mutant."""
 
 
-def run_here(name: str, *, every: bool) -> int:
+def run_here(name: str, *, every: bool, quick: bool) -> int:
     """Break the plugin in this process, and print which scenarios notice it."""
     import adprotocol_tensorflow  # noqa: F401  (the mutant changes what it has, before it is asked)
 
@@ -636,7 +637,8 @@ def run_here(name: str, *, every: bool) -> int:
                 raise Noticed
 
     try:
-        for keywords in (list(hooks), [hook for hook in HOOKS if hook not in hooks]):
+        others = [hook for hook in HOOKS if hook not in hooks]
+        for keywords in (list(hooks), [] if quick and hooks else others):
             if keywords:
                 report = run("tensorflow", keywords=keywords, on_result=on_result)
                 if report.problems and not found:
@@ -654,6 +656,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--all", action="store_true", help="do not stop at the first scenario that notices")
+    parser.add_argument("--quick", action="store_true", help="only the scenarios of the hooks that a mutant breaks")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -662,14 +665,15 @@ def main() -> int:
             print(f"{name:34} {break_.__doc__}")
         return 0
     if options.here:
-        return 0 if run_here(options.names[0], every=options.all) else SURVIVED
+        return 0 if run_here(options.names[0], every=options.all, quick=options.quick) else SURVIVED
     unknown = [name for name in options.names if name not in MUTANTS and name != "none"]
     if unknown:
         parser.error(f"no such mutant: {', '.join(unknown)}; --list shows them")
     survivors = []
     for name in options.names or MUTANTS:
         print(name, flush=True)
-        command = [sys.executable, str(Path(__file__)), "--here", name, *(["--all"] if options.all else [])]
+        flags = [flag for flag, given in (("--all", options.all), ("--quick", options.quick)) if given]
+        command = [sys.executable, str(Path(__file__)), "--here", name, *flags]
         status = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
         if status:
             survivors.append(name)

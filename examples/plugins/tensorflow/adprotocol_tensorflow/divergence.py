@@ -111,4 +111,5 @@ DIVERGENCES: tuple[Divergence, ...] = (
     PYTHON,
     GRAPHS,
     KERAS,
+    UNCONNECTED,
 )
