@@ -1,0 +1,7 @@
+"""Tensors made of tensors."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+COMPOSITE = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)

@@ -1,0 +1,237 @@
+"""The harness of TensorFlow: its own functions, under the names that the conformance suite calls."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from adprotocol.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+
+class Bag:
+    """A container of things, which `tf.nest` takes apart."""
+
+    def __init__(self, children: Iterable[Any]) -> None:
+        self.children = tuple(children)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.children)
+
+    def __tf_flatten__(self) -> tuple[Any, Any]:
+        return None, self.children
+
+    @classmethod
+    def __tf_unflatten__(cls, _metadata: Any, children: Any) -> Bag:
+        return cls(children)
+
+
+class Tapes(threading.local):
+    """The tapes of one thread that the harness has opened."""
+
+    def __init__(self) -> None:
+        self.open: list[tf.GradientTape] = []
+
+
+TAPES = Tapes()
+
+
+def tensor(value: Any) -> Any:
+    """Return a result as a tensor."""
+    return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
+
+
+class TensorFlowHarness(Harness):
+    """Describe TensorFlow."""
+
+    name = "tensorflow"
+    tolerance = 1e-5
+    absent: ClassVar[Mapping[str, str]] = {
+        "checkpoint of grad": "tf.recompute_grad stops all tapes in its first run, so a gradient inside of it is zero",
+        "checkpoint of jvp": "tf.recompute_grad stops all recording in its first run, so a tangent inside is zero",
+        "grad of jvp of jit": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
+        "grad of jvp of compile": "with one tape, TensorFlow gives a tangent of a traced function the derivative zero",
+        "jvp of checkpoint": "tf.recompute_grad has no forward mode, and says so",
+    }
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+        """Return further ways to do the same."""
+        return {"grad": {"persistent": self.grad_by_persistent_tape}}
+
+    def array(self, value: Any) -> tf.Tensor:
+        """Return a tensor."""
+        array = np.asarray(value)
+        dtype = {"f": np.float32, "c": np.complex64, "i": np.int32}.get(array.dtype.kind, array.dtype)
+        with tf.device(self.device) if self.device else contextlib.nullcontext():
+            return tf.constant(array.astype(dtype))
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """Return a NumPy array."""
+        return np.asarray(array.numpy() if isinstance(array, (tf.Tensor, tf.Variable)) else array)
+
+    def value_and_grad(self, fun: Callable[..., Any], *, persistent: bool = False) -> Callable[..., Any]:
+        """Return value and gradient."""
+
+        def differentiated(x: Any, *rest: Any) -> tuple[Any, Any]:
+            x = tf.identity(x)
+            with tf.GradientTape(persistent=persistent) as tape:
+                TAPES.open.append(tape)
+                try:
+                    tape.watch(x)
+                    value = fun(x, *rest)
+                finally:
+                    TAPES.open.pop()
+            if not isinstance(value, tf.Tensor):
+                return tensor(value), tf.zeros_like(x)
+            slope = tape.gradient(value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return value, tf.convert_to_tensor(slope)  # which may be sparse, as tf.IndexedSlices
+
+        return differentiated
+
+    def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient."""
+        return lambda *args: self.value_and_grad(fun)(*args)[1]
+
+    def grad_by_persistent_tape(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient, by a tape that may be asked more than once."""
+        return lambda *args: self.value_and_grad(fun, persistent=True)(*args)[1]
+
+    def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
+        """Return value and derivative along the tangent."""
+        primal = tf.identity(primal)
+        with tf.autodiff.ForwardAccumulator(primal, tangent) as accumulator:
+            value = tensor(fun(primal))
+        return value, accumulator.jvp(value, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Trace the function."""
+        return tf.function(fun)
+
+    def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Trace the function and compile it by XLA."""
+        return tf.function(fun, jit_compile=True)
+
+    def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Vectorise the function."""
+        return lambda *args: tf.vectorized_map(lambda elements: fun(*elements), args, fallback_to_while_loop=False)
+
+    def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Run the function again in the backward pass."""
+        return tf.recompute_grad(fun)
+
+    def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+        """Loop in a traced program, also where nothing else is traced."""
+
+        @tf.function
+        def run(carry: Any, xs: Any) -> tuple[Any, Any]:
+            first = tf.nest.map_structure(lambda x: x[0], xs)
+            # The structure of a y is known from tracing the function once, without running it.
+            shown = tf.function(fun).get_concrete_function(carry, first).structured_outputs[1]
+            length = tf.nest.flatten(xs)[0].shape[0]
+            arrays = tf.nest.map_structure(lambda y: tf.TensorArray(y.dtype, length, element_shape=y.shape), shown)
+
+            def body(index: Any, carry: Any, arrays: Any) -> Any:
+                carry, y = fun(carry, tf.nest.map_structure(lambda x: x[index], xs))
+                return index + 1, carry, tf.nest.map_structure(lambda array, y: array.write(index, y), arrays, y)
+
+            _, carry, arrays = tf.while_loop(lambda i, *_: i < length, body, (0, carry, arrays))
+            return carry, tf.nest.map_structure(lambda array: array.stack(), arrays)
+
+        return run(carry, xs)
+
+    def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+        """Loop, in eager code as well as in a traced program."""
+        return tf.while_loop(lambda *state: continues(state), lambda *state: step(state), state)
+
+    def stop_gradient(self, array: Any) -> Any:
+        """Return a constant."""
+        return tf.stop_gradient(array)
+
+    def no_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Stop the tapes that are open while the function runs."""
+
+        def unrecorded(*args: Any) -> Any:
+            with contextlib.ExitStack() as stack:
+                for tape in TAPES.open:
+                    if tape._recording:  # noqa: SLF001  (it may be stopped already)
+                        stack.enter_context(tape.stop_recording())
+                return fun(*args)
+
+        return unrecorded
+
+    def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with another derivative."""
+
+        @tf.custom_gradient
+        def ruled(x: Any) -> tuple[Any, Any]:
+            return fun(x), lambda upstream: upstream * derivative(x)
+
+        return ruled
+
+    def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
+        """Count the derivatives that are computed of an identity."""
+        count = 0
+
+        @tf.custom_gradient
+        def tick(x: Any) -> tuple[Any, Any]:
+            def rule(upstream: Any) -> Any:
+                nonlocal count
+                count += 1
+                return upstream
+
+            return tf.identity(x), rule
+
+        return tick, lambda: count
+
+    def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
+        """Trace, and compute nothing."""
+        tf.function(fun).get_concrete_function(*arrays)
+
+    def parameter(self, value: Any, *, trains: bool) -> tf.Variable:
+        """Return a variable."""
+        return tf.Variable(self.array(value), trainable=trains)
+
+    def parameter_grad(self, fun: Callable[[], Any], parameter: tf.Variable) -> Any:
+        """Return the gradient of a function that reads a variable."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(parameter)
+            value = fun()
+        if not isinstance(value, tf.Tensor):
+            return tf.zeros_like(parameter)
+        slope = tape.gradient(value, parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return tf.convert_to_tensor(slope)
+
+    def node(self, children: Sequence[Any]) -> Bag:
+        """Return a container that `tf.nest` takes apart."""
+        return Bag(children)
+
+    def threads(self) -> bool:
+        """Each thread has its own tapes."""
+        return True
+
+    def devices(self) -> Sequence[str]:
+        """Name the devices."""
+        return [device.name for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")]
+
+    def sum(self, array: Any) -> Any:
+        """Return the sum of all elements."""
+        return tf.reduce_sum(array)
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Select by element."""
+        return tf.where(mask, x, y)
+
+    def dtypes(self) -> Sequence[str]:
+        """Name the floating dtypes."""
+        return ("float32", "float64", "float16", "bfloat16")
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """Return the array in another dtype."""
+        return tf.cast(array, dtype)
