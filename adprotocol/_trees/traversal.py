@@ -85,13 +85,14 @@ def one_level(tree: Any) -> tuple[list[Any], Any, tuple[str, ...], Callable[[Any
         return None
     import optree  # noqa: PLC0415
 
-    node = optree.tree_flatten_one_level(tree, none_is_leaf=True, namespace=NAMESPACE)
+    # A plain tuple before optree 0.14, a named one since.
+    children, metadata, entries, unflatten = optree.tree_flatten_one_level(tree, none_is_leaf=True, namespace=NAMESPACE)
     names = getattr(type(tree), "_fields", None) if isinstance(tree, tuple) else None
     return (
-        node.children,
-        node.metadata,
-        tuple([str(name) for name in (node.entries if names is None else names)]),
-        node.unflatten_func,
+        children,
+        metadata,
+        tuple([str(name) for name in (entries if names is None else names)]),
+        unflatten,
     )
 
 
