@@ -38,8 +38,11 @@ def needs(*names):
     return pytest.mark.skipif(bool(lacks), reason=_lacking(*lacks))
 
 
+_stores = importlib.util.find_spec("flatbuffers") is not None
 needs_export = pytest.mark.skipif(
-    not internals.EXPORTED, reason=f"jax.export of jax {jax.__version__} needs absl-py, which is not installed"
+    not (internals.EXPORTED and _stores),
+    reason=f"jax.export of jax {jax.__version__} needs {'flatbuffers' if internals.EXPORTED else 'absl-py'}, which is "
+    "not installed",
 )
 has_hijax = importlib.util.find_spec("jax.experimental.hijax") is not None
 needs_hijax = pytest.mark.skipif(not has_hijax, reason=_lacking("jax.experimental.hijax"))
