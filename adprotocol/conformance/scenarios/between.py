@@ -79,13 +79,13 @@ def follows(h: Checked, transforms: str, operation: str) -> None:
     h.equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value afterwards")
 
 
-for _name, (_needs, _) in OPERATIONS.items():
+for _name in OPERATIONS:
     for _transforms in ("grad", "jvp", "grad of jit", "grad of compile"):
         scenario(
             f"within_gradient/after-{_name}-{_transforms.replace(' ', '-')}",
             rule="W1",
             transform=_transforms,
-            needs=(*nesting.needs(_transforms), *_needs),
+            needs=(*nesting.needs(_transforms), *OPERATIONS[_name][0]),
             source=_LOST,
             expects="3 times the result for the variable and 11 times for a constant; 5 and 11 times plain",
             summary=f"The result of {_name.replace('-', ' ')} is tracked as its operand is, under {_transforms}.",

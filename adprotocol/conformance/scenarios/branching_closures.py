@@ -88,8 +88,9 @@ def clean(h: Checked, transforms: str, program: str) -> None:
     h.equal(h.nest(transforms, fun)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
 
 
-for _program, (_, _text) in PROGRAMS.items():
+for _program in PROGRAMS:
     for _transforms in NESTINGS:
+        _text = PROGRAMS[_program][1]
         scenario(
             f"cond/nan-in-{_program}-{_transforms.replace(' ', '-')}",
             rule="C4",
