@@ -23,7 +23,7 @@ from jax.interpreters import ad
 
 try:
     from jax._src import literals as _literals
-except ImportError:  # since 0.8: before it, a number that was differentiated comes back as an array
+except ImportError:  # not in 0.6; the classes named below are there since 0.8
     _literals = None  # type: ignore[assignment]
 
 try:
@@ -48,10 +48,10 @@ LITERALS: tuple[type, ...] = tuple(
     if hasattr(_literals, name)
 )
 
-# jax.typeof is public since 0.5.3; its older name does the same.
+# jax.typeof is not in 0.4.38; its older name does the same.
 typeof: Callable[[Any], Any] = getattr(jax, "typeof", None) or getattr(jax.core, "get_aval")  # noqa: B009
 
-# The class of mutable references: jax.Ref since 0.7.1, without a public name before.
+# The class of mutable references: jax.Ref since 0.7.2, without a public name before.
 Ref: type = getattr(jax, "Ref", None) or getattr(_core, "MutableArray")  # noqa: B009  (not typed)
 
 # A program that was exported, if jax.export can be imported.

@@ -9,7 +9,7 @@ from jax._src import core
 
 from adprotocol_jax import internals
 
-# Public since 0.7.1.
+# Public since 0.7.2.
 new_ref = getattr(jax, "new_ref", None) or core.mutable_array
 
 # Public since 0.8.
