@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.custom_derivatives
-import jax.export
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
@@ -31,9 +30,7 @@ label.register()
 
 # What JAX made of a function. It holds the types of the arguments, and constants,
 # which are not looked at: as with a function, ask about the values themselves.
-_PROGRAMS = (
-    Jaxpr, ClosedJaxpr, jax.export.Exported, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled,
-)  # fmt: skip
+_PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled, *internals.EXPORTED)
 _NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
@@ -42,7 +39,7 @@ _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
 @hookimpl
 def array_types() -> tuple[type, ...]:
     """Claim arrays, tracers and mutable references."""
-    return (jax.Array, jax.core.Tracer, jax.Ref, *_ABSTRACT, *internals.LITERALS)
+    return (jax.Array, jax.core.Tracer, internals.Ref, *_ABSTRACT, *internals.LITERALS)
 
 
 @hookimpl

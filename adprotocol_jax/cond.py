@@ -103,7 +103,7 @@ class _Result:
         self.outline = outline
         self.leaves = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
         # For each array a type, or a Python number, whose type may follow that of the other branch.
-        self.arrays = [leaf if _is_number(leaf) else jax.typeof(leaf) for leaf in leaves if _is_array(leaf)]
+        self.arrays = [leaf if _is_number(leaf) else internals.typeof(leaf) for leaf in leaves if _is_array(leaf)]
         self.shown = _short(list(map(_type, self.arrays)))
         self.axes = [internals.varying_axes(leaf) for leaf in leaves if _is_array(leaf)]
 
@@ -139,7 +139,7 @@ def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, (jax.Array, jax.core.Tracer)) or _is_number(leaf):
         return True
     try:
-        jax.typeof(leaf)
+        internals.typeof(leaf)
     except TypeError:
         return False
     return True
@@ -150,13 +150,13 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _type(array: Any) -> Any:
-    return jax.typeof(array) if _is_number(array) else array
+    return internals.typeof(array) if _is_number(array) else array
 
 
 def _types(result: _Result, model: _Result) -> list[Any]:
     """Return the types of the arrays; Python numbers have the dtypes of the model, where these can hold them."""
     return [
-        jax.typeof(jnp.asarray(array, _type(like).dtype)) if _follows(array, like) else _type(array)
+        internals.typeof(jnp.asarray(array, _type(like).dtype)) if _follows(array, like) else _type(array)
         for array, like in zip(result.arrays, model.arrays, strict=True)
     ]
 

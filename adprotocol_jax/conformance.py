@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, PartitionSpec
 
 from adprotocol.conformance import Harness
+from adprotocol_jax import internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,11 @@ class JaxHarness(Harness):
                 "jacfwd": jax.jacfwd,
             },
             "jvp": {"linearize": _jvp_by_linearize, "jacfwd": _jvp_by_jacobian},
-            "jit": {"shard_map": self._shard_map, "make_jaxpr": _jit_by_jaxpr, "export": _jit_by_export},
+            "jit": {
+                "shard_map": self._shard_map,
+                "make_jaxpr": _jit_by_jaxpr,
+                **({"export": _jit_by_export} if internals.EXPORTED else {}),
+            },
             "scan": {"fori_loop": _scan_by_loop},
             "checkpoint": {"everything_saveable": _checkpoint_saving},
             "custom_rule": {"custom_vjp": _rule_by_vjp},
@@ -147,7 +151,7 @@ class JaxHarness(Harness):
     def _shard_map(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         mesh = Mesh(np.array([self._device() or jax.devices()[0]]), ("all",))
         spec = PartitionSpec()  # type: ignore[no-untyped-call]
-        return jax.jit(jax.shard_map(fun, mesh=mesh, in_specs=spec, out_specs=spec))
+        return jax.jit(internals.shard_map()(fun, mesh=mesh, in_specs=spec, out_specs=spec))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -199,7 +203,9 @@ def _jit_by_jaxpr(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _jit_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: jax.export.export(jax.jit(fun))(*arguments).call(*arguments)  # type: ignore[no-untyped-call]
+    from jax.export import export  # noqa: PLC0415  (not every release can import it)
+
+    return lambda *arguments: export(jax.jit(fun))(*arguments).call(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _scan_by_loop(fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:

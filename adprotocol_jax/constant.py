@@ -29,12 +29,17 @@ def as_constant(value: Any) -> Any:
     dtype = getattr(value.aval, "dtype", None)
     if dtype is None:
         return value  # a token
-    return _constant_p.bind(value) if internals.is_extended(dtype) else jax.lax.stop_gradient(value)
+    if not internals.is_extended(dtype):
+        stopped = internals.stopped(value)
+        # Before 0.8 an integer is returned with its tracers.
+        if stopped is not value or internals.is_differentiated(dtype):
+            return stopped
+    return _constant_p.bind(value)
 
 
 def _jvp(primals: Any, _tangents: Any) -> tuple[Any, Any]:
     (primal,) = primals
-    return _constant_p.bind(primal), ad.Zero(jax.typeof(primal).to_tangent_aval())
+    return _constant_p.bind(primal), ad.Zero(internals.typeof(primal).to_tangent_aval())
 
 
 def _batch(values: Any, dims: Any) -> tuple[Any, Any]:
@@ -46,3 +51,4 @@ _constant_p.def_abstract_eval(lambda aval: aval)
 batching.primitive_batchers[_constant_p] = _batch
 ad.primitive_jvps[_constant_p] = _jvp
 mlir.register_lowering(_constant_p, lambda _context, value: [value])
+internals.register_for_shard_map(_constant_p)

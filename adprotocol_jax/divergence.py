@@ -168,8 +168,8 @@ Devices with different predicates take different branches, so a branch of `jax.l
 communicate: JAX waits forever, or under `vmap` loses the part of the derivative that comes from other devices. The
 derivative with respect to a value that is equal on all devices communicates too, and JAX's own is wrong. `cond` is
 right with respect to operands, and raises `UndecidableError` for collectives and for such values that a branch closes
-over. With `check_vma=False`, and under `jax.pmap`, JAX does not tell which values differ, and nothing is refused: there
-no branch may hold a collective unless the predicate is equal on all devices.
+over. With `check_vma=False`, under `jax.pmap`, and before JAX 0.6, JAX does not tell which values differ, and nothing
+is refused: there no branch may hold a collective unless the predicate is equal on all devices.
 """,
 )
 

@@ -1,17 +1,19 @@
-"""The private parts of JAX that this plugin uses.
+"""The private parts of JAX that this plugin uses, and the public ones that not all releases have.
 
-Tried with JAX 0.10.2. A comment at each name says why no public API serves.
+A comment at each name says why no public API serves, or in which release it
+appeared. Nothing looks at a version number: a name is there, or it is not. The range
+of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
-from jax._src import literals as _literals
 from jax._src import tree_util as _tree_util
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
@@ -19,8 +21,18 @@ from jax._src.state.types import AbstractRef as _StateAbstractRef
 from jax.extend.core import Literal
 from jax.interpreters import ad
 
+try:
+    from jax._src import literals as _literals
+except ImportError:  # since 0.8: before it, a number that was differentiated comes back as an array
+    _literals = None  # type: ignore[assignment]
+
+try:
+    import jax.export as _export
+except ImportError:  # before 0.6 it needs absl, which JAX did not install; without it nobody exports
+    _export = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
 # which tracers are instances too. Both classes are imported, not taken from a
@@ -35,6 +47,15 @@ LITERALS: tuple[type, ...] = tuple(
     for name in ("TypedInt", "TypedFloat", "TypedComplex", "TypedNdArray")
     if hasattr(_literals, name)
 )
+
+# jax.typeof is public since 0.5.3; its older name does the same.
+typeof: Callable[[Any], Any] = getattr(jax, "typeof", None) or getattr(jax.core, "get_aval")  # noqa: B009
+
+# The class of mutable references: jax.Ref since 0.7.1, without a public name before.
+Ref: type = getattr(jax, "Ref", None) or getattr(_core, "MutableArray")  # noqa: B009  (not typed)
+
+# A program that was exported, if jax.export can be imported.
+EXPORTED: tuple[type, ...] = () if _export is None else (_export.Exported,)
 
 # The abstract value of a mutable reference: jax.Ref does not know its tracers.
 _AbstractRef: type = _StateAbstractRef
@@ -61,7 +82,7 @@ def is_reference(value: Any) -> bool:
     """Tell whether an array or tracer is, or stands for, a mutable reference."""
     if isinstance(value, jax.core.Tracer):
         return isinstance(value.aval, _AbstractRef)
-    return isinstance(value, jax.Ref)
+    return isinstance(value, Ref)
 
 
 def is_inexact(tracer: Any) -> bool:
@@ -133,20 +154,50 @@ def is_differentiating() -> bool:
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
-    equation = getattr(tracer, "parent", None)  # releases that do not keep it: unknown
-    primitive = getattr(equation, "primitive", None)
-    return ("", ()) if primitive is None else (primitive.name, getattr(equation, "in_tracers", ()))
+    # Since 0.7 a tracer holds its equation; before, the trace alone holds the equations.
+    equation = getattr(tracer, "parent", None)
+    if equation is not None:
+        return equation.primitive.name, getattr(equation, "in_tracers", ())
+    frame = _frame(tracer)
+    if frame is None:
+        return "", ()
+    variable = frame.tracer_to_var.get(id(tracer))
+    equation = next((made for made in reversed(frame.eqns) if any(out is variable for out in made.outvars)), None)
+    if equation is None:
+        return "", ()
+    tracers = {id(frame.tracer_to_var.get(id(other))): other for other in frame.tracers}
+    return equation.primitive.name, [tracers.get(id(atom), atom) for atom in equation.invars]
+
+
+def _frame(tracer: Any) -> Any:
+    """Return the record of a trace that holds its equations by variable; None in releases where tracers hold them."""
+    frame = getattr(getattr(tracer, "_trace", None), "frame", None)
+    return frame if hasattr(frame, "tracer_to_var") and not hasattr(tracer, "parent") else None
 
 
 def literal(tracer: Any) -> Any:
     """Return the number that a staged tracer stands for, or None if it is none."""
-    atom = getattr(tracer, "val", None)
+    atom = tracer if isinstance(tracer, Literal) else getattr(tracer, "val", None)
+    frame = _frame(tracer)
+    if frame is not None:
+        atom = frame.tracer_to_var.get(id(tracer))
+        if atom is not None and not isinstance(atom, Literal):
+            return frame.constvar_to_val.get(atom)
     return atom.val if isinstance(atom, Literal) else None
+
+
+def stopped(value: Any) -> Any:
+    """Return what ``jax.lax.stop_gradient`` makes of a tracer, as a value of JAX.
+
+    Before 0.8 a number that was differentiated is a Python number again, of no framework.
+    """
+    found = jax.lax.stop_gradient(value)
+    return found if LITERALS or isinstance(found, jax.Array) else jnp.asarray(found)
 
 
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value may differ, as far as ``jax.shard_map`` follows that."""
-    aval = jax.typeof(value)
+    aval = typeof(value)
     found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
     return frozenset(getattr(aval, "vma", ()) if found is None else found)
 
@@ -172,3 +223,39 @@ def linearize_to(primitive: Any, answer: Any) -> None:
     registry = getattr(_ad, "primitive_linearizations", None)
     if registry is not None:
         registry[primitive] = rule
+
+
+def shard_map() -> Callable[..., Any]:
+    """Return ``jax.shard_map``, which is public since 0.6."""
+    found = getattr(jax, "shard_map", None)
+    if found is None:
+        from jax.experimental.shard_map import shard_map as found  # noqa: PLC0415  (13 ms)
+    return cast("Callable[..., Any]", found)
+
+
+def register_for_shard_map(primitive: Any, *, equal: bool = False) -> None:
+    """Say of a primitive that its result is `equal` on all devices, or on those on which its operands are.
+
+    Since 0.6 ``shard_map`` has the types of values for that. Before, it asks for a rule,
+    and refuses a primitive without one.
+    """
+    if hasattr(jax, "shard_map"):
+        return
+    old: Any = importlib.import_module("jax.experimental.shard_map")  # it is gone from newer releases
+    if equal:
+        old.register_check(primitive)(lambda mesh, *_replicated, **_params: set(mesh.axis_names))
+        old.register_norewrite(primitive)
+    else:
+        old.register_standard_check(primitive)
+        old.register_standard_rewrite(primitive)
+
+
+def register_for_export(cls: type, name: str) -> None:
+    """Let ``jax.export`` store a class of ``jax.tree_util`` that has no static fields."""
+    if _export is not None:
+        _export.register_pytree_node_serialization(
+            cls,
+            serialized_name=name,
+            serialize_auxdata=lambda _metadata: b"",
+            deserialize_auxdata=lambda _data: None,
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.export
 import jax.numpy as jnp
 
 from adprotocol import NonDifferentiable
@@ -28,12 +27,7 @@ def register() -> None:
         return NonDifferentiable(held)
 
     jax.tree_util.register_pytree_with_keys(NonDifferentiable, with_keys, unflatten, flatten)
-    jax.export.register_pytree_node_serialization(
-        NonDifferentiable,
-        serialized_name="adprotocol.NonDifferentiable",
-        serialize_auxdata=lambda _metadata: b"",
-        deserialize_auxdata=lambda _data: None,
-    )
+    internals.register_for_export(NonDifferentiable, "adprotocol.NonDifferentiable")
 
 
 def _child(label: NonDifferentiable[Any]) -> Any:

@@ -58,3 +58,4 @@ batching.primitive_batchers[_prevention_p] = _batch
 ad.primitive_jvps[_prevention_p] = _jvp
 ad.primitive_transposes[_prevention_p] = _transpose
 mlir.register_lowering(_prevention_p, lambda _context, value, message: [value])  # noqa: ARG005
+internals.register_for_shard_map(_prevention_p)

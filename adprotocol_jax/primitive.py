@@ -65,3 +65,4 @@ batching.primitive_batchers[within_gradient_p] = _batch
 ad.primitive_jvps[within_gradient_p] = _jvp
 internals.linearize_to(within_gradient_p, answer=True)
 mlir.register_lowering(within_gradient_p, mlir.lower_fun(_lower, multiple_results=False))
+internals.register_for_shard_map(within_gradient_p, equal=True)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
 
-from adprotocol._cli.info import versioned
+from adprotocol._cli.info import untried, versioned
 from adprotocol._dispatch import registry, table
+from adprotocol._dispatch.release import numbers, parsed
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.registry import Plugin, Registry
 
 PIP = "python -m pip"
-
-NAME = re.compile(r"[\w.-]+")
-FLOOR = re.compile(r">=\s*(\d+(?:\.\d+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def _requirements() -> Iterator[Check]:
         return
     for requirement in required:
         if "extra" not in requirement.partition(";")[2]:
-            yield _requirement(*_parsed(requirement))
+            yield _requirement(*parsed(requirement))
 
 
 def _requirement(name: str, floor: str) -> Check:
@@ -92,7 +90,7 @@ def _requirement(name: str, floor: str) -> Check:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Check(f"{name} is not installed, and adprotocol requires it", upgrade)
-    if _release(version) < _release(floor):
+    if numbers(version) < numbers(floor):
         return Check(f"{name} {version} is older than {floor}, which adprotocol requires", upgrade)
     try:
         importlib.import_module(name)
@@ -103,21 +101,6 @@ def _requirement(name: str, floor: str) -> Check:
             f"{PIP} install --force-reinstall '{name}>={floor}'",
         )
     return Check(f"{name} {version} (required: {floor} or later)")
-
-
-def _parsed(requirement: str) -> tuple[str, str]:
-    """Return the name and the lower bound (0 if none) of a requirement such as "jax<1,>=0.10; extra == 'jax'"."""
-    specifier = requirement.partition(";")[0]
-    name, floor = NAME.match(specifier), FLOOR.search(specifier)
-    return name[0] if name else specifier, floor[1] if floor else "0"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers a version starts with, without trailing zeros."""
-    numbers = [int(number) for number in re.split(r"[^\d.]", version, maxsplit=1)[0].split(".") if number]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def _state(entry: Entry, *, broken: bool) -> Check:
@@ -147,7 +130,10 @@ def _state(entry: Entry, *, broken: bool) -> Check:
         return Check(f"{plugin} is idle: {framework} is not imported")
     if entry.reason:  # active all the same: no value needs the divergences
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
-    return Check(f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}")
+    new = untried(entry)
+    return Check(
+        f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}" + (f" ({new})" if new else "")
+    )
 
 
 def _install(entry: Entry) -> str:
@@ -163,6 +149,10 @@ def _remedy(entry: Entry) -> str:
     """Return the remedy for a plugin that failed, by its reason."""
     reason = entry.reason
     upgrade = f"{PIP} install --upgrade {entry.distribution}"
+    if entry.untried:
+        return f"{upgrade}; if it still fails, {PIP} install '{entry.framework}>={entry.oldest},<={entry.newest_tried}'"
+    if entry.oldest and entry.framework_version and numbers(entry.framework_version) < numbers(entry.oldest):
+        return f"{PIP} install --upgrade '{entry.framework}>={entry.oldest}'"
     fix = ""
     if unknown := re.search(r"unknown hook '(\w+)'", reason):
         fix = _rename(unknown[1])
@@ -207,8 +197,8 @@ def _age(entry: Entry) -> Iterator[Check]:
     if entry.state != registry.ACTIVE or entry.distribution is None or entry.framework_version is None:
         return
     for requirement in metadata.requires(entry.distribution) or ():
-        name, floor = _parsed(requirement)
-        if name == entry.framework and _release(entry.framework_version) < _release(floor):
+        name, floor = parsed(requirement)
+        if name == entry.framework and numbers(entry.framework_version) < numbers(floor):
             yield Check(
                 f"{name} {entry.framework_version} is older than {floor}, the oldest version that "
                 f"{entry.distribution} is made for",

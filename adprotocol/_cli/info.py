@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
-from adprotocol._dispatch import registry
+from adprotocol._dispatch import registry, release
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class Entry:
     reason: str
     hooks: list[str]
     divergences: list[dict[str, Any]] = field(default_factory=list)
+    # The range of releases that the plugin's distribution declares, if it does.
+    oldest: str | None = None
+    newest_tried: str | None = None
+    untried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
     elif state == registry.BLOCKED:
         reason = f"named in {registry.BLOCK_VARIABLE}"
     version = framework_version(plugin.framework, providers, distribution)
+    declared = None if state == registry.NOT_INSTALLED else release.declared(plugin)
     divergences: list[dict[str, Any]] = []
     try:
         divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in plugin.divergences()]
@@ -136,6 +141,9 @@ def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str,
         reason=reason,
         hooks=sorted(plugin.hooks),
         divergences=divergences,
+        oldest=None if declared is None else declared.oldest,
+        newest_tried=None if declared is None else declared.newest,
+        untried=declared is not None and declared.is_newer,
     )
 
 
@@ -196,8 +204,14 @@ def _row(entry: Entry) -> tuple[str, ...]:
         versioned(entry.framework, entry.framework_version),
         versioned(entry.distribution, entry.distribution_version),
         entry.state,
-        entry.reason or _hooks(entry) or "-",
+        entry.reason or "; ".join(filter(None, (untried(entry), _hooks(entry)))) or "-",
     )
+
+
+def untried(entry: Entry) -> str:
+    """Say that a plugin was not tried with a release as new as this; empty if it was, or if it declares no range."""
+    release = versioned(entry.framework, entry.framework_version)
+    return f"{release} was not tried, {entry.oldest} to {entry.newest_tried} were" if entry.untried else ""
 
 
 def _hooks(entry: Entry) -> str:

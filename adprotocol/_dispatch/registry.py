@@ -17,7 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from adprotocol._dispatch import validation
+from adprotocol._dispatch import release, validation
 from adprotocol._dispatch.arrival import when_imported
 from adprotocol._dispatch.binding import of_framework
 from adprotocol._dispatch.plugin import (
@@ -110,12 +110,16 @@ class Registry:
         entry_point = plugin.entry_point
         if entry_point is None:
             return
+        refused = release.refusal(plugin)
+        if refused is not None:
+            plugin.state, plugin.error = FAILED, refused
+            return
         try:
             implementation = entry_point.load()
         # Any exception of the import marks this plugin alone as failed: it is kept,
         # shown by `info` and `doctor`, and raised for the framework's values.
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            plugin.state, plugin.error = FAILED, error
+            plugin.state, plugin.error = FAILED, release.failure(plugin, error)
             return
         self._activate(plugin, implementation)
 
@@ -132,7 +136,7 @@ class Registry:
             self.manager.register(implementation, plugin.name)
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
-            plugin.state, plugin.error = FAILED, error
+            plugin.state, plugin.error = FAILED, release.failure(plugin, error)
         else:
             plugin.state = ACTIVE
 

@@ -146,6 +146,9 @@ def default() -> str:
         if of_plugin(plugin.name).differentiates_numpy:
             return plugin.name
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
+    failed = [plugin for plugin in candidates if plugin.state == registry.FAILED]
+    if failed:  # installed already
+        remedy = "; ".join(f"the plugin {plugin.name!r} failed: {plugin.reason}" for plugin in failed)
     names = ", ".join(repr(plugin.name) for plugin in active) or "none"
     msg = (
         "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -207,6 +209,9 @@ def test_info_shows_an_active_third_party_plugin(site):
         "reason": "",
         "hooks": HOOKS,
         "divergences": [],
+        "oldest": None,
+        "newest_tried": None,
+        "untried": False,
     }
     assert conflicts == []
     assert plugins["jax"]["state"] == plugins["torch"]["state"] == "blocked"
@@ -413,6 +418,98 @@ def test_a_framework_older_than_its_plugin_is_made_for(site):
     assert status == 1
     assert "fakefw 4.2 is older than 4.10" in problems[0]
     assert "--upgrade 'fakefw>=4.10'" in remedies[0]
+
+
+# Asks about a value of the framework, and prints the error.
+ASKING = """
+import fakefw
+import adprotocol
+
+try:
+    adprotocol.within_gradient(fakefw.Array(True))
+except adprotocol.errors.PluginError as error:
+    print(error)
+else:
+    print("answered")
+"""
+
+
+def ranged(site, oldest, newest, source=PLUGIN):
+    """Install a plugin for fakefw 4.2 that declares a range of releases."""
+    site.module("fakefw", FRAMEWORK)
+    site.module("fakefw_plugin", source)
+    site.module("asking", ASKING)
+    bounds = {"fakefw": f">={oldest}", "fakefw-tried": f"=={newest}"}
+    metadata = "".join(f"Requires-Dist: fakefw{bound}; extra == '{extra}'\n" for extra, bound in bounds.items())
+    site.distribution("fake", "fakefw = fakefw_plugin", metadata)
+    asked = site.python("asking.py", block=BUNDLED)
+    assert asked.returncode == 0, asked.stderr
+    return asked.stdout, site.info()[0]["fakefw"], *site.doctor()
+
+
+@pytest.mark.parametrize("source", [PLUGIN, FAULTS["import error"][0]], ids=["loads", "would not load"])
+def test_a_framework_older_than_the_declared_range_is_refused(site, source):
+    asked, entry, status, problems, remedies, _ = ranged(site, "4.10", "4.12", source)
+    reason = "fakefw 4.2 is older than 4.10, the oldest that works (fakefw 4.10 to 4.12 were tried): upgrade fakefw"
+    assert reason in asked
+    assert entry["state"] == "failed"
+    assert (entry["oldest"], entry["newest_tried"], entry["untried"]) == ("4.10", "4.12", False)
+    assert status == len(problems) == 1
+    assert reason in problems[0]
+    assert remedies == ["remedy: python -m pip install --upgrade 'fakefw>=4.10'"]
+
+
+def test_a_framework_newer_than_the_declared_range_works_and_is_said_to_be_untried(site):
+    asked, entry, status, _, _, text = ranged(site, "3.9", "4.1.9")
+    assert asked == "answered\n"
+    assert (entry["state"], entry["untried"]) == ("active", True)
+    assert status == 0
+    assert "(fakefw 4.2 was not tried, 3.9 to 4.1.9 were)" in text
+    table = site.python("-m", "adprotocol", "info", block=BUNDLED).stdout
+    assert "fakefw 4.2 was not tried, 3.9 to 4.1.9 were; array_types" in table
+
+
+def test_a_gradient_of_numbers_says_which_release_is_refused(site):
+    site.module("fakefw", FRAMEWORK)
+    site.distribution(
+        "fake",
+        "fakefw = fakefw_plugin\n[adprotocol.numpy]\nfakefw = fakefw_plugin",
+        "Requires-Dist: fakefw>=5; extra == 'fakefw'\nRequires-Dist: fakefw==6; extra == 'fakefw-tried'\n",
+    )
+    done = site.python("-c", "import adprotocol; adprotocol.grad(lambda x: x * x)(2.0)", block=BUNDLED)
+    assert "BackendError: the arguments hold only NumPy arrays and Python numbers" in done.stderr
+    assert "fakefw 4.2 is older than 5, the oldest that works" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("fault", ["import error", "raises when asked"])
+def test_a_plugin_that_fails_with_a_framework_newer_than_the_declared_range(site, fault):
+    source, reason, _ = FAULTS[fault]
+    asked, entry, status, problems, remedies, _ = ranged(site, "3.9", "4.1", source)
+    for text in (asked, entry["reason"], problems[0]):
+        assert "fakefw 4.2 is newer than 4.1, the newest that was tried, and the plugin fails with it" in text
+        assert reason in text
+        assert "install one of fakefw 3.9 to 4.1" in text
+    assert status == 1
+    assert "--upgrade fake; if it still fails, python -m pip install 'fakefw>=3.9,<=4.1'" in remedies[0]
+    assert "authors" not in remedies[0]
+
+
+def test_a_framework_inside_the_declared_range(site):
+    asked, entry, status, _, _, text = ranged(site, "4.2.0", "4.2")
+    assert asked == "answered\n"
+    assert (entry["state"], entry["untried"]) == ("active", False)
+    assert status == 0
+    assert "not tried" not in text
+
+
+def test_the_ranges_of_the_bundled_plugins():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    constraints = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    for framework in extras.keys() & {name.removesuffix("-tried") for name in extras if name.endswith("-tried")}:
+        (pin,), (floor,) = extras[f"{framework}-tried"], extras[framework]
+        assert pin in constraints  # what this project's own tests run with
+        assert floor.startswith(f"{framework}>=")
 
 
 def test_a_requirement_that_is_too_old(site):

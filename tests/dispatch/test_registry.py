@@ -488,3 +488,15 @@ def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
 def test_unregistering_an_unknown_name_says_which_there_are():
     with pytest.raises(PluginError, match=r"no plugin 'nobody' is registered; registered plugins: .*jax"):
         unregister("nobody")
+
+
+NOBODYS = (object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset)
+
+
+@pytest.mark.parametrize("cls", [*NOBODYS, type(lambda: None), np.ndarray, np.generic], ids=lambda cls: cls.__name__)
+def test_what_no_framework_owns_is_not_to_be_claimed(cls, registered):
+    class Greedy(Toy):
+        types = (Box, cls)
+
+    with pytest.raises(PluginError, match=rf"claims .*{cls.__name__}, which no framework owns"):
+        registered(Greedy())

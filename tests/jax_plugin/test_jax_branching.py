@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from jax_release import needs, shard_map
 
 from adprotocol import cond, within_gradient
 from adprotocol.errors import BranchMismatchError, PredicateError, PredicateShapeError, UndecidableError
@@ -150,6 +151,7 @@ def test_staged_cond_leaks_no_tracer():
         assert jax.jit(lambda x: cond(x > 0, lambda: 3.0 * x, lambda: 5.0 * x))(2.0) == 6.0
 
 
+@needs("lax.pcast")
 def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
     # Cast behind the user's back, the derivative in what is equal on all devices would be summed over them.
     mesh, spec = Mesh(np.array(jax.devices()[:1]), ("i",)), PartitionSpec("i")
@@ -158,7 +160,7 @@ def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
         def f(x, w):
             return cond(w > 2.0, lambda: true_fun(w), lambda: x[0] * w)[None]
 
-        return jax.shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+        return shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
 
     x, w = jnp.array([5.0]), jnp.array(3.0)
     with pytest.raises(

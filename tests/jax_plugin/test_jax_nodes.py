@@ -7,20 +7,20 @@ import sys
 import textwrap
 from typing import NamedTuple
 
-import equinox as eqx
-import flax
-import flax.linen
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx, struct
 from jax.tree_util import DictKey, GetAttrKey, Partial
 
 import adprotocol
 from adprotocol import NonDifferentiable, combine, partition, trainable, within_gradient
 from adprotocol.errors import DeclarationError, NothingTrainableError, OpaqueValueError, SelectionError, TreeError
 
+eqx = pytest.importorskip("equinox")
+flax = pytest.importorskip("flax")
+pytest.importorskip("flax.linen")
+nnx, struct = pytest.importorskip("flax.nnx"), pytest.importorskip("flax.struct")
 X = jnp.float32(2.0)
 XS = jnp.array([1.0, 2.0])
 KEY = jax.random.key(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
+from jax_release import follows_varying, make_mesh, needs, needs_export, new_ref, shard_map
 
 import adprotocol
 from adprotocol import cond, within_gradient
@@ -143,6 +144,7 @@ def test_lowers_for_every_platform(platform, layer):
     assert "stablehlo" in gradient.lower(lowering_platforms=(platform,)).as_text()
 
 
+@needs_export
 def test_exported_program_has_the_value_of_evaluation_and_the_gradient_of_training(layer):
     exported = jax.export.export(jax.jit(layer), platforms=["cpu"])(jax.ShapeDtypeStruct((), jnp.float32))
     restored = jax.export.deserialize(exported.serialize(vjp_order=1))
@@ -151,15 +153,18 @@ def test_exported_program_has_the_value_of_evaluation_and_the_gradient_of_traini
 
 
 def test_shard_map_and_pmap(layer):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharded = jax.shard_map(layer, mesh=mesh, in_specs=PartitionSpec("i"), out_specs=PartitionSpec("i"))
+    mesh = make_mesh((2,), ("i",), "Auto")
+    # The check of releases before 0.6 refuses the gradient of any jax.lax.cond with varying operands.
+    spec = PartitionSpec("i")
+    sharded = shard_map(layer, mesh=mesh, in_specs=spec, out_specs=spec, check=follows_varying)
     for f in (sharded, jax.jit(sharded), jax.pmap(layer), jax.jit(jax.vmap(layer))):
         assert np.allclose(f(XS), 5.0 * XS)
         assert np.allclose(jax.grad(lambda x, f=f: f(x).sum())(XS), 3.0)
 
 
+@needs("set_mesh")
 def test_explicit_sharding(layer):
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    mesh = make_mesh((2,), ("i",), "Explicit")
     with jax.set_mesh(mesh):
         x = jax.device_put(XS, PartitionSpec("i"))
         assert np.allclose(jax.jit(layer)(x), 5.0 * XS)
@@ -282,7 +287,7 @@ def test_bool_of_a_staged_answer_raises():
 
 
 def test_mutable_reference_is_refused_with_the_remedy():
-    ref = jax.new_ref(jnp.ones(()))
+    ref = new_ref(jnp.ones(()))
     with pytest.raises(adprotocol.ADProtocolError, match=r"ref\[\.\.\.\]"):
         within_gradient(ref)
     with pytest.raises(adprotocol.ADProtocolError, match=r"ref\[\.\.\.\]"):

@@ -101,6 +101,7 @@ CLOSURES = Divergence(
         "within_gradient/jit-closes-over-tracked",
         "within_gradient/checkpoint-closes-over-tracked",
         "within_gradient/made-inside-a-gradient-under-jit",
+        "value_and_grad/made-inside-under-jit",
     ),
     text="""\
 MLX gives what `mx.compile` and `mx.checkpoint` close over a derivative of zero, and a compiled function keeps the

@@ -1,0 +1,123 @@
+"""The releases of a framework for which a plugin is made, as its distribution declares them.
+
+The metadata says it, because a plugin whose import fails with a release cannot:
+
+.. code-block:: toml
+
+    [project.optional-dependencies]
+    toyad = ["toyad>=2.0"]        # the oldest release that works
+    toyad-tried = ["toyad==2.4"]  # the newest release that was tried
+
+An older release is refused. A newer one is used; if the plugin fails with it, the
+reason names the releases. A distribution without the extra ``<framework>-tried``
+declares no range: nothing is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from adprotocol.errors import PluginError, one_line
+
+if TYPE_CHECKING:
+    from adprotocol._dispatch.plugin import Plugin
+
+NAME = re.compile(r"[\w.-]+")
+FLOOR = re.compile(r">=\s*(\d+(?:\.\d+)*)")
+PIN = re.compile(r"==\s*(\d+(?:\.\d+)*)")
+EXTRA = re.compile(r"extra\s*==\s*[\"']([^\"']+)")
+
+
+class Range(NamedTuple):
+    """Hold the range that a plugin declares, and the release that is installed, if that is known."""
+
+    framework: str
+    oldest: str
+    newest: str
+    installed: str | None
+
+    @property
+    def is_older(self) -> bool:
+        """Tell whether the installed release is older than the oldest that works."""
+        return self.installed is not None and numbers(self.installed) < numbers(self.oldest)
+
+    @property
+    def is_newer(self) -> bool:
+        """Tell whether the installed release is newer than the newest that was tried."""
+        return self.installed is not None and numbers(self.installed) > numbers(self.newest)
+
+    @property
+    def span(self) -> str:
+        """Return the range as text."""
+        return f"{self.framework} {self.oldest} to {self.newest}"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version starts with, without trailing zeros."""
+    found = [int(number) for number in re.split(r"[^\d.]", version, maxsplit=1)[0].split(".") if number]
+    while found and found[-1] == 0:
+        found.pop()
+    return tuple(found)
+
+
+def parsed(requirement: str) -> tuple[str, str]:
+    """Return the name and the lower bound (0 if none) of a requirement such as "jax<1,>=0.10; extra == 'jax'"."""
+    specifier = requirement.partition(";")[0]
+    name, floor = NAME.match(specifier), FLOOR.search(specifier)
+    return name[0] if name else specifier, floor[1] if floor else "0"
+
+
+def declared(plugin: Plugin) -> Range | None:
+    """Return the range that the distribution of a plugin declares, or None if it declares none."""
+    distribution = None if plugin.entry_point is None else plugin.entry_point.dist
+    requirements = () if distribution is None else distribution.requires or ()
+    for requirement in requirements:
+        specifier, _, marker = requirement.partition(";")
+        extra, pin = EXTRA.search(marker), PIN.search(specifier)
+        if extra is not None and pin is not None and _plain(extra[1]) == _plain(f"{plugin.framework}-tried"):
+            name, _ = parsed(requirement)
+            floors = [floor for other, floor in map(parsed, requirements) if _plain(other) == _plain(name)]
+            oldest = max(floors, key=numbers)  # the pin itself has no lower bound
+            return Range(plugin.framework, oldest, pin[1], _installed(name, plugin.framework))
+    return None
+
+
+def refusal(plugin: Plugin) -> PluginError | None:
+    """Return the error for a framework that is older than what its plugin works with."""
+    found = declared(plugin)
+    if found is None or not found.is_older:
+        return None
+    return PluginError(
+        f"{found.framework} {found.installed} is older than {found.oldest}, the oldest that works ({found.span} were "
+        f"tried): upgrade {found.framework}"
+    )
+
+
+def failure(plugin: Plugin, error: BaseException) -> BaseException:
+    """Return the error of a plugin that failed, with the releases if its framework is newer than what was tried."""
+    found = declared(plugin)
+    if found is None or not found.is_newer:
+        return error
+    newer = PluginError(
+        f"{found.framework} {found.installed} is newer than {found.newest}, the newest that was tried, and the plugin "
+        f"fails with it ({one_line(error)}): upgrade the plugin, or install one of {found.span}"
+    )
+    newer.__cause__ = error
+    return newer
+
+
+def _plain(name: str) -> str:
+    """Return a name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _installed(distribution: str, framework: str) -> str | None:
+    from importlib import metadata  # noqa: PLC0415  (30 ms; not at import)
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:  # installed under another name, or no distribution at all
+        version = getattr(sys.modules.get(framework), "__version__", None)
+        return None if version is None else str(version)
