@@ -84,28 +84,47 @@ def install() -> None:
     _note(tf.autodiff.ForwardAccumulator, "_push_accumulator", "_pop_accumulator", "accumulators")
     for found in gc.get_objects():
         cls = type(found)  # not isinstance, which looks at attributes
-        if issubclass(cls, tf.GradientTape) and found._recording:
-            OPEN.tapes.append(Opened(found, _opened_in(found), None))
-        elif issubclass(cls, tf.autodiff.ForwardAccumulator) and found._recording:
-            OPEN.accumulators.append(Opened(found, _opened_in(found), None))
+        if issubclass(cls, (tf.GradientTape, tf.autodiff.ForwardAccumulator)) and _is_open_in_this_thread(found):
+            kind = OPEN.tapes if issubclass(cls, tf.GradientTape) else OPEN.accumulators
+            kind.append(Opened(found, _opened_in(found), None))
+
+
+def _is_open_in_this_thread(found: Any) -> bool:
+    if not found._recording:
+        return False
+    with tf.init_scope():
+        probe = tf.constant(0.0)
+    if isinstance(found, tf.GradientTape):
+        found.watch(probe)
+        return record.should_record_backprop([probe])
+    found._watch(probe, probe)
+    return any(forwardprop_util.pack_tangents([probe]).indices)
 
 
 def _opened_in(found: Any) -> Callable[[], Any]:
-    """Return where something was opened before anybody noted it: in the function being traced if its frames have it."""
-    if not tf.executing_eagerly():
-        frame: Any = sys._getframe()
-        while frame is not None and frame.f_code is not stack.TRACE:
-            if any(value is found for value in frame.f_locals.values()):
-                return _here()
-            frame = frame.f_back
-    return _eager
+    """Return where something was opened before anybody noted it, by the frames that have it."""
+    if tf.executing_eagerly():
+        return _eager
+    opened = _here()
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_code is stack.TRACE:
+            opened = _eager
+        if frame.f_globals is not globals() and any(value is found for value in frame.f_locals.values()):
+            return opened
+        frame = frame.f_back
+    return unknown
+
+
+def unknown() -> None:
+    """Stand for the graph of what was opened before anybody noted it, inside or outside of a function being traced."""
 
 
 class Recorders:
     """Some of the tapes and accumulators that are open in this thread."""
 
     def __init__(self, chosen: Callable[[Opened], bool]) -> None:
-        self._closed = False
+        self._closed: list[Any] | None = None
         self.tapes = [entry.recorder for entry in OPEN.tapes if chosen(entry)]
         self.accumulators = [entry.recorder for entry in OPEN.accumulators if chosen(entry)]
         self.other_tapes = [entry.recorder for entry in OPEN.tapes if not chosen(entry)]
@@ -149,7 +168,7 @@ class Recorders:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Open the others again for code of a user's, if they are closed."""
-        if not self._closed:
+        if self._closed is None:
             yield
             return
         self._open()
@@ -159,19 +178,21 @@ class Recorders:
             self._close()
 
     def _close(self) -> None:
-        # TensorFlow counts no references: to close what is closed would free it.
-        self._closed = True
-        for tape in self.other_tapes:
-            tape_stack.pop_tape(tape._tape)
-        for one in self.other_accumulators:
-            pywrap_tfe.TFE_Py_ForwardAccumulatorSetRemove(one._accumulator)
+        # TensorFlow counts no references here: to close what is closed already would free it.
+        self._closed = [one for one in (*self.other_tapes, *self.other_accumulators) if one._recording]
+        for one in self._closed:
+            if isinstance(one, tf.GradientTape):
+                tape_stack.pop_tape(one._tape)
+            else:
+                pywrap_tfe.TFE_Py_ForwardAccumulatorSetRemove(one._accumulator)
 
     def _open(self) -> None:
-        self._closed = False
-        for tape in self.other_tapes:
-            tape_stack.push_tape(tape._tape)
-        for one in self.other_accumulators:
-            pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
+        for one in self._closed or ():
+            if isinstance(one, tf.GradientTape):
+                tape_stack.push_tape(one._tape)
+            else:
+                pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
+        self._closed = None
 
 
 def handles(variable: tf.Variable) -> list[Any]:
@@ -221,6 +242,11 @@ def recorders_inside() -> Recorders:
     return Recorders(lambda entry: stack.function_of(entry.graph()) is graph)
 
 
+def recorders_unknown() -> Recorders:
+    """Return what may have been opened in the function that is being traced, or outside of it."""
+    return Recorders(lambda entry: entry.graph is unknown)
+
+
 def recorders_around() -> Recorders:
     """Return what can follow a value outside of the function that is being traced, where that is eager code."""
     rule = stack.rule(around=True)
@@ -233,7 +259,9 @@ def eager(value: Any) -> bool:
     if arguments is not None:
         return _in_first_run(value, arguments)
     if isinstance(value, tf.Variable) and value.trainable and not any(entry.always for entry in OPEN.tapes):
-        return bool(OPEN.tapes or OPEN.accumulators) and recorders().follow([value])[0]
+        if OPEN.tapes or not record.could_possibly_record():
+            return bool(OPEN.tapes or OPEN.accumulators) and recorders().follow([value])[0]
+        tape_stack.variable_accessed(value)  # of a tape that nobody noted only this tells whether it watches variables
     handle = value.handle if isinstance(value, tf.Variable) else value
     if not record.should_record_backprop([handle]) and not any(forwardprop_util.pack_tangents([handle]).indices):
         return False

@@ -25,7 +25,7 @@ from tensorflow.python.saved_model import save_context
 from adprotocol.errors import UndecidableError
 from adprotocol_tensorflow import stack
 from adprotocol_tensorflow.paths import Walk, through
-from adprotocol_tensorflow.recording import recorders, recorders_around
+from adprotocol_tensorflow.recording import recorders, recorders_around, recorders_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +60,8 @@ class Question:
         open_here = recorders(self.function)
         self._stopped = bool(arguments)
         self.known = any(open_here.follow(self.values, stopped=self._stopped))
+        if not self.known and any(recorders_unknown().follow(self.values)):
+            raise undecidable("a value that a tape follows which was opened before; import adprotocol_tensorflow first")
         if self._loops and open_here and not self.known:
             # The variables of a loop come from around it: what is followed there, so may they be.
             tensors = [tensor for graph in around for op in graph.get_operations() for tensor in op.outputs]

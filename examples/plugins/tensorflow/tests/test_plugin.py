@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -709,3 +711,89 @@ class TestElsewhere:
         with tf.GradientTape():
             assert within_gradient(w) is True
         assert within_gradient(w) is False
+
+
+LOADED_IN_A_TRACE = """
+import subprocess
+import sys
+import threading
+import tensorflow as tf
+import adprotocol
+
+variable, x = tf.Variable(2.0), tf.constant(2.0)
+
+def layer(x):
+    return adprotocol.cond(adprotocol.within_gradient(x), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+{program}
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+with tf.GradientTape() as tape:
+    value = layer(variable)
+print(float(value), float(tape.gradient(value, variable)), float(layer(variable)))
+""",
+        """
+f = tf.function(lambda: layer(variable))
+with tf.GradientTape() as tape:
+    value = f()
+print(float(value), float(tape.gradient(value, variable)), float(f()))
+""",
+        """
+@tf.function
+def f(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = layer(x)
+    return value, tape.gradient(value, x)
+with tf.GradientTape() as outer:
+    outer.watch(x)
+    f(x)
+print(*map(float, f(x)), float(layer(variable)))
+""",
+        """
+def elsewhere():
+    with tf.GradientTape():
+        ready.set()
+        done.wait()
+ready, done = threading.Event(), threading.Event()
+thread = threading.Thread(target=elsewhere)
+thread.start()
+ready.wait()
+plain = float(layer(variable))
+with tf.GradientTape() as tape:
+    value = tf.function(layer)(variable)
+done.set()
+thread.join()
+print(float(value), float(tape.gradient(value, variable)), plain)
+""",
+    ],
+    ids=["eager", "trace", "tape inside", "other thread"],
+)
+def test_loaded_by_the_first_question(program):
+    """Tapes that were opened before the plugin was loaded count as well."""
+    run = first_question(program)
+    assert run.stdout.split() == ["6.0", "3.0", "10.0"], run.stderr[-2000:]
+
+
+def first_question(program):
+    """Run a program in a process of its own."""
+    code = LOADED_IN_A_TRACE.format(program=program)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_loaded_under_a_hidden_tape():
+    """Inside or outside of the trace? That cannot be told."""
+    program = """
+tapes = []
+def opened():
+    tapes.append(tf.GradientTape())
+    return tapes[0]
+with opened():
+    tf.function(lambda: layer(variable))()
+"""
+    assert "import adprotocol_tensorflow first" in first_question(program).stderr
