@@ -46,11 +46,9 @@ REALISED = Divergence(
     title="The gradient of a `TinyJit` and of what is realised",
     remedy="Put the gradient into the TinyJit",
     scenarios=(
-        "within_gradient/every-device",
         "within_gradient/closes-over-parameter-under-jit",
         "within_gradient/closes-over-frozen-parameter-under-jit",
         "non_differentiable/parameter-under-jit",
-        "non_differentiable/evaluated",
         "cond/layer-differentiated-first-under-jit",
     ),
     text="""\
