@@ -93,7 +93,6 @@ class _Staged:
         self.leaves: dict[bool, list[_Leaf]] = {}
         self.outlines: dict[bool, Any] = {}
         self.dtypes: list[Any] | None = None
-        self.inside = recorders_inside()
 
     def result(self) -> Any:
         """Return the result of `tf.cond`, in the structure that the branches have in common."""
@@ -108,7 +107,7 @@ class _Staged:
 
     def _run(self) -> Sequence[Any]:
         # What is open around the function follows its calls; at tf.cond being traced TensorFlow would stumble over it.
-        with self.inside.alone():
+        with recorders_inside().alone():
             result = tf.cond(self.pred, lambda: self._branch(taken=True), lambda: self._branch(taken=False))
         return tf.nest.flatten(result)
 
@@ -125,7 +124,7 @@ class _Staged:
         return [tf.where(self.pred, one, other) for one, other in zip(*map(tf.nest.flatten, chosen), strict=True)]
 
     def _branch(self, *, taken: bool) -> list[Any]:
-        with staging.branch(self.question, taken), self.inside.together():
+        with staging.branch(self.question, taken):
             found, self.outlines[taken] = take_apart(self.functions[taken](*self.operands))
         found = [leaf.read_value() if isinstance(leaf, tf.Variable) else leaf for leaf in found]
         self.leaves[taken] = [_leaf(one) for one in found]

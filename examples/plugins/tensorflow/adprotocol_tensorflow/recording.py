@@ -46,6 +46,7 @@ class Open(threading.local):
     def __init__(self) -> None:
         self.tapes: list[Opened] = []
         self.accumulators: list[Opened] = []
+        self.closed: list[Any] = []  # by `Recorders.alone`, for a while
 
 
 OPEN = Open()
@@ -70,7 +71,11 @@ def _note(cls: type, opens: str, closes: str, kind: str) -> None:
 
     @functools.wraps(pop)
     def popped(self: Any) -> None:
-        pop(self)
+        if _is_closed(self):  # TensorFlow counts no references here: to close it again would free it
+            OPEN.closed.remove(self)
+            self._recording = False
+        else:
+            pop(self)
         entries = getattr(OPEN, kind)
         entries[:] = [entry for entry in entries if entry.recorder is not self]
 
@@ -124,7 +129,6 @@ class Recorders:
     """Some of the tapes and accumulators that are open in this thread."""
 
     def __init__(self, chosen: Callable[[Opened], bool]) -> None:
-        self._closed: list[Any] | None = None
         self.tapes = [entry.recorder for entry in OPEN.tapes if chosen(entry)]
         self.accumulators = [entry.recorder for entry in OPEN.accumulators if chosen(entry)]
         self.other_tapes = [entry.recorder for entry in OPEN.tapes if not chosen(entry)]
@@ -158,41 +162,29 @@ class Recorders:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Close the others, and open them again; no code of a user's must run meanwhile, which might do so too."""
-        self._close()
-        try:
-            yield
-        finally:
-            self._open()
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Open the others again for code of a user's, if they are closed."""
-        if self._closed is None:
-            yield
-            return
-        self._open()
-        try:
-            yield
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        # TensorFlow counts no references here: to close what is closed already would free it.
-        self._closed = [one for one in (*self.other_tapes, *self.other_accumulators) if one._recording]
-        for one in self._closed:
+        """Close the others, and open them again."""
+        closed = [one for one in (*self.other_tapes, *self.other_accumulators) if not _is_closed(one)]
+        for one in closed:
             if isinstance(one, tf.GradientTape):
                 tape_stack.pop_tape(one._tape)
             else:
                 pywrap_tfe.TFE_Py_ForwardAccumulatorSetRemove(one._accumulator)
+        OPEN.closed += closed
+        try:
+            yield
+        finally:
+            for one in closed:
+                if not _is_closed(one):  # the program itself has closed it meanwhile, and may have opened it again
+                    continue
+                OPEN.closed.remove(one)
+                if isinstance(one, tf.GradientTape):
+                    tape_stack.push_tape(one._tape)
+                else:
+                    pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
 
-    def _open(self) -> None:
-        for one in self._closed or ():
-            if isinstance(one, tf.GradientTape):
-                tape_stack.push_tape(one._tape)
-            else:
-                pywrap_tfe.TFE_Py_ForwardAccumulatorSetAdd(one._accumulator)
-        self._closed = None
+
+def _is_closed(recorder: Any) -> bool:
+    return any(one is recorder for one in OPEN.closed)
 
 
 def handles(variable: tf.Variable) -> list[Any]:

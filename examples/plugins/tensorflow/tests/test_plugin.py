@@ -240,6 +240,21 @@ class TestTapeInside:
         if outer:
             same(grad(f, persistent=True)(tf.constant(2.0)), 12.0, 6.0)
 
+    def test_stopped_in_a_branch(self, outer):
+        """A tape that is opened around the function is stopped, and goes on, while a branch is traced."""
+        x = tf.constant(2.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+
+            def stopping(x):
+                with tape.stop_recording() if outer else tf.name_scope("none"):
+                    return layer(x)
+
+            f = tf.function(lambda x: cond(within_gradient(x), stopping, stopping, x))
+            value = f(x) * x
+        same((value, tape.gradient(value, x)), 12.0, 12.0)
+        same(f(x), 10.0)
+
     def test_stop_recording(self, outer):
         @tf.function
         def f(x):
