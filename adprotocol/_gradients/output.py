@@ -100,7 +100,7 @@ def check_output(value: Any, raw: Any) -> None:
         )
         raise OutputError(msg)
     scalar, name = tuple(shape) == (), dtype_name(dtype)
-    if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw)):
+    if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw, dtype)):
         return
     remedy = "reduce it to a scalar, with sum() or mean()"
     if scalar and "complex" in name:
@@ -117,6 +117,7 @@ def check_output(value: Any, raw: Any) -> None:
     raise OutputError(msg)
 
 
-def _takes_gradients(array: Any) -> bool:
+def _takes_gradients(array: Any, dtype: Any) -> bool:
+    """Ask the plugin about an array whose dtype is none of NumPy's."""
     binding = binding_of(type(array))
-    return binding.framework is not None and binding.trainable(array) is not None
+    return not hasattr(dtype, "kind") and binding.framework is not None and binding.trainable(array) is not None

@@ -523,3 +523,46 @@ def test_a_plugin_that_goes_away_is_not_found_any_more(toy):
     with pytest.raises(ADProtocolError):
         grad(lambda x: x * x)(Num(3.0))
     assert AUTOGRAD.name in REGISTRY.known()
+
+
+class Odd:
+    """A dtype that says nothing by kind, name or text."""
+
+    def __init__(self, name=None, as_numpy_dtype=None):
+        if name:
+            self.name = name
+        if as_numpy_dtype:
+            self.as_numpy_dtype = as_numpy_dtype
+
+    def __repr__(self):
+        return "<?>"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "trains", "right"),
+    [
+        (Odd("float32"), None, True),
+        (Odd("int32"), None, False),
+        (Odd(as_numpy_dtype=np.float32), None, True),
+        (Odd(as_numpy_dtype=np.int32), None, False),
+        (Odd(), True, True),
+        (Odd(), False, True),
+        (Odd(), None, False),
+    ],
+)
+def test_a_dtype_is_known_by_its_name_or_by_the_plugin(toy, dtype, trains, right):
+    class Named(Num):
+        dtype = None
+
+    class Knowing(Differentiating):
+        @hookimpl
+        def trainable(self, value):
+            return trains
+
+    Named.dtype = dtype
+    toy(Knowing())
+    if right:
+        check_output(Named(1.5), Named(1.5))
+        return
+    with pytest.raises(OutputError, match="the hook trainable of the plugin says so"):
+        check_output(Named(1.5), Named(1.5))
