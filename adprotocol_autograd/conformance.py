@@ -113,6 +113,21 @@ class AutogradHarness(Harness):
         """Call ``astype``."""
         return array.astype(dtype)
 
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of ``autograd.numpy``."""
+        return {
+            "exp": anp.exp,
+            "matmul": lambda v: v @ anp.ones((2, 3)),
+            "reshape": lambda v: anp.reshape(v, (2, 1)),
+            "transpose": lambda v: anp.transpose(anp.reshape(v, (1, 2))),
+            "concatenate": lambda v: anp.concatenate([v, v]),
+            "max": anp.max,
+            "sort": anp.sort,
+            "cumsum": anp.cumsum,
+            "complex": lambda v: v + 0j,
+            "fft": anp.fft.fft,
+        }
+
     def devices(self) -> Sequence[str]:
         """Name the CPU."""
         return ("cpu",)

@@ -136,6 +136,23 @@ class JaxHarness(Harness):
         """Call ``astype``."""
         return array.astype(dtype)
 
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of ``jax.numpy``."""
+        return {
+            "exp": jnp.exp,
+            "matmul": lambda v: v @ jnp.ones((2, 3), v.dtype),
+            "reshape": lambda v: v.reshape(2, 1),
+            "transpose": lambda v: v[None].T,
+            "concatenate": lambda v: jnp.concatenate([v, v]),
+            "max": jnp.max,
+            "sort": jnp.sort,
+            "cumsum": jnp.cumsum,
+            "take": lambda v: jnp.take(v, jnp.array([1, 0]), axis=0),
+            "at": lambda v: jnp.zeros_like(v).at[0].set(v[1]),
+            "complex": lambda v: jax.lax.complex(v, jnp.zeros_like(v)),
+            "fft": jnp.fft.fft,
+        }
+
     def node(self, children: Sequence[Any]) -> Any:
         """Return an instance of a class that is registered with ``jax.tree_util``."""
         return _Node(children)

@@ -176,6 +176,23 @@ class TorchHarness(Harness):
         """Call ``to``."""
         return array.to(getattr(torch, dtype))
 
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of PyTorch."""
+        return {
+            "exp": torch.exp,
+            "matmul": lambda v: v @ torch.ones(2, 3, dtype=v.dtype, device=v.device),
+            "reshape": lambda v: v.reshape(2, 1),
+            "transpose": lambda v: v[None].T,
+            "cat": lambda v: torch.cat([v, v]),
+            "max": torch.amax,
+            "sort": lambda v: torch.sort(v).values,
+            "cumsum": lambda v: torch.cumsum(v, 0),
+            "index_select": lambda v: torch.index_select(v, 0, torch.tensor([1, 0], device=v.device)),
+            "in place": lambda v: torch.zeros_like(v).copy_(v).mul_(2.0),
+            "complex": lambda v: torch.complex(v, torch.zeros_like(v)),
+            "fft": torch.fft.fft,
+        }
+
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Call ``torch.autograd.grad`` for the parameter as a leaf of the graph."""
         with torch.enable_grad():

@@ -32,6 +32,7 @@ CAPABILITIES = (
     "where",
     "dtypes",
     "cast",
+    "operations",
     "parameter",
     "parameter_grad",
     "evaluate",
@@ -193,6 +194,14 @@ class Harness:
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Return an array in another floating-point dtype, named as `dtypes` names it."""
+        raise NotImplementedError
+
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Return further operations by name: functions of a vector of two positive floats, each with a derivative.
+
+        Each returns an array, floating-point or complex: elementwise functions, products of matrices, concatenation,
+        sorting, what makes complex numbers of real ones. The suite asks about their results.
+        """
         raise NotImplementedError
 
     def parameter(self, value: Any, *, trains: bool) -> Any:

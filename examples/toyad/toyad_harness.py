@@ -10,7 +10,7 @@ import toyad
 from adprotocol.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 class Bag:
@@ -124,6 +124,15 @@ class ToyHarness(Harness):
     def cast(self, array: Any, dtype: str) -> Any:
         """Return floats as others."""
         return toyad.cast(array, dtype)
+
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of toyad."""
+        return {
+            "exp": toyad.exp,
+            "matmul": lambda v: toyad.matmul(v, toyad.array([[1.0, 2.0], [3.0, 4.0]])),
+            "stack": lambda v: toyad.stack([1.0 - v, v]),
+            "broadcast": lambda v: toyad.broadcast(v, (3, 2)),
+        }
 
     def evaluate(self, array: Any) -> Any:
         """Return the array: toyad computes at once."""

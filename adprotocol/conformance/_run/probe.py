@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.checks import Checked, HarnessFault
 from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from adprotocol.conformance.harness import Harness
 
@@ -215,6 +216,18 @@ def _check_cast(h: Probe, x: Any) -> None:
             raise HarnessFault(msg)
 
 
+def _check_operations(h: Probe, x: Any) -> None:  # noqa: ARG001
+    found = h.operations()
+    if not isinstance(found, Mapping) or not found or not all(callable(one) for one in found.values()):
+        msg = f"operations() returned {found!r:.60}; it returns functions by name, at least one"
+        raise HarnessFault(msg)
+    for name, function in found.items():
+        made = h.numpy(function(array(h, [2.0, 3.0])))
+        if made.dtype.kind not in "fcV":  # V: floats that NumPy lacks
+            msg = f"operations()[{name!r}] returned dtype {made.dtype}; it returns a floating-point or complex array"
+            raise HarnessFault(msg)
+
+
 def _check_parameter_grad(h: Probe, x: Any) -> None:
     parameter = h.parameter(2.0, trains=True)
     found = h.parameter_grad(lambda: parameter * parameter * x, parameter)
@@ -279,6 +292,7 @@ CHECKS: dict[str, Callable[[Probe, Any], None]] = {
     "where": _check_where,
     "dtypes": _check_dtypes,
     "cast": _check_cast,
+    "operations": _check_operations,
     "parameter": _check_parameter,
     "parameter_grad": _check_parameter_grad,
     "evaluate": _check_evaluate,

@@ -92,6 +92,57 @@ for _name in OPERATIONS:
         )(functools.partial(follows, transforms=_transforms, operation=_name))
 
 
+def after_each_operation(h: Checked, transforms: str) -> None:
+    """Let the answer about the result of each operation of the harness decide a factor of its operand."""
+    constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 0.0])
+    outer, _, inner = transforms.partition(" of ")
+
+    def compiled(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return getattr(h, inner)(f) if inner else f
+
+    def derivative(f: Callable[[Any], Any]) -> Any:
+        return h.grad(f)(v)[0] if outer == "grad" else h.jvp(f, v, along)[1]
+
+    refused: dict[str, str] = {}
+    for name, operation in h.operations().items():
+
+        def chosen(x: Any, v: Any, inside: float, outside: float, operation: Any = operation) -> Any:
+            return adprotocol.cond(h.asks(operation(x)), lambda v: inside * v, lambda v: outside * v, v)
+
+        def plain(v: Any, operation: Any = operation) -> Any:
+            operation(constant)
+            operation(v)
+            return v[0]
+
+        def both(v: Any, chosen: Callable[..., Any] = chosen) -> Any:
+            return chosen(constant, chosen(v, v, 3.0, 5.0), 7.0, 11.0)[0]
+
+        f = compiled(both)
+        try:
+            derivative(compiled(plain))
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
+            refused[name] = one_line(error, 160)
+            continue
+        h.equal(f(v), 110.0, f"{name}: the plain value")
+        h.equal(derivative(f), 33.0, f"{name}: the derivative")
+        h.equal(f(v), 110.0, f"{name}: the plain value afterwards")
+    if len(refused) == len(h.operations()):
+        msg = f"the system itself refuses each of its operations: {next(iter(refused.values()))}"
+        raise Absent(msg)
+
+
+for _transforms in ("grad", "jvp", "grad of jit", "grad of compile"):
+    scenario(
+        f"within_gradient/after-each-operation-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        transform=_transforms,
+        needs=(*nesting.needs(_transforms), "operations"),
+        source=_LOST,
+        expects="33 x for the variable, 3 by the answer about its result and 11 by that of a constant; 55 x plain: 110",
+        summary=f"The result of each operation of the harness is tracked as its operand is, under {_transforms}.",
+    )(functools.partial(after_each_operation, transforms=_transforms))
+
+
 SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0, 2.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
 
 

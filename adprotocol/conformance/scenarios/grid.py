@@ -114,6 +114,14 @@ _LOOPS = (
     "grad of compile of scan",
     "grad of scan of compile",
 )
+_AROUND_LOOPS = (
+    "jit of grad of scan",
+    "jit of jvp of scan",
+    "compile of grad of scan",
+    "jit of grad of while_loop",
+    "jit of jvp of while_loop",
+    "compile of grad of while_loop",
+)
 _TRIPLES = (
     "grad of jit of vmap",
     "grad of vmap of jit",
@@ -136,7 +144,7 @@ _TRIPLES = (
 _enter(
     "within_gradient",
     answers,
-    (*_SINGLE, *_PAIRS, *_LOOPS, *_TRIPLES),
+    (*_SINGLE, *_PAIRS, *_LOOPS, *_AROUND_LOOPS, *_TRIPLES),
     rule="W5",
     summary="`within_gradient` answers correctly under {}.",
     expects=_answer,

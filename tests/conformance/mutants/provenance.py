@@ -70,6 +70,84 @@ def after_a_division():
 
 
 @mutant("within_gradient")
+def after_an_exponential():
+    """Loses track at the exponential function."""
+    return forgets(toyad.exp)
+
+
+@mutant("within_gradient")
+def after_broadcasting():
+    """Loses track where a value is repeated along a new axis."""
+    return forgets(toyad.expand)
+
+
+@mutant("within_gradient")
+def after_a_call():
+    """Loses track at the call of a program in another one."""
+    results = []
+
+    def noting(make):
+        def made(fun):
+            program = make(fun)
+
+            def call(*args):
+                result = program(*args)
+                if isinstance(result, toyad.Staged):
+                    results.append(result)
+                return result
+
+            return call
+
+        return made
+
+    return {
+        "toyad.jit": noting(toyad.jit),
+        "toyad.compile": noting(toyad.compile),
+        **answers(lambda value: False if any(value is result for result in results) else ask(value)),
+    }
+
+
+@mutant("within_gradient")
+def first_turn_of_a_loop():
+    """Says of the values in a loop what was right in its first turn."""
+    turns = []
+
+    def counted(loop):
+        def wrapped(fun, *args):
+            said = []
+
+            def turn(*values):
+                turns.append((said, iter(list(said))))
+                try:
+                    return fun(*values)
+                finally:
+                    turns.pop()
+
+            return loop(turn, *args)
+
+        return wrapped
+
+    scan, plain = toyad.scan, toyad.while_loop
+    looped = counted(lambda step, continues, state: plain(continues, step, state))
+
+    def query(value):
+        if not turns or not isinstance(answer := ask(value), bool):
+            return ask(value)
+        said, before = turns[-1]
+        earlier = next(before, None)
+        if earlier is None:
+            said.append(answer)
+            return answer
+        return earlier
+
+    return {
+        "toyad.scan": counted(scan),
+        "toyad.while_loop": lambda continues, step, state: looped(step, continues, state),
+        **answers(query),
+    }
+
+
+@mutant("within_gradient")
 def one_dtype():
     """Answers for the default dtype only."""
     return answers(lambda value: ask(value) if value.dtype == np.float64 else False)

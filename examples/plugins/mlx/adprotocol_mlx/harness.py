@@ -122,6 +122,23 @@ class MlxHarness(Harness):
         """Call ``astype``."""
         return array.astype(_DTYPES[dtype])
 
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of MLX."""
+        return {
+            "exp": mx.exp,
+            "matmul": lambda v: v @ mx.ones((2, 3), dtype=v.dtype),
+            "reshape": lambda v: v.reshape(2, 1),
+            "transpose": lambda v: v[None].T,
+            "concatenate": lambda v: mx.concatenate([v, v]),
+            "max": mx.max,
+            "sort": mx.sort,
+            "cumsum": mx.cumsum,
+            "take": lambda v: mx.take(v, mx.array([1, 0])),
+            "at": lambda v: mx.zeros_like(v).at[mx.array([0])].add(v[1]),
+            "complex": lambda v: v.astype(mx.complex64),
+            "fft": mx.fft.rfft,
+        }
+
     def evaluate(self, array: Any) -> Any:
         """Call ``mx.eval``."""
         mx.eval(array)

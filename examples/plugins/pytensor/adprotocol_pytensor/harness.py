@@ -25,7 +25,7 @@ from adprotocol.conformance import Harness
 from adprotocol_pytensor import differentiated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # Python's virtual machine, which is lazy and compiles nothing; `OpFromGraph(inline=True)` needs its one rewrite.
 EVALUATE = Mode(VMLinker(use_cloop=False, c_thunks=False), RewriteDatabaseQuery(include=["inline_ofg_expansion"]))
@@ -269,6 +269,22 @@ class PyTensorHarness(Harness):
     def cast(self, array: Any, dtype: str) -> Any:
         """Return the array in another dtype."""
         return array.astype(dtype)
+
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of PyTensor."""
+        return {
+            "exp": pt.exp,
+            "matmul": lambda v: v @ pt.ones((2, 3)),
+            "reshape": lambda v: v.reshape((2, 1)),
+            "transpose": lambda v: v[None].T,
+            "concatenate": lambda v: pt.concatenate([v, v]),
+            "max": pt.max,
+            "sort": pt.sort,
+            "cumsum": pt.cumsum,
+            "take": lambda v: v[np.array([1, 0])],
+            "set": lambda v: pt.zeros_like(v)[0].set(v[1]),
+            "complex": lambda v: pt.complex(v, pt.zeros_like(v)),
+        }
 
 
 def _traced(fun: Callable[..., Any], *, inline: bool) -> Callable[..., Any]:

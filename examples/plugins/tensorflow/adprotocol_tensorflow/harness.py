@@ -63,7 +63,7 @@ class TensorFlowHarness(Harness):
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return further ways to do the same."""
-        return {"grad": {"persistent": self.grad_by_persistent_tape}}
+        return {"grad": {"persistent": self.grad_by_persistent_tape, "symbolic": self.grad_by_graph}}
 
     def array(self, value: Any) -> tf.Tensor:
         """Return a tensor."""
@@ -102,6 +102,19 @@ class TensorFlowHarness(Harness):
     def grad_by_persistent_tape(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient, by a tape that may be asked more than once."""
         return lambda *args: self.value_and_grad(fun, persistent=True)(*args)[1]
+
+    def grad_by_graph(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the gradient by `tf.gradients`, which differentiates a graph that is there already."""
+
+        @tf.function
+        def differentiated(x: Any, *rest: Any) -> Any:
+            x = tf.identity(x)
+            value = fun(x, *rest)
+            if not isinstance(value, tf.Tensor):
+                return tf.zeros_like(x)
+            return tf.gradients(value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO)[0]
+
+        return differentiated
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return value and derivative along the tangent."""
@@ -200,8 +213,9 @@ class TensorFlowHarness(Harness):
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: tf.Variable) -> Any:
         """Return the gradient of a function that reads a variable."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(parameter)
+        with tf.GradientTape() as tape:
+            if not parameter.trainable:
+                tape.watch(parameter)
             value = fun()
         if not isinstance(value, tf.Tensor):
             return tf.zeros_like(parameter)
@@ -235,3 +249,21 @@ class TensorFlowHarness(Harness):
     def cast(self, array: Any, dtype: str) -> Any:
         """Return the array in another dtype."""
         return tf.cast(array, dtype)
+
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name functions of TensorFlow."""
+        return {
+            "exp": tf.exp,
+            "matmul": lambda v: v[None] @ tf.ones((2, 3), v.dtype),
+            "reshape": lambda v: tf.reshape(v, (2, 1)),
+            "transpose": lambda v: tf.transpose(v[None]),
+            "concat": lambda v: tf.concat([v, v], 0),
+            "max": tf.reduce_max,
+            "sort": tf.sort,
+            "cumsum": tf.cumsum,
+            "gather": lambda v: tf.gather(v, [1, 0]),
+            "split": lambda v: tf.split(v, 2)[1],
+            "scatter": lambda v: tf.tensor_scatter_nd_update(tf.zeros_like(v), [[0]], v[1:]),
+            "complex": lambda v: tf.complex(v, tf.zeros_like(v)),
+            "fft": tf.signal.rfft,
+        }

@@ -13,6 +13,8 @@ from tensorflow.python.eager import backprop_util
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
+from adprotocol_tensorflow import stack
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -51,6 +53,10 @@ class Walk:
             self.ends[id(tensor)] = tensor
             return ()
         graph = tensor.graph
+        if stack.function_of(graph) is not self.function:
+            # A loop may hold a tensor of a function further out by itself.
+            self.ends[id(tensor)] = tensor
+            return ()
         place = self._place(graph, tensor)
         if place is None:
             return passed(tensor.op, tensor.value_index)

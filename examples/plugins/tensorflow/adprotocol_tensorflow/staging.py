@@ -296,7 +296,8 @@ def install(answer: Callable[[Sequence[Any]], Any]) -> None:
                 x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)
             ]
             function = stack.function_of(graph)
-            for question in _questions(function):
+            guarded = [one.conditions[0][0] for one in notes(function).guards]
+            for question in [*_questions(function), *guarded]:
                 question.later.extend(tensors)
             for question in notes(function).decided:
                 question.check_later(tensors)

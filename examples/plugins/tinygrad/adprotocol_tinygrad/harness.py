@@ -146,6 +146,22 @@ class TinygradHarness(Harness):
         """Convert."""
         return array.cast(dtype)
 
+    def operations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Name methods of tinygrad."""
+        return {
+            "exp": Tensor.exp,
+            "matmul": lambda v: v @ Tensor.ones(2, 3),
+            "reshape": lambda v: v.reshape(2, 1),
+            "transpose": lambda v: v.reshape(1, 2).T,
+            "cat": lambda v: v.cat(v),
+            "max": Tensor.max,
+            "cumsum": Tensor.cumsum,
+            "gather": lambda v: v.gather(0, Tensor([1, 0])),
+            "pad": lambda v: v.pad((1, 1)),
+            "flip": lambda v: v.flip(0),
+            "relu": Tensor.relu,
+        }
+
     def evaluate(self, array: Any) -> Any:
         """Realise the array, in place, unless that takes a derivative away."""
         _refuse_tracked(array.uop.toposort(gate=lambda node: node.op is not Ops.DETACH))
