@@ -10,6 +10,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.query import natively
+from adprotocol.conformance.scenarios.staged import staged, trace
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -209,6 +210,42 @@ def branch_of_each_dtype_and_shape(h: Checked) -> None:
 
         _coarse(h, f(x), 6.0, f"plain, {what}")
         _coarse(h, _scalar(h.grad(lambda x, f=f: _scalar(f(x)))(x)), 3.0, what)
+
+
+@staged(
+    "cond/number-beside-each-dtype",
+    rule="C5",
+    needs=("dtypes", "cast"),
+    source=_DTYPES,
+    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, for x of each floating-point dtype",
+)
+def number_beside_each_dtype(h: Checked, way: str) -> None:
+    """A Python number from one branch agrees with an array of any dtype from the other, under {way}."""
+    first = trace(h, way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: 2.0 * x, x))  # noqa: ARG005
+    second = trace(h, way, lambda x: adprotocol.cond(x > 1.0, lambda x: 2.0 * x, lambda x: 1.5, x))  # noqa: ARG005
+    for dtype in h.dtypes():
+        for at, want in ((2.0, 4.0), (0.5, 1.5)):
+            x = h.cast(h.array(at), dtype)
+            _coarse(h, first(x), want, f"the number first, at {at}, {dtype}")
+            _coarse(h, second(x), want, f"the number second, at {at}, {dtype}")
+
+
+@scenario(
+    "value_and_grad/number-beside-each-dtype",
+    rule="T10",
+    transform="grad",
+    needs=("grad", "dtypes", "cast"),
+    source=_DTYPES,
+    expects="x n at 3 and the number 2.0: the gradients 2 and 3, for x of each floating-point dtype",
+)
+def number_leaf_beside_each_dtype(h: Checked) -> None:
+    """A Python float is a leaf beside an array of any floating-point dtype."""
+    for dtype in h.dtypes():
+        x = h.cast(h.array(3.0), dtype)
+        value, gradient = adprotocol.value_and_grad(lambda m: m["x"] * m["n"])({"x": x, "n": 2.0})
+        _coarse(h, value, 6.0, f"the value, {dtype}")
+        _coarse(h, gradient["x"], 2.0, f"the gradient of the array, {dtype}")
+        _coarse(h, gradient["n"], 3.0, f"the gradient of the number, {dtype}")
 
 
 @scenario(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.closing_over import orders
@@ -42,7 +43,7 @@ def after_a_call(h: Checked, way: str) -> None:
             h.equal(outer(x, c), 1980.0, "the plain call")
 
         def differentiated(outer: Any = outer, square: Any = square) -> None:
-            h.value_and_gradient(outer, (x, c), 1188.0, 1188.0)
+            h.value_and_gradient(lambda x: outer(x, c), (x,), 1188.0, 1188.0)
             h.value_and_gradient(lambda c: outer(x, c), (c,), 1260.0, 840.0, "in the other argument")
             h.value_and_gradient(lambda x: h.layer(square(x)), (x,), 12.0, 12.0, "asked outside")
 
@@ -69,11 +70,34 @@ def asks_in_a_called_function(h: Checked, way: str) -> None:
             h.equal(outer(x, c), 200.0, "the plain call")
 
         def differentiated(outer: Any = outer) -> None:
-            h.value_and_gradient(outer, (x, c), 120.0, 60.0)
+            h.value_and_gradient(lambda x: outer(x, c), (x,), 120.0, 60.0)
             h.value_and_gradient(lambda c: outer(x, c), (c,), 120.0, 30.0, "in the other argument")
 
         for call in orders(plain, differentiated)[first]:
             call()
+
+
+@staged(
+    "prevent_gradient/in-a-called-function",
+    rule="N5",
+    transform="grad of {way}",
+    native="grad of {way} of {way}",
+    expects="x x x with x guarded in a compiled function that another one calls: 8 plain; an error with the message in "
+    "a gradient, and again; 4 where its constant is given",
+    source=_CALLED,
+)
+def guarded_in_a_called_function(h: Checked, way: str) -> None:
+    """A guard in a compiled function that another one calls raises as it does by itself."""
+    x = h.array(2.0)
+    inner = trace(h, way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x)
+    outer = trace(h, way, lambda x: inner(x) * x)
+    of_constant = trace(h, way, lambda x: inner(adprotocol.non_differentiable(x)) * x)
+    for _ in range(2):
+        h.equal(outer(x), 8.0, "the plain call")
+        # A compiler that runs Python may show the error as one of its own, with the text.
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(outer)(x)
+        h.value_and_gradient(of_constant, (x,), 8.0, 4.0, "of a constant")
 
 
 def _scanned(h: Checked, x: Any, c: Any, layer: Callable[[Any], Any]) -> Any:

@@ -183,6 +183,22 @@ def guarded_parameter(h: Checked) -> None:
 
 
 @scenario(
+    "value_and_grad/frozen-parameter-asked",
+    rule="T6",
+    needs=("grad", *NEEDS),
+    expects='3 p times 11 q at 2, 3, with where="p": 198, the gradient 99 in p and None for q, whose flag is on',
+    source=_WATCHED,
+)
+def frozen_parameter_asked(h: Checked) -> None:
+    """A parameter that the call freezes is not tracked inside, whatever its flag says."""
+    model = {"p": h.parameter(2.0, trains=True), "q": h.parameter(3.0, trains=True)}
+    run = adprotocol.value_and_grad(lambda m: h.layer(m["p"]) * h.scaled(m["q"], 7.0, 11.0), where="p", backend=h.name)
+    value, gradient = run(model)
+    h.equal(value, 198.0, "the value")
+    h.gradients(gradient, {"p": 99.0, "q": None})
+
+
+@scenario(
     "cond/parameters-in-branches",
     rule="C6",
     needs=NEEDS,

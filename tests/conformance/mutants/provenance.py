@@ -258,6 +258,28 @@ def guarded_operands(pred, fun, operands, *, taken):
     return fun(*extend.tree_map(one, operands))
 
 
+@mutant("prevent_gradient")
+def unguarded_where_called():
+    """Guards nothing in a program that another one calls."""
+    return {
+        "prevent_gradient": lambda value, message: value if len(toyad.STATE.stages) > 1 else guard(value, message),
+    }
+
+
+@mutant("cond")
+def numbers_of_one_dtype():
+    """Takes numbers from branches for arrays of the default dtype."""
+
+    def arrays(fun):
+        def run(*operands):
+            result = fun(*operands)
+            return toyad.array(result) if isinstance(result, float) else result
+
+        return run
+
+    return branches(lambda pred, t, f, operands: choose(pred, arrays(t), arrays(f), operands))
+
+
 @mutant("cond")
 def selects_under_jit():
     """Selects between the results of both branches where a program chooses; operands alone are guarded."""

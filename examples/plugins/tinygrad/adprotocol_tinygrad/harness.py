@@ -186,7 +186,7 @@ class TinygradHarness(Harness):
 
     def devices(self) -> Sequence[str]:
         """Name the devices that this machine has."""
-        return tuple(Device.get_available_devices())
+        return tuple(dict.fromkeys((Device.DEFAULT, *Device.get_available_devices())))
 
 
 # The variables of the gradients under way.
