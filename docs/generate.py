@@ -8,9 +8,11 @@ them too. A further part is a function that returns its text, and an entry in `P
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from adprotocol.extend import Divergence
 
 GENERATED = Path(__file__).parent / "generated"
+
+RELEASES = Path(__file__).parent / "releases.json"
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 # The frameworks whose plugins ship with this distribution, in the order of the pages, with their names.
 FRAMEWORKS = {"torch": "PyTorch", "autograd": "autograd", "jax": "JAX"}
@@ -166,6 +171,36 @@ def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
     return "\n".join(lines) + "\n"
 
 
+def ranges() -> str:
+    """Return the range of releases that the metadata declares for each framework, as a table."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    tools = _bounds([*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())])
+    lines = ["| framework | oldest | newest tried |", "|---|---|---|"]
+    for name, title in sorted(FRAMEWORKS.items(), key=lambda item: item[1].lower()):
+        lines.append(f"| {title} | {tools[name, '>=']} | {tools[name, '==']} |")
+    needed = " and ".join(f"{name} {tools[name, '>=']}" for name in ("optree", "pluggy"))
+    return "\n".join([*lines, "", f"Beside them {needed} or newer, NumPy {tools['numpy', '>=']} or newer."]) + "\n"
+
+
+def _bounds(requirements: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Return the version in each requirement, by the name of the package and the comparison."""
+    return {(found[1], found[2]): found[3] for one in requirements if (found := _REQUIREMENT.match(one))}
+
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(>=|==)([\d.]+)")
+
+
+def releases(path: Path = RELEASES) -> str:
+    """Return the record of the releases as a table, a row for each environment."""
+    lines = ["| environment | Python | releases | conformance | the plugin's tests |", "|---|---|---|---|---|"]
+    for point in json.loads(path.read_text(encoding="utf-8")).values():
+        versions = ", ".join(f"{name} {version}" for name, version in point["versions"].items())
+        tests = ", ".join(f"{count} {word}" for word, count in point["tests"].items()) or "not run"
+        mark = "" if point["ok"] else "**failed**: "
+        lines.append(f"| {point['point']} | {point['python']} | {versions} | {mark}{point['suite']} | {tests} |")
+    return "\n".join(lines) + "\n"
+
+
 # Each generated part by its file name, with the function that returns its text.
 PARTS: dict[str, Callable[[], str]] = {
     "cuda.md": cuda,
@@ -173,6 +208,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "scenarios.md": scenarios,
     "support.md": support,
     "error-index.md": error_index,
+    "ranges.md": ranges,
+    "releases.md": releases,
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
     "benchmarks.svg": pictures.ratios,

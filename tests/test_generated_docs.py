@@ -1,6 +1,7 @@
 """The generated parts of the documentation: what they hold, which pages include them, and that git does not."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -68,6 +69,29 @@ def test_the_page_of_the_matrix_holds_picture_and_table_and_takes_nothing_from_e
     assert text.count("<svg") == text.count("<table") == 1
     assert "within_gradient/grad-of-jit" in text
     assert set(re.findall(r"https?://[^\"' )<]*", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_ranges_are_those_of_the_metadata(generate):
+    text = generate.ranges()
+    assert re.search(r"(?m)^\| JAX \| 0\.4\.38 \| \d+\.\d+\.\d+ \|$", text)
+    assert [line.split(" | ")[0] for line in text.splitlines()[2:5]] == ["| autograd", "| JAX", "| PyTorch"]
+
+
+def test_a_row_of_the_releases_says_what_ran_and_what_failed(generate, tmp_path):
+    path = tmp_path / "releases.json"
+    row = {"point": "jax-9.8", "python": "3.11.7", "versions": {"jax": "9.8", "numpy": "2.0"}, "suite": "2 of 3 ran"}
+    path.write_text(
+        json.dumps(
+            {
+                "a": {**row, "tests": {"passed": 7, "skipped": 1}, "ok": True},
+                "b": {**row, "point": "b", "tests": {}, "ok": False},
+            }
+        ),
+        encoding="utf-8",
+    )
+    lines = generate.releases(path).splitlines()
+    assert lines[2] == "| jax-9.8 | 3.11.7 | jax 9.8, numpy 2.0 | 2 of 3 ran | 7 passed, 1 skipped |"
+    assert lines[3] == "| b | 3.11.7 | jax 9.8, numpy 2.0 | **failed**: 2 of 3 ran | not run |"
 
 
 def test_a_part_that_differs_or_is_missing_is_written_and_another_left_alone(generate, tmp_path, monkeypatch):
