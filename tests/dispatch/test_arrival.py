@@ -59,7 +59,7 @@ PROGRAMS = {
         import threading, time
         thread = threading.Thread(target=__import__, args=("jax",))
         thread.start()
-        while "jax" not in sys.modules:
+        while thread.is_alive() and "jax" not in sys.modules:
             time.sleep(0.001)
         late = [register_structure(dataclasses.make_dataclass(f"Late{i}", ["w"])) for i in range(20)]
         import jax
