@@ -1,6 +1,7 @@
 """Run points of the matrix, print a table, and record what came of each; status 1 if one fails."""
 
 import argparse
+import fnmatch
 import json
 import sys
 
@@ -12,13 +13,19 @@ from matrix import point as matrix
 RECORD = matrix.ROOT / "docs" / "releases.json"
 
 
+def select(patterns, names):
+    """Return the names that one of the patterns matches, in their own order, and the patterns that match none."""
+    chosen = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    return chosen, [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+
+
 def main(arguments=None):
     """Run what is named, or all, and return the exit status."""
     known = matrix.points()
     parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
-    parser.add_argument("points", nargs="*", help=f"some of {', '.join(known)} (all)")
-    chosen = parser.parse_args(arguments).points or list(known)
-    unknown = [name for name in chosen if name not in known]
+    parser.add_argument("points", nargs="*", help=f"some of, or globs over, {', '.join(known)} (all)")
+    named = parser.parse_args(arguments).points or ["*"]
+    chosen, unknown = select(named, known)
     if unknown:
         parser.error(f"no point {', '.join(unknown)}; there are {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)

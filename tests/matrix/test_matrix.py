@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from matrix import point as matrix
-from matrix.__main__ import main
+from matrix.__main__ import main, select
 
 PROJECT = tomllib.loads((matrix.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -31,6 +31,13 @@ def test_what_a_point_names_is_there(point):
     assert point.tests
     assert all((matrix.ROOT / path).exists() for path in point.tests)
     assert point.requirements()
+
+
+def test_points_are_chosen_by_name_and_by_glob():
+    names = ["floors-jax", "jax-0.5.3", "jax-0.6.2", "torch-2.6.0"]
+    assert select(["jax-*", "torch-2.6.0"], names) == (["jax-0.5.3", "jax-0.6.2", "torch-2.6.0"], [])
+    assert select(["*"], names) == (names, [])
+    assert select(["jax-0.5.3", "tf-*"], names) == (["jax-0.5.3"], ["tf-*"])
 
 
 def test_an_unknown_point_is_wrong_usage(capsys):
