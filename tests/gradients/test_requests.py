@@ -52,7 +52,8 @@ def test_gradient_of_nested_records_is_for_the_declared_field_alone(ad):
     assert type(gradient) is A
     assert type(gradient.b) is B
     assert close(gradient.a1, [9.0, 32.0])
-    assert gradient == dataclasses.replace(model, a1=gradient.a1, eps=None, b=B(None, None))
+    assert gradient.eps is None
+    assert gradient.b == B(None, None)
 
 
 @on_every_backend
@@ -64,7 +65,8 @@ def test_gradient_of_nested_records_is_fed_straight_to_an_update(ad):
     )
     assert close(updated.a1, [0.1, -1.2])
     assert updated.eps is model.eps
-    assert updated.b == model.b
+    assert updated.b.b1 is model.b.b1
+    assert updated.b.b2 is model.b.b2
     params, rest = partition(model)
     stepped = dataclasses.replace(params, a1=params.a1 - 0.1 * gradient.a1)
     assert close(combine(stepped, rest).a1, [0.1, -1.2])
