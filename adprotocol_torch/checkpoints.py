@@ -37,7 +37,7 @@ def note_true() -> None:
 
     The backward pass runs them again, perhaps after the end of that level, when the answer is False.
     """
-    if internals.saved_tensor_hooks() is None:
+    if not internals.may_pack_saved_tensors():
         return
     for local in _callers(_CHECKPOINT):
         # None for a reentrant checkpoint.

@@ -4,8 +4,7 @@ Dynamo answers ``x.requires_grad`` from its record of the tensor at first sight,
 which is wrong inside a compiled ``torch.func.grad``. But it traces with fake tensors
 that pass through the real transformations, so `tracking` can check them like any
 tensor. That needs a handler in Dynamo's own table. The table is private, and no
-public hook sees the fake value and adds nothing to the graph. Tried with PyTorch
-2.13.
+public hook sees the fake value and adds nothing to the graph.
 """
 
 from __future__ import annotations
@@ -171,10 +170,11 @@ def install() -> None:
         # The dual level around the compiled function can be guarded. The dual part of
         # an input cannot, and the fake tensor does not have it.
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
-        if tx.output.dual_level >= 0:
+        dual_level, layers = internals.levels_around(tx.output)
+        if dual_level >= 0:
             return ConstantVariable.create("dual")
         # Nor are the levels below the batch of an input, and no guard compares them.
-        if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
+        if any(layer.key() == internals.Transform.Vmap for layer in layers):
             return ConstantVariable.create("batched")
         return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
 

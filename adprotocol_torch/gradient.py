@@ -48,6 +48,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     return _by_engine(fun, tensors)
 
 
+# Dynamo would compile it as a function of its own where a graph broke around it.
+@never_compile
 def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]) -> tuple[Any, Any, list[Any]]:
     differentiable = torch.is_grad_enabled()
     call = _Call()
@@ -247,6 +249,7 @@ def _without_history(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
+@never_compile  # as _by_engine
 def _by_functorch_with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
@@ -295,8 +298,3 @@ def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         changed = hook(gradient)
         gradient = gradient if changed is None else changed
     return gradient
-
-
-# Dynamo would compile them as functions of their own where a graph broke around them.
-never_compile(_by_engine)
-never_compile(_by_functorch_with_gradients)

@@ -1,13 +1,16 @@
-"""The private parts of PyTorch that this plugin uses.
+"""The private parts of PyTorch that this plugin uses, and what its releases differ in.
 
-Tried with PyTorch 2.13. A comment at each name says why no public API serves.
+A comment at each name says why no public API serves, or in which release it
+appeared. Nothing looks at a version number: a name is there, or it is not. The range
+of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch._functorch.pyfunctorch import coerce_cinterpreter
@@ -16,6 +19,9 @@ from torch.autograd.graph import _engine_run_backward, get_gradient_edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FunctionType
+
+F = TypeVar("F", bound="FunctionType")
 
 # The kinds of transformation, to compare with what a compiler notes of those around a graph.
 Transform = torch._C._functorch.TransformType  # noqa: SLF001
@@ -32,11 +38,9 @@ unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
-# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint.
-saved_tensor_hooks: Callable[[], Any] = functools.partial(
-    torch._C._autograd._top_saved_tensors_default_hooks,  # noqa: SLF001
-    True,  # noqa: FBT003
-)
+# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint. Before 2.8 nothing private does
+# either.
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
 
 # Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
@@ -47,17 +51,73 @@ def is_below_autograd() -> bool:
     return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
 
 
-def never_compile(function: Callable[..., object]) -> None:
+def may_pack_saved_tensors() -> bool:
+    """Tell whether saved tensors may be packed: False is certain, True only where PyTorch tells."""
+    return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
+
+
+def never_compile(function: F) -> F:
     """Keep Dynamo from compiling the frames of a function and of its callees.
 
     The public torch.compiler.disable wraps the function, which costs each eager
-    call 1 µs.
+    call 1 µs. A mark on its code that reaches its callees appeared in 2.7; before, a
+    wrapper switches Dynamo off, for 0.1 µs where it is off already.
     """
     frames = torch._C._dynamo.eval_frame  # noqa: SLF001
-    skip = frames._FrameAction.SKIP  # noqa: SLF001
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
+    if hasattr(frames, "_FrameAction"):
+        skip = frames._FrameAction.SKIP  # noqa: SLF001
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
+        return function
+
+    @functools.wraps(function)
+    def without_dynamo(*args: Any, **kwargs: Any) -> Any:
+        if frames.get_eval_frame_callback() is None:
+            return function(*args, **kwargs)
+        callback = frames.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            frames.set_eval_frame(callback)
+
+    frames.skip_code(without_dynamo.__code__)
+    without_dynamo._torchdynamo_inline = function  # type: ignore[attr-defined]  # noqa: SLF001  (what Dynamo traces)
+    return cast("F", without_dynamo)
 
 
+def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Call ``torch.compile`` for a function whose code other functions, such as closures, share.
+
+    The code has one cache, of limited size, to itself where ``isolate_recompiles`` is
+    an option: since 2.13. Before, the cache of the code is emptied.
+    """
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        return torch.compile(function, isolate_recompiles=True, **options)  # type: ignore[call-overload,no-any-return]
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        torch._C._dynamo.eval_frame.reset_code(code)
+    return torch.compile(function, **options)  # type: ignore[no-any-return]
+
+
+def levels_around(output: Any) -> tuple[int, list[Any]]:
+    """Return the dual level and the levels of torch.func in which a graph that Dynamo builds will be called.
+
+    Dynamo itself notes them since 2.9. Before, they are the levels of now without those that the graph enters.
+    """
+    if hasattr(output, "functorch_layers"):
+        return output.dual_level, list(output.functorch_layers)
+    entered = {True: 0, False: 0}
+    for tracer in output.tracers:  # of the graph, and of the subgraphs under way
+        for node in tracer.graph.nodes:
+            name = getattr(node.target, "__name__", "")
+            if name.endswith(("_increment_nesting", "_enter_dual_level")):
+                entered["dual" in name] += 1
+            elif name.endswith(("_decrement_nesting", "_exit_dual_level")):
+                entered["dual" in name] -= 1
+    levels = list(torch._C._functorch.get_interpreter_stack() or ())  # noqa: SLF001
+    return forward_ad._current_level - entered[True], levels[: len(levels) - entered[False]]  # noqa: SLF001
+
+
+@never_compile
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
@@ -117,6 +177,7 @@ def has_tangent(tensor: torch.Tensor) -> bool:
 __all__ = [
     "Transform",
     "coerce_cinterpreter",
+    "compile_alone",
     "forward_ad",
     "forward_mode_is_enabled",
     "fully_sharded",
@@ -127,10 +188,11 @@ __all__ = [
     "is_below_autograd",
     "is_functional",
     "level_of",
+    "levels_around",
+    "may_pack_saved_tensors",
     "never_compile",
     "next_sequence_number",
     "run_engine",
-    "saved_tensor_hooks",
     "shards",
     "top_interpreter",
     "unwrapped",
