@@ -74,11 +74,15 @@ for _function in (
     node.admit_value,
     node.look_again,
     node.field_names,
+    node.has_fields,
     declaration.class_declares,
+    declaration.frozen_fields,
     framework.default,
     framework.named,
     where.matches,
     treespec.is_node,
+    treespec.is_named_tuple,
+    treespec.fields_of,
     treespec.in_order,
     treespec.entry_of,
 ):
@@ -157,13 +161,21 @@ def _tree_flatten(
             return found, spec
 
 
+@_stands_for(traversal.one_level)
+def _one_level(tree: Any) -> Any:
+    if not traversal.is_container(tree):
+        return None
+    children, names, metadata, rebuild = treespec.one_level(tree)
+    return children, metadata, tuple([str(name) for name in names]), rebuild
+
+
 @_stands_for(traversal.tree_unflatten)
 def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
     return spec.unflatten(list(leaves))
 
 
 def _declares(value: Any) -> bool:
-    return declaration.class_declares(type(value), declaration.Registrations.number)
+    return declaration.class_declares(type(value), declaration.REGISTRATIONS.number)
 
 
 @_stands_for(declaration.declaring)

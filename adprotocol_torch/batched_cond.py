@@ -76,9 +76,18 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
     """Return a Python number as a scalar tensor of the other branch's dtype, or None if that cannot hold it."""
     if isinstance(leaf, torch.Tensor):
         return leaf
-    if not _is_number(leaf) or torch.result_type(like, leaf) != like.dtype:
+    if not _is_number(leaf) or not _holds(like, leaf):
         return None
     return torch.tensor(leaf, dtype=like.dtype, device=like.device)
+
+
+def _holds(like: torch.Tensor, number: Any) -> bool:
+    """Tell whether ``torch.result_type`` of a tensor and a number, which not every compiler knows, is the tensor's."""
+    if isinstance(number, bool) or like.is_complex():
+        return True
+    if isinstance(number, int):
+        return like.dtype is not torch.bool
+    return isinstance(number, float) and like.is_floating_point()
 
 
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:

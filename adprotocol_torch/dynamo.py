@@ -16,17 +16,20 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import run_while_tracing, trace_instead
+from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import hidden, internals, tracking
 
 _INSTALLED = False
 
 
 def mark() -> None:
-    """Let Dynamo trace `within_gradient` of this module in place of the eager one."""
+    """Let Dynamo trace functions of this module in place of the eager ones."""
     trace_instead(within_gradient)(tracking.within_gradient)
+    trace_instead(names_of)(attribute_names)
 
 
+# Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
+@internals.skip
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
@@ -65,9 +68,29 @@ def inside_transform() -> bool:
     return internals.functorch_is_active() or internals.forward_ad._current_level >= 0  # noqa: SLF001
 
 
+@internals.skip
 def ask_fake(value: torch.Tensor) -> bool | str:
     """Stand for the question in a traced function; `install` gives Dynamo the answer, or why there is none."""
     return tracking.within_gradient(value)
+
+
+@run_while_tracing
+def _iterates_over_attributes() -> bool:
+    return internals.iterates_over_attributes()
+
+
+def names_of(value: Any) -> Any:
+    """Return the names in the ``__dict__`` of an instance, in a function that Dynamo traces."""
+    if _iterates_over_attributes():
+        return getattr(value, "__dict__", ())
+    install()
+    return held_names(value)
+
+
+def held_names(value: Any) -> list[str]:
+    """Stand for the names in a traced function; `install` gives Dynamo the answer."""
+    msg = "held_names is answered by Dynamo's handler only"
+    raise NotImplementedError(msg)
 
 
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
@@ -126,8 +149,9 @@ def _compilation() -> Any:
 def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """Trace anew, with selects, if a branch of the staged cond with these results takes a gradient.
 
-    The gradient would be zero: torch.cond runs its branches without autograd. In a
-    traced function `install` gives Dynamo the answer.
+    The gradient would be zero: torch.cond runs its branches without autograd. So does
+    a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.
+    In a traced function `install` gives Dynamo the answer.
     """
 
 
@@ -191,7 +215,9 @@ def install() -> None:
 
     def selecting(_self: Any, tx: Any, results: Any) -> Any:
         modules = tx.output.nn_modules
-        if any(_takes_gradient(node, modules) for item in results.items for node in _node(item).all_input_nodes):
+        conds = {node for item in results.items for node in _node(item).all_input_nodes}
+        refused = not internals.differentiates_cond() and any(map(_is_tracked, conds))
+        if refused or any(_takes_gradient(cond, modules) for cond in conds):
             _SELECTING.add(_compilation())
             # By which Dynamo itself starts over, with nothing kept of the first attempt.
             raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
@@ -204,6 +230,9 @@ def install() -> None:
         # A module that the function itself makes is a copy of one that was searched.
         given = module.value
         return ConstantVariable.create(hidden.find(given) if "_modules" in vars(given) else None)
+
+    def names(_self: Any, tx: Any, value: Any) -> Any:
+        return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
 
     def key(_self: Any, _tx: Any) -> Any:
         return ConstantVariable.create(new_key())
@@ -227,6 +256,7 @@ def install() -> None:
         (select_if_differentiated, selecting),
         (sharing, shared),
         (hidden_part, hides),
+        (held_names, names),
         (new_key, key),
         (keep, keeping),
         (kept, taking),
@@ -238,6 +268,12 @@ def install() -> None:
 
 def _node(value: Any) -> Any:
     return value.as_proxy().node
+
+
+def _is_tracked(cond: Any) -> bool:
+    """Tell whether an operand of a node is tracked."""
+    values = [argument.meta.get("example_value") for argument in cond.all_input_nodes]
+    return any(isinstance(value, torch.Tensor) and tracking.within_gradient(value) for value in values)
 
 
 def _takes_gradient(cond: Any, modules: Any) -> bool:

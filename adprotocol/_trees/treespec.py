@@ -7,6 +7,7 @@ traced, and is never compared with one of optree's.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._trees.node import NAMESPACE
@@ -31,21 +32,21 @@ class Treespec:
         children: list[Treespec],
         names: tuple[Any, ...],
         metadata: Any,
-        rebuild: Callable[[Any, list[Any]], Any] | None,
+        rebuild: Callable[[Any, list[Any]], Any],
     ) -> None:
         self.type = cls
         self.own = children
         self.names = names
         self.metadata = metadata
         self.rebuild = rebuild
-        self.num_leaves = 1 if cls is None else sum([child.num_leaves for child in children])
+        self.num_leaves: int = 1 if cls is None else sum([child.num_leaves for child in children])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Treespec) or self.type is not other.type or len(self.own) != len(other.own):
             return False
         # The order of the keys of a dict is no part of its structure.
         same = self.names == other.names if self.type is dict else self.metadata == other.metadata
-        return bool(same) and all([one == another for one, another in zip(self.own, other.own, strict=True)])
+        return bool(same) and all(map(operator.eq, self.own, other.own))
 
     def __hash__(self) -> int:
         return hash((self.type, self.names))
@@ -60,9 +61,7 @@ class Treespec:
         """Return the path of each leaf."""
         if self.type is None:
             return [()]
-        return [
-            (name, *path) for name, child in zip(self.names, self.own, strict=True) for path in child.paths()
-        ]
+        return [(name, *path) for name, child in zip(self.names, self.own, strict=True) for path in child.paths()]
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """Return the structure with these leaves."""
@@ -73,13 +72,7 @@ class Treespec:
         for child in self.own:
             built.append(child.unflatten(leaves[start : start + child.num_leaves]))
             start += child.num_leaves
-        if self.rebuild is not None:
-            return self.rebuild(self.metadata, built)
-        if self.type is dict:
-            return {key: built[self.names.index(key)] for key in self.metadata}
-        if self.type is list:
-            return built
-        return tuple(built) if self.type is tuple else self.type(*built)
+        return self.rebuild(self.metadata, built)
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None) -> tuple[list[Any], Treespec]:
@@ -91,25 +84,48 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None) -> tuple[list[Any]
 def _flatten(tree: Any, is_leaf: Callable[[Any], bool] | None, leaves: list[Any]) -> Treespec:
     if (is_leaf is not None and is_leaf(tree)) or not is_node(type(tree)):
         leaves.append(tree)
-        return Treespec(None, [], (), None, None)
-    children, names, metadata, rebuild = _one_level(tree)
+        return Treespec(None, [], (), None, _list)
+    children, names, metadata, rebuild = one_level(tree)
     specs = [_flatten(child, is_leaf, leaves) for child in children]
     return Treespec(type(tree), specs, names, metadata, rebuild)
 
 
-def _one_level(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any, Any]:
+def one_level(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any, Any]:
+    """Return the children of a node, their names, its metadata, and what rebuilds it."""
     if type(tree) in (list, tuple):
-        return list(tree), tuple(range(len(tree))), None, None
+        return list(tree), tuple(range(len(tree))), None, _list if type(tree) is list else _tuple
     if type(tree) is dict:
         keys = in_order(tuple(tree))
-        return [tree[key] for key in keys], keys, tuple(tree), None
-    if isinstance(tree, tuple) and hasattr(type(tree), "_fields"):
-        return list(tree), tuple(type(tree)._fields), None, None
+        return [tree[key] for key in keys], keys, (tuple(tree), keys), _dict
+    if isinstance(tree, tuple):
+        rebuild = _named_tuple if is_named_tuple(type(tree)) else _struct_sequence
+        return list(tree), fields_of(type(tree)), type(tree), rebuild
     entry = getattr(ENTRIES, entry_of(type(tree)))
     found = entry.flatten_func(tree)
     children = list(found[0])
     names = range(len(children)) if len(found) == 2 or found[2] is None else found[2]  # noqa: PLR2004
     return children, tuple(names), found[1], entry.unflatten_func
+
+
+def _list(_metadata: Any, children: list[Any]) -> Any:
+    return list(children)
+
+
+def _tuple(_metadata: Any, children: list[Any]) -> Any:
+    return tuple(children)
+
+
+def _dict(metadata: Any, children: list[Any]) -> Any:
+    given, flattened = metadata
+    return {key: children[flattened.index(key)] for key in given}
+
+
+def _named_tuple(cls: Any, children: list[Any]) -> Any:
+    return cls(*children)
+
+
+def _struct_sequence(cls: Any, children: list[Any]) -> Any:
+    return cls(children)
 
 
 # The rest runs while the compiler traces; what it returns is a constant.
@@ -126,11 +142,26 @@ def is_node(cls: type) -> bool:
     )
 
 
+def is_named_tuple(cls: type) -> bool:
+    """Tell whether a class is a named tuple."""
+    import optree  # noqa: PLC0415
+
+    return bool(optree.is_namedtuple_class(cls))
+
+
+def fields_of(cls: type) -> tuple[str, ...]:
+    """Return the names of the fields of a named tuple, or of a struct sequence."""
+    import optree  # noqa: PLC0415
+
+    return tuple(optree.namedtuple_fields(cls) if is_named_tuple(cls) else optree.structseq_fields(cls))
+
+
 def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the keys of a dict in the order of optree."""
     import optree  # noqa: PLC0415
 
-    return tuple(optree.tree_flatten_one_level(dict.fromkeys(keys), none_is_leaf=True)[2])
+    tree: Any = dict.fromkeys(keys)
+    return tuple(optree.tree_flatten_one_level(tree, none_is_leaf=True)[2])
 
 
 def entry_of(cls: type) -> str:
@@ -144,6 +175,6 @@ def entry_of(cls: type) -> str:
     for name, known in vars(ENTRIES).items():
         if known is entry:
             return name
-    name = f"{cls.__qualname__} {len(vars(ENTRIES))}"
+    name = f"entry_{len(vars(ENTRIES))}"
     setattr(ENTRIES, name, entry)
     return name
