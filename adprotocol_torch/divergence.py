@@ -98,9 +98,9 @@ RESULTS_UNDER_COMPILE = Divergence(
     ),
     text="""\
 PyTorch refuses the gradient of a `torch.cond` where two floating-point results receive the same cotangent, as in
-`y[0] + y[1]` (`cond_true might be aliasing the input or the output!`); before 2.8, where a `cond` that is differentiated
-is a select, that is right. It also refuses branches whose dtypes differ: an integer in one and a Python float in the
-other, or a number beside a tensor of another precision than the operands'. Return one tensor, and write `1.0` for `1`.
+`y[0] + y[1]` (`cond_true might be aliasing the input or the output!`); before 2.8, where a differentiated `cond` is a
+select, that is right. It also refuses branches whose dtypes differ: an integer in one and a Python float in the other,
+or a number beside a tensor of another precision than the operands'. Return one tensor, and write `1.0` for `1`.
 """,
 )
 
