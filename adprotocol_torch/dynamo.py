@@ -17,7 +17,8 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
-from adprotocol_torch import hidden, internals, tracking
+from adprotocol_torch import flow, hidden, internals, tracking
+from adprotocol_torch.flow import node_of
 
 _INSTALLED = False
 
@@ -200,31 +201,33 @@ def install() -> None:
         # Nor are the levels below the batch of an input, and no guard compares them.
         if any(layer.key() == internals.Transform.Vmap for layer in layers):
             return ConstantVariable.create("batched")
-        return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
+        return ConstantVariable.create(tracking.within_gradient(node_of(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
-        nodes = [_node(item) for item in operands.items]
-        found = _unused([_node(item) for item in results.items], nodes)
+        nodes = [node_of(item) for item in operands.items]
+        found = flow.unused([node_of(item) for item in results.items], nodes)
         # torch.func itself gives zeros.
         found = [i for i in found if tracking.is_on_tape(nodes[i].meta["example_value"])]
         return SourcelessBuilder.create(tx, found)
 
     def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
-        tensors = [_node(item).meta["example_value"] for item in held.items]
-        return ConstantVariable.create(_are_reached(_node(value), tensors, [_node(item) for item in tracked.items]))
+        tensors = [node_of(item).meta["example_value"] for item in held.items]
+        return ConstantVariable.create(
+            flow.are_reached(node_of(value), tensors, [node_of(item) for item in tracked.items])
+        )
 
     def selecting(_self: Any, tx: Any, results: Any) -> Any:
         modules = tx.output.nn_modules
-        conds = {node for item in results.items for node in _node(item).all_input_nodes}
-        refused = not internals.differentiates_cond() and any(map(_is_tracked, conds))
-        if refused or any(_takes_gradient(cond, modules) for cond in conds):
+        conds = {node for item in results.items for node in node_of(item).all_input_nodes}
+        refused = not internals.differentiates_cond() and any(map(flow.is_tracked, conds))
+        if refused or any(flow.takes_gradient(cond, modules) for cond in conds):
             _SELECTING.add(_compilation())
             # By which Dynamo itself starts over, with nothing kept of the first attempt.
             raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
         return ConstantVariable.create(None)
 
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
-        return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
+        return SourcelessBuilder.create(tx, sharing([node_of(item).meta["example_value"] for item in tensors.items]))
 
     def hides(_self: Any, _tx: Any, module: Any) -> Any:
         # A module that the function itself makes is a copy of one that was searched.
@@ -264,68 +267,3 @@ def install() -> None:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler
     _INSTALLED = True
-
-
-def _node(value: Any) -> Any:
-    return value.as_proxy().node
-
-
-def _is_tracked(cond: Any) -> bool:
-    """Tell whether an operand of a node is tracked."""
-    values = [argument.meta.get("example_value") for argument in cond.all_input_nodes]
-    return any(isinstance(value, torch.Tensor) and tracking.within_gradient(value) for value in values)
-
-
-def _takes_gradient(cond: Any, modules: Any) -> bool:
-    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
-    for argument in cond.all_input_nodes:
-        if argument.op == "get_attr" and argument.target in modules:
-            for node in modules[argument.target].graph.nodes:
-                if node.target is torch._C._functorch._grad_increment_nesting or _takes_gradient(node, modules):  # noqa: SLF001
-                    return True
-    return False
-
-
-def _unused(results: list[Any], operands: list[Any]) -> list[int]:
-    """Return the positions of the operands from which no derivative flows into the results."""
-    seen: set[Any] = set()
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node not in operands:
-            stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
-    return [i for i, node in enumerate(operands) if node not in seen]
-
-
-def _are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> bool:
-    """Tell whether what was traced since the tracked tensors were made computes a result from others that are held."""
-    # A subgraph has nodes of its own for the same tensors.
-    wanted = {id(tensor) for tensor in held}
-    first = min(tracked)
-    # No flag shows what was computed from a parameter without one.
-    enters = _carries if all(tensor.requires_grad for tensor in held) else _may_carry
-    seen = set(tracked)
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if id(node.meta.get("example_value")) in wanted:
-            return True
-        if node not in seen and enters(node) and not (node.graph is first.graph and node < first):
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return False
-
-
-def _may_carry(node: Any) -> bool:
-    value = node.meta.get("example_value")
-    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
-        return False
-    return node.target not in ("detach", torch.detach, torch.Tensor.detach)
-
-
-def _carries(node: Any) -> bool:
-    value = node.meta.get("example_value")
-    return not isinstance(value, torch.Tensor) or tracking.within_gradient(value)
