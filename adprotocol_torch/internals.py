@@ -17,9 +17,11 @@ import torch
 from torch._functorch.pyfunctorch import coerce_cinterpreter
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward, get_gradient_edge
+from torch.utils import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import CodeType
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -41,6 +43,9 @@ forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # n
 # Nothing public tells whether saved tensors are packed, as they are inside a checkpoint; before 2.8 nothing private
 # either.
 _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
+
+# The function in which a checkpoint runs its first pass: a function of its own since 2.14.
+CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
 # Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
@@ -216,6 +221,7 @@ def has_tangent(tensor: torch.Tensor) -> bool:
 
 
 __all__ = [
+    "CHECKPOINT",
     "Transform",
     "attribute_names",
     "coerce_cinterpreter",

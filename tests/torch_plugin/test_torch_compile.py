@@ -160,7 +160,7 @@ def test_dual_level_around_a_compiled_function_is_an_error_and_inside_it_is_righ
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(X, ONE)
         for f in (before, compiled(layer)):
-            with pytest.raises(Exception, match="dual_level"):
+            with pytest.raises(Exception, match=torch_release.REFUSES_DUALS):
                 f(dual)
         # Without fullgraph Dynamo breaks the graph there, and eager mode is right.
         partly = torch.compile(layer, backend="aot_eager")
@@ -188,14 +188,14 @@ def tangent_of(f, x):
 def test_staged_cond_and_dual_levels(backend, x, wanted):
     assert compiled(lambda x: tangent_of(staged, x), backend)(x) == wanted
     around = compiled(staged, backend)
-    assert tangent_of(around, x) == wanted
+    torch_release.is_right_or_refused(lambda: tangent_of(around, x), wanted)
     assert around(x) == wanted[0]
 
 
 def test_staged_cond_that_was_compiled_before_the_dual_level():
     around = compiled(staged)
     assert around(X) == 4.0
-    assert tangent_of(around, X) == (4.0, 4.0)
+    torch_release.is_right_or_refused(lambda: tangent_of(around, X), (4.0, 4.0))
 
 
 def test_operands_that_share_memory():
