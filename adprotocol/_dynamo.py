@@ -10,7 +10,7 @@ do instead:
 
 Both are attributes that PyTorch itself sets on functions, so setting them imports
 nothing and costs an eager call nothing. Dynamo handles optree's functions itself
-(``torch._dynamo.polyfills.pytree``). Tried with PyTorch 2.13.
+(``torch._dynamo.polyfills.pytree``).
 
 This module is the last of the core to be imported, and marks functions of the
 others.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import prevent_gradient, within_gradient
-from adprotocol._trees import declaration, node, path, traversal
+from adprotocol._trees import declaration, node, path, traversal, treespec
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
@@ -74,10 +74,17 @@ for _function in (
     node.admit_value,
     node.look_again,
     node.field_names,
+    node.has_fields,
     declaration.class_declares,
+    declaration.frozen_fields,
     framework.default,
     framework.named,
     where.matches,
+    treespec.is_node,
+    treespec.is_named_tuple,
+    treespec.fields_of,
+    treespec.in_order,
+    treespec.entry_of,
 ):
     run_while_tracing(_function)
 
@@ -85,6 +92,12 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 trace_instead(table.resolved)(table.binding_of)
+
+
+# Metadata is for people. Older releases of PyTorch cannot trace what reads it of a function that is made in the graph.
+@_stands_for(wrapper.wrap)
+def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
+    return wrapping
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
@@ -108,18 +121,18 @@ def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:
 
 
 @_stands_for(path.paths_of)
-def _paths_of(tree: Any, treespec: Any) -> path.Paths:
-    return path.compute(tree, treespec, named_tuples=True)
+def _paths_of(tree: Any, spec: Any) -> path.Paths:
+    return path.compute(tree, spec, named_tuples=False)
 
 
 # Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
 @_stands_for(path.check_paths)
-def _check_paths(tree: Any, treespec: Any) -> None:
+def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
 @_stands_for(path.check_keeps_none)
-def _check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
+def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
     pass
 
 
@@ -138,63 +151,31 @@ def _container_leaves(tree: Any) -> list[Any]:
     return found
 
 
-class _Constant:
-    """A leaf that is a constant of the graph.
-
-    Dynamo runs optree's function on a dict of constants, and cannot store what it returns.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _marked(tree: Any) -> Any:
-    if type(tree) is dict:
-        return {key: _marked(tree[key]) for key in tree}
-    if type(tree) in (list, tuple):
-        return type(tree)([_marked(item) for item in tree])
-    return _Constant(tree) if tree is None or isinstance(tree, (bool, int, float, str)) else tree
-
-
 @_stands_for(traversal.tree_flatten)
 def _tree_flatten(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None, *, visit: Callable[[Any], bool] | None = None
 ) -> tuple[list[Any], Any]:
-    import optree  # noqa: PLC0415
-
     while True:
-        found, treespec = optree.tree_flatten(
-            _marked(tree), visit or is_leaf, none_is_leaf=True, namespace=node.NAMESPACE
-        )
-        found = [leaf.value if type(leaf) is _Constant else leaf for leaf in found]
+        found, spec = treespec.flatten(tree, visit or is_leaf)
         if not traversal.admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
-            return found, treespec
+            return found, spec
+
+
+@_stands_for(traversal.one_level)
+def _one_level(tree: Any) -> Any:
+    if not traversal.is_container(tree):
+        return None
+    children, names, metadata, rebuild = treespec.one_level(tree)
+    return children, metadata, tuple([str(name) for name in names]), rebuild
 
 
 @_stands_for(traversal.tree_unflatten)
-def _tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
-    if traversal.is_native(treespec):
-        return treespec.unflatten(leaves)
-    return _unflatten(treespec, list(leaves))
-
-
-# Where all children of a dict are constants (None), Dynamo runs optree's function on them, with metadata of its own
-# that this does not take: the keys in their order, and as they are flattened.
-def _unflatten(treespec: Any, leaves: list[Any]) -> Any:
-    if treespec.is_leaf():
-        return leaves[0]
-    subtrees: list[Any] = []
-    for child in treespec.children():
-        subtrees.append(_unflatten(child, leaves[: child.num_leaves]))
-        leaves = leaves[child.num_leaves :]
-    if treespec.type is dict:
-        in_order, as_flattened = treespec._metadata  # noqa: SLF001
-        return {key: subtrees[as_flattened.index(key)] for key in in_order}
-    return treespec._unflatten_func(treespec._metadata, subtrees)  # noqa: SLF001
+def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
+    return spec.unflatten(list(leaves))
 
 
 def _declares(value: Any) -> bool:
-    return declaration.class_declares(type(value), declaration.Registrations.number)
+    return declaration.class_declares(type(value), declaration.REGISTRATIONS.number)
 
 
 @_stands_for(declaration.declaring)
@@ -205,8 +186,8 @@ def _declaring() -> Callable[[Any], bool]:
 # Dynamo cannot follow a dictionary that is filled during tracing, so every structure counts as declaring.
 @_stands_for(declaration.flatten_declaring)
 def _flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
-    leaves, treespec = traversal.tree_flatten(tree)
-    return leaves, treespec, True
+    leaves, spec = traversal.tree_flatten(tree)
+    return leaves, spec, True
 
 
 @_stands_for(where.match)
@@ -244,8 +225,8 @@ def _is_built_in(mask: Any) -> bool:
 @run_while_tracing
 def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
     """Return the bools of a mask, each with its path."""
-    flags, treespec = traversal.tree_flatten(mask)
-    return tuple(zip(path.paths_of(mask, treespec).of_leaves, flags, strict=True))
+    flags, spec = traversal.tree_flatten(mask)
+    return tuple(zip(path.paths_of(mask, spec).of_leaves, flags, strict=True))
 
 
 @run_while_tracing

@@ -18,6 +18,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `predicate_error`, `predicate_shape_error`: the errors with which `cond`
   refuses a predicate, the same on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
+- `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
 """
 
 from adprotocol._dynamo import run_while_tracing, trace_instead
@@ -29,6 +30,7 @@ from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.result import common_outline, describe, put_together, same_constant, take_apart
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declaring, trainable_names
+from adprotocol._trees.node import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
 from adprotocol.divergence import Divergence
 from adprotocol.view import View
@@ -37,6 +39,7 @@ __all__ = [
     "ASK_PARAMETERS",
     "Divergence",
     "View",
+    "attribute_names",
     "check_output",
     "combine_aux",
     "common_outline",

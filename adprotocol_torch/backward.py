@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 
 
 def gradients(
-    value: torch.Tensor, inputs: Sequence[Any], *, again: bool, is_other: Callable[[torch.Tensor], bool] | None
+    value: torch.Tensor,
+    one: torch.Tensor,
+    inputs: Sequence[Any],
+    *,
+    again: bool,
+    is_other: Callable[[torch.Tensor], bool] | None,
 ) -> list[torch.Tensor | None]:
     """Return the derivatives of a scalar, None for an input that its graph does not reach.
 
-    `again` makes them differentiable; `is_other` tells the leaves that the pass must not compute with otherwise.
+    `one` is the cotangent of the scalar; `again` makes them differentiable; `is_other` tells the leaves that the pass
+    must not compute with otherwise.
     """
-    one = torch.ones_like(value)
     if is_other is None:
         return list(run_engine(value, one, inputs, create_graph=again))
     with _Watch(is_other):

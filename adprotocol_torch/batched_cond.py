@@ -76,9 +76,18 @@ def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
     """Return a Python number as a scalar tensor of the other branch's dtype, or None if that cannot hold it."""
     if isinstance(leaf, torch.Tensor):
         return leaf
-    if not _is_number(leaf) or torch.result_type(like, leaf) != like.dtype:
+    if not _is_number(leaf) or not _holds(like, leaf):
         return None
     return torch.tensor(leaf, dtype=like.dtype, device=like.device)
+
+
+def _holds(like: torch.Tensor, number: Any) -> bool:
+    """Tell whether ``torch.result_type`` of a tensor and a number, which not every compiler knows, is the tensor's."""
+    if isinstance(number, bool) or like.is_complex():
+        return True
+    if isinstance(number, int):
+        return like.dtype is not torch.bool
+    return isinstance(number, float) and like.is_floating_point()
 
 
 def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
@@ -107,7 +116,7 @@ class _Guard(TorchFunctionMode):
         super().__init__()
         self.pred = pred
         # By id; the tensor is kept with its guard so that no id is reused.
-        self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.known: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
         self.watch: BranchWatch | None = None  # in eager mode
         # `y += 1` turns a TypeError, which this one is, into `y = y + 1`.
         self.has_refused = False
@@ -131,12 +140,16 @@ class _Guard(TorchFunctionMode):
                 result = func(*guarded, **guarded_keywords)
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(made, torch.Tensor):
-                self.known[id(made)] = (made, made)
+                self.known[self.key(made)] = (made, made)
         return result
 
     def made(self, tensor: Any) -> bool:
         """Tell whether an operation of the branch returned the tensor."""
-        return self.known.get(id(tensor), (None, None))[1] is tensor
+        return self.known.get(self.key(tensor), (None, None))[1] is tensor
+
+    def key(self, tensor: Any) -> Any:
+        """Return the key of a tensor: its id, and while Dynamo traces, which has no id for all of them, itself."""
+        return tensor if self.watch is None else id(tensor)
 
     def guarded(self, argument: Any) -> Any:
         """Return a tensor with its derivative cut off where the predicate is False."""
@@ -145,14 +158,15 @@ class _Guard(TorchFunctionMode):
             return tuple(items) if isinstance(argument, tuple) else items
         if not isinstance(argument, torch.Tensor):
             return argument
-        if id(argument) not in self.known:
+        key = self.key(argument)
+        if key not in self.known:
             if self.watch is None:
                 guard = self.guard(argument)
             else:
                 with self.watch.guarding():
                     guard = self.guard(argument)
-            self.known[id(argument)] = (argument, guard)
-        return self.known[id(argument)][1]
+            self.known[key] = (argument, guard)
+        return self.known[key][1]
 
     def guard(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy, for a change of it or of a view of it must not reach the other branch."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.checkpoint import CheckpointFunction, checkpoint
+from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import internals
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _REENTRANT = CheckpointFunction.forward.__code__
-_CHECKPOINT = inspect.unwrap(checkpoint).__code__
 
 
 def refuse_first_pass() -> None:
@@ -37,9 +35,9 @@ def note_true() -> None:
 
     The backward pass runs them again, perhaps after the end of that level, when the answer is False.
     """
-    if internals.saved_tensor_hooks() is None:
+    if not internals.may_pack_saved_tensors():
         return
-    for local in _callers(_CHECKPOINT):
+    for local in _callers(internals.CHECKPOINT):
         # None for a reentrant checkpoint.
         if (generator := local.get("gen")) is not None:
             frame = generator.gi_frame.f_locals["new_frame"]

@@ -51,7 +51,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     dynamo.install()
     leaves = [leaf for leaf in tree_leaves(operands) if isinstance(leaf, torch.Tensor)]
-    like = next((leaf for leaf in leaves if leaf.is_floating_point()), None)
+    floats = [leaf for leaf in leaves if leaf.is_floating_point()]
+    like = floats[0] if floats else None
     sharing = dynamo.sharing(leaves)
     if sharing:
         # torch.cond refuses operands that share memory, such as two rows of one tensor.

@@ -12,7 +12,7 @@ from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol.conformance import Harness
-from adprotocol_torch.internals import functorch_is_active
+from adprotocol_torch.internals import compile_alone, functorch_is_active
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -260,10 +260,7 @@ def _jvp_by_dual(fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[An
 
 
 def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    # Isolated: scenarios compile one function many times, in closures.
-    return torch.compile(  # type: ignore[call-overload,no-any-return]
-        fun, fullgraph=True, backend=backend, isolate_recompiles=True
-    )
+    return compile_alone(fun, fullgraph=True, backend=backend)
 
 
 def _compile_by_dynamo(fun: Callable[..., Any]) -> Callable[..., Any]:

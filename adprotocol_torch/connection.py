@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
+@never_compile
 def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
     tracked = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
@@ -120,7 +122,3 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(graph.leaf_of(node)), None)
     return list(unused.values())
-
-
-# Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
-never_compile(run_connected)

@@ -1,6 +1,7 @@
 """The rules that PyTorch does not allow this plugin to keep, as data: the hook `divergences` lists them."""
 
 from adprotocol.extend import Divergence
+from adprotocol_torch.internals import differentiates_cond
 
 REENTRANT_CHECKPOINT = Divergence(
     name="reentrant-checkpoint",
@@ -81,7 +82,7 @@ SEVERAL_RESULTS = Divergence(
     remedy="Return one tensor (stack them)",
     outcome="wrong",
     text="""\
-PyTorch 2.13 computes wrong gradients for some `torch.cond` calls with two tensor results that receive the same
+PyTorch computes wrong gradients for some `torch.cond` calls with two tensor results that receive the same
 cotangent, under `torch.compile` with the inductor backend. (It refuses others; see the next entry.) A staged `cond`
 that returns several tensors under that backend is affected too. Return one tensor (stack them).
 """,
@@ -91,12 +92,15 @@ RESULTS_UNDER_COMPILE = Divergence(
     name="results-under-compile",
     title="Results of a staged `cond` under `torch.compile`",
     remedy="Return one tensor (stack them), and numbers of one type",
-    scenarios=("cond/containers-under-compile", "cond/numbers-of-two-types-under-compile"),
+    scenarios=(
+        *(("cond/containers-under-compile",) if differentiates_cond() else ()),
+        "cond/numbers-of-two-types-under-compile",
+    ),
     text="""\
-PyTorch 2.13 refuses the gradient of a `torch.cond` where two floating-point results receive the same cotangent, as in
-`y[0] + y[1]` (`cond_true might be aliasing the input or the output!`). It also refuses branches whose dtypes differ: an
-integer in one and a Python float in the other, or a number beside a tensor of another precision than the operands'.
-Return one tensor, and write `1.0` for `1`.
+PyTorch refuses the gradient of a `torch.cond` where two floating-point results receive the same cotangent, as in
+`y[0] + y[1]` (`cond_true might be aliasing the input or the output!`); before 2.8, where a differentiated `cond` is a
+select, that is right. It also refuses branches whose dtypes differ: an integer in one and a Python float in the other,
+or a number beside a tensor of another precision than the operands'. Return one tensor, and write `1.0` for `1`.
 """,
 )
 
@@ -105,7 +109,7 @@ STAGED_IN_CHECKPOINT = Divergence(
     title="A staged `cond` in a checkpoint under `torch.compile`",
     remedy="Put the checkpoint into the branches, or compile without it",
     text="""\
-PyTorch 2.13 has no rule for `torch.cond` inside `torch.utils.checkpoint` in a compiled graph, and raises
+PyTorch has no rule for `torch.cond` inside `torch.utils.checkpoint` in a compiled graph, and raises
 `NotImplementedError` or an error of the compiler. Put the checkpoint into the branches, or compile without it.
 """,
 )
@@ -270,7 +274,8 @@ SECOND_DERIVATIVE = Divergence(
     text="""\
 PyTorch cannot differentiate the derivative of a function compiled by a backend that builds on `aot_autograd`, such as
 inductor. `adprotocol.grad` of it raises `UndecidableError`. An outer native `backward` raises PyTorch's `RuntimeError`,
-or, where the function saved none of its arguments unchanged, silently leaves the derivative out. Compile the gradient
+or, where the function saved none of its arguments unchanged, silently leaves the derivative out. Before 2.13 so does
+`torch.autograd.grad(..., create_graph=True)` inside a function that is given to `adprotocol.grad`. Compile the gradient
 instead:
 
 ```python

@@ -4,8 +4,7 @@ Dynamo answers ``x.requires_grad`` from its record of the tensor at first sight,
 which is wrong inside a compiled ``torch.func.grad``. But it traces with fake tensors
 that pass through the real transformations, so `tracking` can check them like any
 tensor. That needs a handler in Dynamo's own table. The table is private, and no
-public hook sees the fake value and adds nothing to the graph. Tried with PyTorch
-2.13.
+public hook sees the fake value and adds nothing to the graph.
 """
 
 from __future__ import annotations
@@ -17,17 +16,21 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import run_while_tracing, trace_instead
-from adprotocol_torch import hidden, internals, tracking
+from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
+from adprotocol_torch import flow, hidden, internals, tracking
+from adprotocol_torch.flow import node_of
 
 _INSTALLED = False
 
 
 def mark() -> None:
-    """Let Dynamo trace `within_gradient` of this module in place of the eager one."""
+    """Let Dynamo trace functions of this module in place of the eager ones."""
     trace_instead(within_gradient)(tracking.within_gradient)
+    trace_instead(names_of)(attribute_names)
 
 
+# Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
+@internals.skip
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
@@ -66,9 +69,29 @@ def inside_transform() -> bool:
     return internals.functorch_is_active() or internals.forward_ad._current_level >= 0  # noqa: SLF001
 
 
+@internals.skip
 def ask_fake(value: torch.Tensor) -> bool | str:
     """Stand for the question in a traced function; `install` gives Dynamo the answer, or why there is none."""
     return tracking.within_gradient(value)
+
+
+@run_while_tracing
+def _iterates_over_attributes() -> bool:
+    return internals.iterates_over_attributes()
+
+
+def names_of(value: Any) -> Any:
+    """Return the names in the ``__dict__`` of an instance, in a function that Dynamo traces."""
+    if _iterates_over_attributes():
+        return getattr(value, "__dict__", ())
+    install()
+    return held_names(value)
+
+
+def held_names(value: Any) -> list[str]:
+    """Stand for the names in a traced function; `install` gives Dynamo the answer."""
+    msg = "held_names is answered by Dynamo's handler only"
+    raise NotImplementedError(msg)
 
 
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
@@ -127,8 +150,9 @@ def _compilation() -> Any:
 def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """Trace anew, with selects, if a branch of the staged cond with these results takes a gradient.
 
-    The gradient would be zero: torch.cond runs its branches without autograd. In a
-    traced function `install` gives Dynamo the answer.
+    The gradient would be zero: torch.cond runs its branches without autograd. So does
+    a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.
+    In a traced function `install` gives Dynamo the answer.
     """
 
 
@@ -171,39 +195,47 @@ def install() -> None:
         # The dual level around the compiled function can be guarded. The dual part of
         # an input cannot, and the fake tensor does not have it.
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
-        if tx.output.dual_level >= 0:
+        dual_level, layers = internals.levels_around(tx.output)
+        if dual_level >= 0:
             return ConstantVariable.create("dual")
         # Nor are the levels below the batch of an input, and no guard compares them.
-        if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
+        if any(layer.key() == internals.Transform.Vmap for layer in layers):
             return ConstantVariable.create("batched")
-        return ConstantVariable.create(tracking.within_gradient(_node(value).meta["example_value"]))
+        return ConstantVariable.create(tracking.within_gradient(node_of(value).meta["example_value"]))
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
-        nodes = [_node(item) for item in operands.items]
-        found = _unused([_node(item) for item in results.items], nodes)
+        nodes = [node_of(item) for item in operands.items]
+        found = flow.unused([node_of(item) for item in results.items], nodes)
         # torch.func itself gives zeros.
         found = [i for i in found if tracking.is_on_tape(nodes[i].meta["example_value"])]
         return SourcelessBuilder.create(tx, found)
 
     def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
-        tensors = [_node(item).meta["example_value"] for item in held.items]
-        return ConstantVariable.create(_are_reached(_node(value), tensors, [_node(item) for item in tracked.items]))
+        tensors = [node_of(item).meta["example_value"] for item in held.items]
+        return ConstantVariable.create(
+            flow.are_reached(node_of(value), tensors, [node_of(item) for item in tracked.items])
+        )
 
     def selecting(_self: Any, tx: Any, results: Any) -> Any:
         modules = tx.output.nn_modules
-        if any(_takes_gradient(node, modules) for item in results.items for node in _node(item).all_input_nodes):
+        conds = {node for item in results.items for node in node_of(item).all_input_nodes}
+        refused = not internals.differentiates_cond() and any(map(flow.is_tracked, conds))
+        if refused or any(flow.takes_gradient(cond, modules) for cond in conds):
             _SELECTING.add(_compilation())
             # By which Dynamo itself starts over, with nothing kept of the first attempt.
             raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
         return ConstantVariable.create(None)
 
     def shared(_self: Any, tx: Any, tensors: Any) -> Any:
-        return SourcelessBuilder.create(tx, sharing([_node(item).meta["example_value"] for item in tensors.items]))
+        return SourcelessBuilder.create(tx, sharing([node_of(item).meta["example_value"] for item in tensors.items]))
 
     def hides(_self: Any, _tx: Any, module: Any) -> Any:
         # A module that the function itself makes is a copy of one that was searched.
         given = module.value
         return ConstantVariable.create(hidden.find(given) if "_modules" in vars(given) else None)
+
+    def names(_self: Any, tx: Any, value: Any) -> Any:
+        return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
 
     def key(_self: Any, _tx: Any) -> Any:
         return ConstantVariable.create(new_key())
@@ -227,6 +259,7 @@ def install() -> None:
         (select_if_differentiated, selecting),
         (sharing, shared),
         (hidden_part, hides),
+        (held_names, names),
         (new_key, key),
         (keep, keeping),
         (kept, taking),
@@ -234,62 +267,3 @@ def install() -> None:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = handler
     _INSTALLED = True
-
-
-def _node(value: Any) -> Any:
-    return value.as_proxy().node
-
-
-def _takes_gradient(cond: Any, modules: Any) -> bool:
-    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
-    for argument in cond.all_input_nodes:
-        if argument.op == "get_attr" and argument.target in modules:
-            for node in modules[argument.target].graph.nodes:
-                if node.target is torch._C._functorch._grad_increment_nesting or _takes_gradient(node, modules):  # noqa: SLF001
-                    return True
-    return False
-
-
-def _unused(results: list[Any], operands: list[Any]) -> list[int]:
-    """Return the positions of the operands from which no derivative flows into the results."""
-    seen: set[Any] = set()
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node not in operands:
-            stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
-    return [i for i, node in enumerate(operands) if node not in seen]
-
-
-def _are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> bool:
-    """Tell whether what was traced since the tracked tensors were made computes a result from others that are held."""
-    # A subgraph has nodes of its own for the same tensors.
-    wanted = {id(tensor) for tensor in held}
-    first = min(tracked)
-    # No flag shows what was computed from a parameter without one.
-    enters = _carries if all(tensor.requires_grad for tensor in held) else _may_carry
-    seen = set(tracked)
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if id(node.meta.get("example_value")) in wanted:
-            return True
-        if node not in seen and enters(node) and not (node.graph is first.graph and node < first):
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return False
-
-
-def _may_carry(node: Any) -> bool:
-    value = node.meta.get("example_value")
-    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
-        return False
-    return node.target not in ("detach", torch.detach, torch.Tensor.detach)
-
-
-def _carries(node: Any) -> bool:
-    value = node.meta.get("example_value")
-    return not isinstance(value, torch.Tensor) or tracking.within_gradient(value)

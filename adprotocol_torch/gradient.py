@@ -48,6 +48,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     return _by_engine(fun, tensors)
 
 
+# Dynamo would compile it as a function of its own where a graph broke around it.
+@never_compile
 def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]) -> tuple[Any, Any, list[Any]]:
     differentiable = torch.is_grad_enabled()
     call = _Call()
@@ -70,12 +72,18 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             # may need it: a leaf with a history, or something closed over.
             again = differentiable and _reaches_others(_tracked_results(value, aux), tracked)
             if isinstance(value, torch.Tensor) and value.requires_grad:
-                _refuse_second_derivative(value)
+                is_compiled = _refuse_second_derivative(value)
                 if has_history:
                     references.refuse_history(value, tracked, start)
                 others = references.held_elsewhere(value, tensors, tracked, inputs, start)
                 is_other = _others(tracked) if differentiable and not again else None
-                found = backward.gradients(value, [*inputs, *others.values()], again=again, is_other=is_other)
+                one = torch.ones_like(value)
+                if again and is_compiled:
+                    # The derivative of a compiled function is no constant, though its node may be connected to this
+                    # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
+                    one.requires_grad_()
+                    one._adprotocol_call = call  # type: ignore[attr-defined]  # noqa: SLF001
+                found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
                 for i, more in zip(others, found[len(inputs) :], strict=True):
                     # The derivative with respect to what the tracked tensor is a copy of contains its own.
                     direct = found[i] if tracked[i].is_leaf else None
@@ -193,16 +201,18 @@ def _others(tracked: list[torch.Tensor]) -> Callable[[torch.Tensor], bool]:
     return is_other
 
 
-def _refuse_second_derivative(value: torch.Tensor) -> None:
-    """Refuse to differentiate the derivative of a compiled function.
+def _refuse_second_derivative(value: torch.Tensor) -> bool:
+    """Refuse to differentiate the derivative of a compiled function; return whether there is a compiled function.
 
     PyTorch cannot, and does not always raise: the node of that derivative is
     connected only to arguments that were saved unchanged, so the rest would silently
     be zero. Walks the graph only once something was compiled.
     """
     if "torch._functorch.aot_autograd" not in sys.modules:
-        return
+        return False
+    is_compiled = False
     for node, _ in graph.walk([value]):
+        is_compiled |= type(node).__name__ == "CompiledFunctionBackward"
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
             from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
 
@@ -211,6 +221,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> None:
                 f"{SECOND_DERIVATIVE.remedy}"
             )
             raise UndecidableError(msg)
+    return is_compiled
 
 
 def _refuse_number(value: Any, start: int) -> None:
@@ -247,6 +258,7 @@ def _without_history(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
+@never_compile  # as _by_engine
 def _by_functorch_with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
@@ -295,8 +307,3 @@ def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         changed = hook(gradient)
         gradient = gradient if changed is None else changed
     return gradient
-
-
-# Dynamo would compile them as functions of their own where a graph broke around them.
-never_compile(_by_engine)
-never_compile(_by_functorch_with_gradients)

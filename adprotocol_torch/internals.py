@@ -1,21 +1,29 @@
-"""The private parts of PyTorch that this plugin uses.
+"""The private parts of PyTorch that this plugin uses, and what its releases differ in.
 
-Tried with PyTorch 2.13. A comment at each name says why no public API serves.
+A comment at each name says why no public API serves, or in which release it
+appeared. Nothing looks at a version number: a name is there, or it is not. The range
+of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch._functorch.pyfunctorch import coerce_cinterpreter
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward, get_gradient_edge
+from torch.utils import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import CodeType
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 # The kinds of transformation, to compare with what a compiler notes of those around a graph.
 Transform = torch._C._functorch.TransformType  # noqa: SLF001
@@ -32,11 +40,12 @@ unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
-# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint.
-saved_tensor_hooks: Callable[[], Any] = functools.partial(
-    torch._C._autograd._top_saved_tensors_default_hooks,  # noqa: SLF001
-    True,  # noqa: FBT003
-)
+# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint; before 2.8 nothing private
+# either.
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
+
+# The function in which a checkpoint runs its first pass: a function of its own since 2.14.
+CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
 # Tells which nodes were made after a point of the program.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
@@ -47,17 +56,114 @@ def is_below_autograd() -> bool:
     return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
 
 
-def never_compile(function: Callable[..., object]) -> None:
+def may_pack_saved_tensors() -> bool:
+    """Tell whether saved tensors may be packed: False is certain, True only where PyTorch tells."""
+    return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
+
+
+def skip(function: F) -> F:
+    """Keep Dynamo from compiling the frames of a function, and since 2.7 those of its callees."""
+    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001
+    code = getattr(function, "__code__")  # noqa: B009  (all are functions)
+    if hasattr(frames, "_FrameAction"):
+        action = frames._FrameAction.SKIP  # noqa: SLF001
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action, action))  # noqa: SLF001
+    else:
+        frames.skip_code(code)
+    return function
+
+
+def never_compile(function: F) -> F:
     """Keep Dynamo from compiling the frames of a function and of its callees.
 
     The public torch.compiler.disable wraps the function, which costs each eager
-    call 1 µs.
+    call 1 µs. Before 2.7, where a mark on its code does not reach the callees, a
+    wrapper switches Dynamo off.
     """
     frames = torch._C._dynamo.eval_frame  # noqa: SLF001
-    skip = frames._FrameAction.SKIP  # noqa: SLF001
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001
+    if hasattr(frames, "_FrameAction"):
+        return skip(function)
+
+    @functools.wraps(function)
+    def without_dynamo(*args: Any, **kwargs: Any) -> Any:
+        callback = frames.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            frames.set_eval_frame(callback)
+
+    without_dynamo._torchdynamo_inline = function  # type: ignore[attr-defined]  # noqa: SLF001  (what Dynamo traces)
+    return skip(cast("F", without_dynamo))
 
 
+def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Call ``torch.compile`` for a function whose code other functions, such as closures, share.
+
+    The code has one cache, of limited size, to itself where ``isolate_recompiles`` is
+    an option: since 2.13. Before, the cache of the code is emptied.
+    """
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        return torch.compile(function, isolate_recompiles=True, **options)  # type: ignore[call-overload,no-any-return]
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        torch._C._dynamo.eval_frame.reset_code(code)  # noqa: SLF001
+    return torch.compile(function, **options)
+
+
+def levels_around(output: Any) -> tuple[int, list[Any]]:
+    """Return the dual level and the levels of torch.func in which a graph that Dynamo builds will be called.
+
+    Dynamo itself notes them since 2.9. Before, they are the levels of now without those that the graph enters.
+    """
+    if hasattr(output, "functorch_layers"):
+        return output.dual_level, list(output.functorch_layers)
+    entered = {True: 0, False: 0}
+    for tracer in output.tracers:  # of the graph, and of the subgraphs under way
+        for node in tracer.graph.nodes:
+            name = getattr(node.target, "__name__", "")
+            if name.endswith(("_increment_nesting", "_enter_dual_level")):
+                entered["dual" in name] += 1
+            elif name.endswith(("_decrement_nesting", "_exit_dual_level")):
+                entered["dual" in name] -= 1
+    levels = list(torch._C._functorch.get_interpreter_stack() or ())  # noqa: SLF001
+    return forward_ad._current_level - entered[True], levels[: len(levels) - entered[False]]  # noqa: SLF001
+
+
+def differentiates_cond() -> bool:
+    """Tell whether the derivative of ``torch.cond`` is whole.
+
+    Since 2.8, without this function. Before, it fails where a branch uses one operand and the other does not.
+    """
+    return not hasattr(importlib.import_module("torch._higher_order_ops.cond"), "create_fw_bw_graph_branches")
+
+
+def iterates_over_attributes() -> bool:
+    """Tell whether Dynamo iterates over the ``__dict__`` of an instance: since 2.12."""
+    from torch._dynamo.variables import dicts  # noqa: PLC0415  (only while Dynamo traces)
+
+    return hasattr(dicts, "DunderDictVariable")
+
+
+def attribute_names(tx: Any, value: Any) -> list[str]:
+    """Return the names in the ``__dict__`` of an instance that Dynamo stands for, and guard on them."""
+    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
+    from torch._dynamo.source import AttrSource  # noqa: PLC0415
+    from torch._dynamo.variables.misc import DeletedVariable  # noqa: PLC0415
+
+    held = dict.fromkeys(getattr(value.value, "__dict__", ()))
+    if value.source is not None:
+        # In 2.6 the one guards on the keys alone, and has another name.
+        keys: Any = getattr(GuardBuilder, "DICT_KEYS_MATCH", None) or getattr(GuardBuilder, "DICT_KEYS", None)
+        source = AttrSource(value.source, "__dict__")
+        install_guard(source.make_guard(keys), source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
+    for name, new in tx.output.side_effects.store_attr_mutations.get(value, {}).items():
+        held[name] = None
+        if isinstance(new, DeletedVariable):
+            del held[name]
+    return list(held)
+
+
+@never_compile
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
@@ -115,8 +221,12 @@ def has_tangent(tensor: torch.Tensor) -> bool:
 
 
 __all__ = [
+    "CHECKPOINT",
     "Transform",
+    "attribute_names",
     "coerce_cinterpreter",
+    "compile_alone",
+    "differentiates_cond",
     "forward_ad",
     "forward_mode_is_enabled",
     "fully_sharded",
@@ -126,12 +236,15 @@ __all__ = [
     "is_batched",
     "is_below_autograd",
     "is_functional",
+    "iterates_over_attributes",
     "level_of",
+    "levels_around",
+    "may_pack_saved_tensors",
     "never_compile",
     "next_sequence_number",
     "run_engine",
-    "saved_tensor_hooks",
     "shards",
+    "skip",
     "top_interpreter",
     "unwrapped",
 ]

@@ -58,9 +58,10 @@ def view(value: torch.nn.Module) -> View:
     flags: dict[str, bool | None] = {}
     places: dict[str, list[tuple[torch.nn.Module, str]]] = {}
     aliases: dict[str, str] = {}
-    names: dict[int, str] = {}
+    names: dict[Any, str] = {}
     declares = declaring()
-    wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
+    is_traced = torch.compiler.is_dynamo_compiling()
+    wrappers = () if is_traced else distributed.wrapper_types()
     # In the order of named_parameters; a declaration holds for all submodules below.
     waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
     while waiting:
@@ -73,7 +74,7 @@ def view(value: torch.nn.Module) -> View:
             distributed.note(owner)
         # torch.func.functional_call uses the same tables.
         parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
-        if "__trainable__" in vars(owner) and not hasattr(type(owner), "__trainable__"):
+        if "__trainable__" in owner.__dict__ and not hasattr(type(owner), "__trainable__"):
             msg = (
                 f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; "
                 "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
@@ -84,7 +85,8 @@ def view(value: torch.nn.Module) -> View:
             if parameter is None:
                 continue
             path = prefix + name
-            first = names.setdefault(id(parameter), path)
+            # Dynamo has no id for every tensor.
+            first = names.setdefault(parameter if is_traced else id(parameter), path)
             if first == path:
                 container[path] = parameter
                 places[path] = [(owner, name)]
@@ -99,7 +101,10 @@ def view(value: torch.nn.Module) -> View:
                 aliases[path] = first
                 places[first].append((owner, name))
         for name, buffer in buffers.items():
-            if buffer is not None and names.setdefault(id(buffer), prefix + name) == prefix + name:
+            if (
+                buffer is not None
+                and names.setdefault(buffer if is_traced else id(buffer), prefix + name) == prefix + name
+            ):
                 container[prefix + name] = buffer
                 flags[prefix + name] = None
         waiting.extend(

@@ -50,14 +50,19 @@ _CALLS = _Calls()
 class _Anywhere:
     """Whether any thread is inside such a call, as a bool that a compiler can guard on."""
 
-    depth = 0
-    inside = False
+    def __init__(self) -> None:
+        self.depth = 0
+        self.inside = False
+
+
+# An instance: older releases of PyTorch do not guard on what a class holds.
+_ANYWHERE = _Anywhere()
 
 
 def _count(change: int) -> None:
     with _LOCK:
-        _Anywhere.depth += change
-        _Anywhere.inside = _Anywhere.depth > 0
+        _ANYWHERE.depth += change
+        _ANYWHERE.inside = _ANYWHERE.depth > 0
 
 
 def _nothing() -> None:
@@ -92,7 +97,7 @@ def identity(value: torch.Tensor) -> int | None:
 
 
 def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
-    return _Anywhere.inside
+    return _ANYWHERE.inside
 
 
 @trace_instead(_is_variable_traced)

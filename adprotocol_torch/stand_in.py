@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
+from adprotocol.extend import attribute_names
 from adprotocol_torch import distributed, dynamo, hidden
 
 
@@ -36,8 +37,8 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
         parts[id(owner)] = object.__new__(type(owner))
     for owner in owners:
         new = parts[id(owner)]
-        for name, value in vars(owner).items():
-            object.__setattr__(new, name, _replaced(value, parts))
+        for name in attribute_names(owner):
+            object.__setattr__(new, name, _replaced(owner.__dict__[name], parts))
     return parts[id(module)]  # type: ignore[no-any-return]
 
 

@@ -10,7 +10,7 @@ from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import note_true, refuse_first_pass
-from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of
+from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of, never_compile
 from adprotocol_torch.parameters import current
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 NO_LEVEL = -1
 
 
+# After a graph break Dynamo compiles the next functions one by one. This one and its
+# callees must run eagerly: a fake tensor has lost the dual part of the real one.
+@never_compile
 @hookimpl
 def within_gradient(value: torch.Tensor) -> bool:
     """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
@@ -113,6 +116,7 @@ def is_batched(value: torch.Tensor) -> bool:
     return False
 
 
+@never_compile  # as within_gradient
 @hookimpl
 def explain(value: torch.Tensor) -> str:
     """Explain the answer for a tensor."""
@@ -134,10 +138,3 @@ def explain(value: torch.Tensor) -> str:
     if internals.is_differentiating() and within_gradient(value) is False:
         reasons.append(ASK_PARAMETERS)
     return "; ".join(reasons)
-
-
-# After a graph break Dynamo compiles the next functions one by one. This one and its
-# callees must run eagerly: a fake tensor has lost the dual part of the real one.
-internals.never_compile(within_gradient)
-internals.never_compile(explain)
-internals.never_compile(internals.is_differentiating)

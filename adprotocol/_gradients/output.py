@@ -53,10 +53,7 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
 
 
 class _Hole:
-    """Mark the place of an array taken out of the auxiliary output."""
-
-
-_HOLE = _Hole()
+    """Mark, the class itself, the place of an array taken out of the auxiliary output."""
 
 
 def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[Any]]:
@@ -71,7 +68,7 @@ def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[A
         if not isinstance(leaf, types):
             return leaf
         leaves.append(leaf)
-        return _HOLE
+        return _Hole
 
     return map_aux(one, aux), leaves
 
@@ -79,7 +76,7 @@ def partition_aux(aux: Any, types: type | tuple[type, ...]) -> tuple[Any, list[A
 def combine_aux(rest: Any, leaves: Iterable[Any]) -> Any:
     """Put the leaves back that `partition_aux` took out."""
     following = iter(leaves)
-    return map_aux(lambda leaf: next(following) if leaf is _HOLE else leaf, rest)
+    return map_aux(lambda leaf: next(following) if leaf is _Hole else leaf, rest)
 
 
 def check_output(value: Any, raw: Any) -> None:

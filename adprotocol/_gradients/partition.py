@@ -176,8 +176,10 @@ def combine(*trees: Any, like: Any = _NOTHING) -> Any:
     for i, structure in enumerate(structures):
         if not treespecs_equal(structure.treespec, first.treespec):
             raise _differ(first, name, structure, i)
-    columns = zip(*(structure.leaves for structure in structures), strict=True)
-    leaves = [next((leaf for leaf in column if leaf is not None), None) for column in columns]
+    leaves = list(structures[-1].leaves)
+    for structure in reversed(structures[:-1]):
+        pairs = zip(structure.leaves, leaves, strict=True)
+        leaves = [later if leaf is None else leaf for leaf, later in pairs]
     if like is _NOTHING:
         return first.with_leaves(leaves)
     for i, leaf in enumerate(leaves):

@@ -96,7 +96,7 @@ class Structure:
             else:
                 found = view(leaf)
                 inner = Structure(found.container)
-                self.bindings |= inner.bindings
+                self.bindings.update(inner.bindings)
                 self._views[i] = (found, inner)
                 containers.append(inner.tree)
                 self.leaves.extend(inner.leaves)

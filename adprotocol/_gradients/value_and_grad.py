@@ -176,7 +176,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        replaced = frozen | dict(zip(keys, tracked, strict=True))
+        replaced = {**frozen, **dict(zip(keys, tracked, strict=True))}  # older compilers know no `|` of dicts
         filled = list(args)
         rest = iter(tracked)
         for i, argument in zip(positions, arguments, strict=True):

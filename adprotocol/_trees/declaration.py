@@ -19,9 +19,14 @@ _REGISTERED: dict[type, tuple[str, ...]] = {}
 
 
 class Registrations:
-    """Count the calls of `register_trainable`, as an integer that a compiler can guard on."""
+    """Count the calls of `register_trainable`, as a text that a compiler can guard on: an integer, it would vary."""
 
-    number = 0
+    def __init__(self) -> None:
+        self.number = "0"
+
+
+# An instance: older releases of PyTorch do not guard on what a class holds.
+REGISTRATIONS = Registrations()
 
 
 def register_trainable(cls: type, names: Iterable[str]) -> None:
@@ -55,7 +60,7 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     if fields is not None:
         _check_known(cls, given, fields)
     _REGISTERED[cls] = given
-    Registrations.number += 1
+    REGISTRATIONS.number = str(int(REGISTRATIONS.number) + 1)
 
 
 def _class_fields(cls: type) -> tuple[str, ...] | None:
@@ -98,11 +103,11 @@ def declaring() -> Callable[[Any], bool]:
     return Declaring()
 
 
-def class_declares(cls: type, version: int = 0) -> bool:  # noqa: ARG001  (a compiler guards on it)
+def class_declares(cls: type, version: str = "") -> bool:  # noqa: ARG001  (a compiler guards on it)
     """Tell whether a class declares trainable fields; `version` is the number of registrations."""
     if hasattr(cls, ATTRIBUTE) or (_REGISTERED and not _REGISTERED.keys().isdisjoint(cls.__mro__)):
         return True
-    return bool(_frozen_fields(cls))
+    return bool(frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:
@@ -128,9 +133,9 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
         # A static field of the framework may be declared too; it takes no gradient.
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
         trained &= set(declared)
-    frozen = _frozen_fields(cls)
+    frozen = frozen_fields(cls)
     _check_named(cls, known, (*(declared or ()), *frozen))
-    return trained - frozen
+    return trained.difference(frozen)
 
 
 def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:
@@ -152,16 +157,16 @@ def _declared(value: Any) -> tuple[str, ...] | None:
     for base in cls.__mro__:
         if base in _REGISTERED:
             return _REGISTERED[base]
-        if ATTRIBUTE in vars(base):
+        if ATTRIBUTE in base.__dict__:
             return _checked(cls, getattr(value, ATTRIBUTE))
     return None
 
 
-def _frozen_fields(cls: type) -> frozenset[str]:
+def frozen_fields(cls: type) -> tuple[str, ...]:
     """Return the fields of a dataclass or an attrs class whose metadata freezes them."""
     attrs_fields = getattr(cls, "__attrs_attrs__", None)
     fields = attrs_fields if attrs_fields is not None else getattr(cls, "__dataclass_fields__", {}).values()
-    frozen = set()
+    frozen = []
     for field in fields:
         flag = field.metadata.get(METADATA, True)
         if type(flag) is not bool:
@@ -171,8 +176,8 @@ def _frozen_fields(cls: type) -> frozenset[str]:
             )
             raise DeclarationError(msg)
         if not flag:
-            frozen.add(field.name)
-    return frozenset(frozen)
+            frozen.append(field.name)
+    return tuple(frozen)
 
 
 def _checked(cls: type, names: Any) -> tuple[str, ...]:

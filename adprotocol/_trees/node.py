@@ -162,6 +162,11 @@ def field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
+def attribute_names(value: Any) -> Iterable[str]:
+    """Return the names of the attributes that an instance has in its ``__dict__``."""
+    return getattr(value, "__dict__", ())
+
+
 def declared_static(cls: type) -> frozenset[str]:
     """Return the fields of a class whose metadata declares them static, as Equinox and flax do."""
     attrs_fields = getattr(cls, "__attrs_attrs__", None)
@@ -235,7 +240,7 @@ def _flatten_fields(cls: type, static: frozenset[str] = frozenset()) -> Flatten:
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
         found = [name for name in declared if hasattr(value, name)]
-        found += [name for name in getattr(value, "__dict__", ()) if name not in declared and name not in left_out]
+        found += [name for name in attribute_names(value) if name not in declared and name not in left_out]
         found += [name for name in slots if hasattr(value, name)]
         names = tuple(found)
         if DECLARATION in names:

@@ -179,3 +179,33 @@ def test_what_was_given_up_does_not_keep_the_process(hang):
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "it did not return within 0.2 s\n", "")
+
+
+def test_what_a_generator_holds_is_left_though_the_exception_is_kept(worker):
+    entered = []
+
+    def hold(name):
+        entered.append((name, threading.get_ident()))
+        try:
+            yield
+        finally:
+            # In the thread that entered: contexts belong to threads.
+            entered.remove((name, threading.get_ident()))
+
+    def inner():
+        held = hold("inner")
+        next(held)
+        raise ValueError("no")
+
+    def call():
+        held = hold("outer")
+        next(held)
+        try:
+            inner()
+        except ValueError as error:
+            raise ExceptionGroup("all", [KeyError("one")]) from error
+
+    error = worker.run(call, 10.0)
+    assert isinstance(error, ExceptionGroup)
+    assert error.__cause__.__traceback__ is not None
+    assert entered == []

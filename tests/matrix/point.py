@@ -9,6 +9,8 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adprotocol._dispatch.release import numbers
+
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ROOT / "build" / "matrix"
 # What the tests of every plugin need.
@@ -26,6 +28,7 @@ class Point:
     tests: list
     packages: list = field(default_factory=list)
     floors: list = field(default_factory=list)
+    index: str = ""
 
     def requirements(self):
         """Return what pip installs beside the checkout."""
@@ -40,8 +43,11 @@ def points():
 
 def lower_bounds(extras):
     """Return exactly the lower bounds of the metadata: of the dependencies, and of extras; none if none is named."""
-    if not extras:
-        return []
+    return [f"{name}=={version}" for name, version in bounds(extras).items()] if extras else []
+
+
+def bounds(extras):
+    """Return the lower bounds of the metadata by name: of the dependencies, and of extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     stated = project["dependencies"] + [one for extra in extras for one in project["optional-dependencies"][extra]]
     found = {}
@@ -51,19 +57,48 @@ def lower_bounds(extras):
             msg = f"{requirement!r} in pyproject.toml has no lower bound"
             raise ValueError(msg)
         found[match[1].lower()] = match[2]
-    return [f"{name}=={version}" for name, version in found.items()]
+    return found
 
 
 def environment(point):
-    """Return the interpreter of a point's environment, made anew."""
+    """Return the interpreter of a point's environment.
+
+    It is made, unless there is one with all that the point names: then it is used as
+    it is, and only the checkout is installed. So a framework may be put there by other
+    means than pip's, without packages for devices that are not there.
+    """
     place = ENVIRONMENTS / point.name
     python = place / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     wanted = [*point.requirements(), *TOOLS, "--editable", f"{ROOT}[conformance]"]
+    if point.index:
+        wanted += ["--extra-index-url", point.index]
+    if has(python, [*point.requirements(), *TOOLS, *bounds(["conformance"])]):
+        wanted = ["--no-deps", "--editable", str(ROOT)]
+    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True, env=quiet)
     return python
+
+
+def has(python, requirements):
+    """Tell whether an environment has these distributions, each in the version that is asked for, if one is."""
+    listed = subprocess.run(
+        [str(python), "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True
+    ).stdout
+    installed = {canonical(entry["name"]): entry["version"] for entry in json.loads(listed)}
+    for requirement in requirements:
+        name, _, version = requirement.partition("==")
+        found = installed.get(canonical(name))
+        # A build for one kind of device ("2.6.0+cpu") is the release.
+        if found is None or (version and numbers(found.partition("+")[0]) != numbers(version)):
+            return False
+    return True
+
+
+def canonical(name):
+    """Return the name of a distribution as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def run(point):

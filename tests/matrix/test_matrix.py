@@ -1,5 +1,7 @@
 """The matrix of releases: what its points name is there, and floors are those of the metadata."""
 
+import json
+import subprocess
 import tomllib
 
 import pytest
@@ -45,3 +47,24 @@ def test_an_unknown_point_is_wrong_usage(capsys):
         main(["jax-9.9"])
     assert caught.value.code == 2
     assert "no point jax-9.9; there are" in capsys.readouterr().err
+
+
+def test_an_environment_that_has_all_is_used_as_it_is(tmp_path, monkeypatch):
+    calls = []
+    listed = [{"name": name, "version": "3.0"} for name in (*matrix.TOOLS, *matrix.bounds(["conformance"]))]
+    listed.append({"name": "torch", "version": "2.6.0+cpu"})
+
+    def run(command, **_options):
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout=json.dumps(listed))
+
+    python = tmp_path / "one" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setattr(matrix, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(matrix.subprocess, "run", run)
+    for version, used in (("2.6.0", True), ("2.6", True), ("2.6.1", False)):
+        point = matrix.Point("one", "torch", ["tests"], packages=[f"torch=={version}"], index="https://there")
+        assert matrix.environment(point) == python
+        assert ("--no-deps" in calls[-1]) is used
+        assert ("https://there" in calls[-1]) is not used

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+from torch_release import needs_levels_around_checkpoint
 
 import adprotocol
 from adprotocol import within_gradient
@@ -46,6 +47,7 @@ def vmap(function):
     return lambda y: torch.vmap(function)(torch.stack([y, 0.5 * y])).sum()
 
 
+@needs_levels_around_checkpoint
 @pytest.mark.parametrize(("level", "is_tracked"), [(jvp, False), (dual_level, False), (vmap, True)])
 @pytest.mark.parametrize("early_stop", [True, False])
 @pytest.mark.parametrize("depth", [1, 2])
@@ -63,6 +65,7 @@ def test_a_second_pass_after_the_level_that_gave_the_answer_raises(level, is_tra
         value.backward()
 
 
+@needs_levels_around_checkpoint
 @pytest.mark.parametrize(("level", "is_tracked"), [(jvp, False), (dual_level, False), (vmap, True)])
 def test_the_remedy_is_right(level, is_tracked):
     x = leaf()
@@ -73,6 +76,7 @@ def test_the_remedy_is_right(level, is_tracked):
     assert x.grad.item() == pytest.approx(want.item())
 
 
+@needs_levels_around_checkpoint
 @pytest.mark.parametrize("level", [jvp, vmap, dual_level])
 def test_an_answer_that_another_level_does_not_change_is_right(level):
     # The leaf is tracked by the tape, before and after the level; the constant by nothing.
@@ -97,6 +101,7 @@ def test_a_level_inside_the_checkpoint_comes_again(level, times):
     assert got.item() == pytest.approx(want.item())
 
 
+@needs_levels_around_checkpoint
 def test_a_backward_pass_within_the_level_is_right():
     x = leaf()
     with forward_ad.dual_level():
@@ -105,6 +110,7 @@ def test_a_backward_pass_within_the_level_is_right():
     assert x.grad.item() == pytest.approx(1.5 * torch.cos(torch.tensor(1.5 * X)).item())
 
 
+@needs_levels_around_checkpoint
 def test_nothing_is_noted_where_nothing_is_differentiated():
     # Without a tape a checkpoint saves nothing and never runs again.
     y = torch.tensor(X, dtype=torch.float64)

@@ -7,6 +7,7 @@ import typing
 
 import pytest
 import torch
+import torch_release
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp, vjp, vmap
 
@@ -149,7 +150,7 @@ assert torch.compile(f, fullgraph=True, backend="eager")(torch.tensor(2.0)) == 1
 @pytest.mark.parametrize("outer", ["grad", "jvp", "vmap"])
 def test_transforms_around_a_compiled_function_are_refused_by_torch(outer, layer):
     transform = {"grad": grad, "jvp": forward, "vmap": batched}[outer]
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="functorch"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=torch_release.REFUSES_TRANSFORMS):
         transform(compiled(layer))(X)
 
 
@@ -159,7 +160,7 @@ def test_dual_level_around_a_compiled_function_is_an_error_and_inside_it_is_righ
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(X, ONE)
         for f in (before, compiled(layer)):
-            with pytest.raises(Exception, match="dual_level"):
+            with pytest.raises(Exception, match=torch_release.REFUSES_DUALS):
                 f(dual)
         # Without fullgraph Dynamo breaks the graph there, and eager mode is right.
         partly = torch.compile(layer, backend="aot_eager")
@@ -187,14 +188,14 @@ def tangent_of(f, x):
 def test_staged_cond_and_dual_levels(backend, x, wanted):
     assert compiled(lambda x: tangent_of(staged, x), backend)(x) == wanted
     around = compiled(staged, backend)
-    assert tangent_of(around, x) == wanted
+    torch_release.is_right_or_refused(lambda: tangent_of(around, x), wanted)
     assert around(x) == wanted[0]
 
 
 def test_staged_cond_that_was_compiled_before_the_dual_level():
     around = compiled(staged)
     assert around(X) == 4.0
-    assert tangent_of(around, X) == (4.0, 4.0)
+    torch_release.is_right_or_refused(lambda: tangent_of(around, X), (4.0, 4.0))
 
 
 def test_operands_that_share_memory():
@@ -242,7 +243,7 @@ def test_none_and_strings_in_results_of_a_staged_cond():
 
 @pytest.mark.parametrize("other", [lambda x: None, lambda x: "another", lambda x: x.new_zeros(0)])
 def test_constants_that_differ_between_the_branches_of_a_staged_cond(other):
-    with pytest.raises(Exception, match="branch"):
+    with pytest.raises(Exception, match=torch_release.NOT_CAPTURED):
         compiled(lambda x: (cond(x > 0.0, lambda x: "one", other, x), x)[1])(X)
 
 

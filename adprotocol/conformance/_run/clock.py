@@ -106,7 +106,24 @@ def _serve(calls: queue.SimpleQueue[Any]) -> None:
             # Every exception is a result of the call, SystemExit and KeyboardInterrupt included.
             except BaseException as raised:  # noqa: BLE001
                 error = raised
+                _leave(error)
             answer.put(error)
             del item, call, answer, error
     except Stop:
         return
+
+
+def _leave(error: BaseException) -> None:
+    """Clear the frames of an exception and of those behind it, in the thread that ran them.
+
+    A context that a framework entered in a generator, as a checkpoint of PyTorch before 2.13 does, would stay entered
+    as long as the frames are held, and every later call would run in it.
+    """
+    waiting, seen = [error], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+            waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()

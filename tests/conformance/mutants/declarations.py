@@ -24,7 +24,7 @@ def ignores_class_attributes():
 @mutant(GROUP)
 def ignores_metadata():
     """Does not read the metadata of fields."""
-    return {"adprotocol._trees.declaration._frozen_fields": lambda _cls: frozenset()}
+    return {"adprotocol._trees.declaration.frozen_fields": lambda _cls: ()}
 
 
 @mutant(GROUP)

@@ -1,0 +1,41 @@
+"""What the releases of PyTorch differ in, as far as the tests use it: by feature, in this place alone."""
+
+import pytest
+import torch
+from torch.utils import checkpoint
+
+
+def _lacks(what):
+    return f"torch {torch.__version__} {what}"
+
+
+# Until 2.11 such a checkpoint begins with a torch.autograd.Function that has no rules for these.
+needs_levels_around_checkpoint = pytest.mark.skipif(
+    hasattr(checkpoint, "_NoopSaveInputs"),
+    reason=_lacks("refuses forward mode and vmap around a checkpoint with use_reentrant=False"),
+)
+
+# What the errors of PyTorch say, in one release and another.
+REFUSES_TRANSFORMS = r"functorch|torch\.func"
+REFUSES_IN_CHECKPOINT = "HigherOrderOperator"
+NOT_CAPTURED = "branch|captured completely"
+REFUSES_DUALS = "dual_level|dual tensor"
+
+
+def is_right_or_refused(call, wanted):
+    """Check a call of a compiled function with a dual tensor, which PyTorch itself refuses since 2.14."""
+    try:
+        found = call()
+    except torch._dynamo.exc.Unsupported as error:
+        assert "dual tensor input" in str(error)  # noqa: PT017  (both are right, each in its releases)
+        return
+    assert found == wanted
+
+
+def skip_if_lost(slope, x):
+    """Skip where the derivative that a function of PyTorch itself made of a compiled function is a constant.
+
+    Until 2.12 ``create_graph=True`` keeps it only if it depends on an argument that was saved unchanged.
+    """
+    if not slope(x.clone().requires_grad_()).requires_grad:
+        pytest.skip(_lacks("itself returns the derivative of a compiled function as a constant"))
