@@ -230,7 +230,7 @@ def _refuse_number(value: Any, start: int) -> None:
         from adprotocol_torch.divergence import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
 
         msg = (
-            f"the differentiated function returned the Python number {value!r} computed from tracked tensors; item() "
+            f"the differentiated function returned the Python number {value} computed from tracked tensors; item() "
             f"and float() cut off the derivative. {PYTHON_NUMBERS.remedy}"
         )
         raise OutputError(msg)
