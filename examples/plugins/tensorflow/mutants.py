@@ -1,25 +1,17 @@
-"""The plugin, broken on purpose, against the conformance suite.
+"""The plugin for TensorFlow, broken on purpose: see `mutation`, which runs the mutants and says how to."""
 
-    python mutants.py                every mutant: which scenario notices it first
-    python mutants.py NAME ...       these alone
-    python mutants.py --all NAME ... every scenario that notices it, not the first alone
-    python mutants.py --quick NAME   with the scenarios of the hooks that it breaks, and no others
-    python mutants.py --list
-
-Each mutant runs in a process of its own. Scenarios of the hooks that it breaks run first. The exit status is 1 if one
-survives.
-"""
-
-# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, S603, SLF001, T201  (reaches into the plugin)
+# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, SLF001  (reaches into the plugin)
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from mutation import COND, CONSTANT, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,28 +19,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-QUERY, CONSTANT, COND, GUARD, GRADIENT = (
-    "within_gradient/*",
-    "non_differentiable/*",
-    "cond/*",
-    "prevent_gradient/*",
-    "value_and_grad/*",
-)
-HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, "trainable/*", "plugins/*")
-
-SURVIVED = 3  # the exit status
-
-MUTANTS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {}
-
-
-def mutant(*hooks: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register a function that breaks the plugin, with the hooks that it breaks."""
-
-    def register(break_: Callable[[], None]) -> Callable[[], None]:
-        MUTANTS[break_.__name__.replace("_", "-")] = break_, hooks
-        return break_
-
-    return register
+MUTANTS = Mutants("tensorflow", __file__)
+mutant = MUTANTS.mutant
 
 
 # The answer in a traced function --------------------------------------------------------------------------------------
@@ -530,7 +502,7 @@ def guards_of_called_functions() -> None:
 # Gradients ------------------------------------------------------------------------------------------------------------
 
 
-@mutant(GRADIENT, "trainable/*")
+@mutant(GRADIENT, TRAINABLE)
 def flags_ignored() -> None:
     """Every variable takes a gradient."""
     import adprotocol_tensorflow as plugin
@@ -610,78 +582,5 @@ def _tape(**options) -> None:
     gradient.tf.GradientTape = lambda **_: tf.GradientTape(**options)
 
 
-# Running --------------------------------------------------------------------------------------------------------------
-
-
-class Noticed(Exception):  # noqa: N818
-    """A scenario has noticed the mutant."""
-
-
-def run_here(name: str, *, every: bool, quick: bool) -> int:
-    """Break the plugin in this process, and print which scenarios notice it."""
-    import adprotocol_tensorflow  # noqa: F401  (the mutant changes what it has, before it is asked)
-
-    from adprotocol.conformance import run
-
-    if name != "none":
-        MUTANTS[name][0]()
-    hooks = MUTANTS[name][1] if name != "none" else ()
-    found = 0
-
-    def on_result(result) -> None:
-        nonlocal found
-        if result.outcome in ("silently wrong", "fail"):
-            found += 1
-            print(f"  {result.outcome}: {result.id}: {result.message:.160}", flush=True)
-            if not every:
-                raise Noticed
-
-    try:
-        others = [hook for hook in HOOKS if hook not in hooks]
-        for keywords in (list(hooks), [] if quick and hooks else others):
-            if keywords:
-                report = run("tensorflow", keywords=keywords, on_result=on_result)
-                if report.problems and not found:
-                    found += 1
-                    print(f"  problem: {report.problems[0].message:.160}", flush=True)
-            if found:
-                break
-    except Noticed:
-        pass
-    return found
-
-
-def main() -> int:
-    """Run the mutants named, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--all", action="store_true", help="do not stop at the first scenario that notices")
-    parser.add_argument("--quick", action="store_true", help="only the scenarios of the hooks that a mutant breaks")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.list:
-        for name, (break_, _) in MUTANTS.items():
-            print(f"{name:34} {break_.__doc__}")
-        return 0
-    if options.here:
-        return 0 if run_here(options.names[0], every=options.all, quick=options.quick) else SURVIVED
-    unknown = [name for name in options.names if name not in MUTANTS and name != "none"]
-    if unknown:
-        parser.error(f"no such mutant: {', '.join(unknown)}; --list shows them")
-    survivors = []
-    for name in options.names or MUTANTS:
-        print(name, flush=True)
-        flags = [flag for flag, given in (("--all", options.all), ("--quick", options.quick)) if given]
-        command = [sys.executable, str(Path(__file__)), "--here", name, *flags]
-        status = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
-        if status:
-            survivors.append(name)
-            print("  SURVIVES" if status == SURVIVED else f"  ends with status {status}", flush=True)
-    total = len(options.names or MUTANTS)
-    print(f"{total - len(survivors)} of {total} are noticed; survivors: {', '.join(survivors) or 'none'}")
-    return 1 if survivors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MUTANTS.main())
