@@ -80,19 +80,23 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             raise predicate_shape_error(pred, pred.shape)
     if isinstance(pred, (bool, toyad.Array)):
         return toyad.cond(pred, true_fun, false_fun, *operands)
-    # toyad stages the leaves: a branch may return dataclasses and labels, which toyad does not take apart.
+    # toyad stages the arrays alone: dataclasses and labels it does not take apart, and integers would be arrays.
     outlines: list[Any] = []
+    given, of_operands = take_apart(operands)
 
     def leaves_of(fun: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*operands: Any) -> list[Any]:
-            leaves, outline = take_apart(fun(*operands))
+        def run(*arrays: Any) -> list[Any]:
+            following = iter(arrays)
+            arrived = [next(following) if isinstance(leaf, toyad.Value) else leaf for leaf in given]
+            leaves, outline = take_apart(fun(*put_together(of_operands, arrived)))
             outlines.append(outline)
             return leaves
 
         return run
 
+    arrays = [leaf for leaf in given if isinstance(leaf, toyad.Value)]
     try:
-        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *operands)
+        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *arrays)
     except toyad.BranchMismatch as error:
         raise BranchMismatchError(str(error)) from error
     outline = common_outline(*outlines)

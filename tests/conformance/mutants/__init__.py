@@ -21,6 +21,7 @@ from mutants import (  # noqa: F401
     preventions,
     provenance,
     queries,
+    scalars,
     selections,
     structures,
 )
