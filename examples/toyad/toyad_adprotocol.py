@@ -121,14 +121,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     rest = []
 
     def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
-        value, aux = fun(tracked)
+        # A parameter counts wherever the function reads it.
+        pairs = [(leaf, root) for leaf, root in zip(leaves, tracked, strict=True) if isinstance(leaf, toyad.Parameter)]
+        with toyad.watching(pairs):
+            value, aux = fun(tracked)
         check_output(value, value)
         # toyad takes its tracers out of its own containers; aux may be any.
         others, inside = partition_aux(aux, toyad.Value)
         rest.append(others)
         return value, inside
 
-    value, inside, gradients = toyad.gradients(checked, leaves)
+    values = [toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
+    value, inside, gradients = toyad.gradients(checked, values)
     return value, combine_aux(rest[0], inside), gradients
 
 

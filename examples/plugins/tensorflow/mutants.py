@@ -1021,7 +1021,7 @@ def complex_takes_none() -> None:
 
 
 @mutant(GRADIENT, TRAINABLE)
-def flags_turned_round_by_selection() -> None:
+def flags_decide_for_good() -> None:
     """A variable whose flag is off never takes a gradient, though the call selects it."""
     import tensorflow as tf
 

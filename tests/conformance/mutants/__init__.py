@@ -17,6 +17,7 @@ from mutants import (  # noqa: F401
     gradient_calls,
     gradients,
     guarding,
+    leaves,
     outputs,
     preventions,
     provenance,
