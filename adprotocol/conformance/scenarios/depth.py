@@ -18,7 +18,7 @@ _CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guid
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
 
 
-def _both(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
+def _both(h: Checked, way: str, make: Callable[[], Any]) -> None:
     """Ask in a compiled function about the square that another gives, for two arguments."""
     x, c = h.array(2.0), h.array(3.0)
     for first in (0, 1):
@@ -50,7 +50,7 @@ _BOTH = "3 s times 11 t with s = x x and t = c c, at 2, 3: 1188, gradient 1188 i
 def after_a_call_in_a_call(h: Checked, way: str) -> None:
     """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""
 
-    def make() -> Callable[[Any], Any]:
+    def make() -> Any:
         square = trace(h, way, lambda x: x * x)
         return trace(h, way, lambda x: 1.0 * square(x))
 
