@@ -9,10 +9,12 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "toyad"))
 from mutants import (  # noqa: F401
     branch_results,
     branches,
+    carriers,
     constant_functions,
     constants,
     declarations,
     depth,
+    extent,
     flags,
     gradient_calls,
     gradients,
