@@ -6,8 +6,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import scenario
 from adprotocol.conformance.scenarios.query import natively
+from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 _LONG = "PyTorch: deep graphs and recursion: https://github.com/pytorch/pytorch/issues/5801"
 _BATCHED = "JAX: vmap maps some arguments and not others: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html"
 _OVER = "JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950"
+_JOINED = "JAX: logical operators and control flow: https://docs.jax.dev/en/latest/control-flow.html"
+_RULES = "JAX: custom derivative rules: https://docs.jax.dev/en/latest/notebooks/Custom_derivative_rules_for_Python_code.html"
 _MANY = 4096
 _OPERATIONS = 120
 
@@ -105,13 +109,53 @@ def from_another_gradient(h: Checked) -> None:
     value = h.grad(lambda z: h.layer(z) * h.scaled(z, 1.0, 7.0) * z)(z)
     ours = adprotocol.grad(lambda m: h.layer(m["z"]) * h.scaled(m["z"], 1.0, 7.0) * m["z"])({"z": z})["z"]
     for what, g in (("the gradient", value), ("our gradient", ours)):
-
-        def native(y: Any, g: Any = g) -> Any:
-            return 5.0 * g * y
-
-        def f(y: Any, g: Any = g) -> Any:
-            return h.layer(g) * y
-
-        natively(h, lambda native=native: h.grad(native)(y), 180.0)
-        h.value_and_gradient(f, (y,), 180.0, 180.0, f"of {what}")
+        h.value_and_gradient(lambda y, g=g: h.layer(g) * y, (y,), 180.0, 180.0, f"of {what}")
         h.value_and_gradient(lambda y: h.layer(z) * y, (y,), 10.0, 10.0, f"of the argument of {what}")
+
+
+@staged(
+    "within_gradient/answers-joined",
+    rule="W4",
+    transform="grad of {way}",
+    expects="asked of x and c: 3 x c where both are, 5 x c where one is, else 7 x c, at 2, 3: 30 in each gradient, 18 "
+    "by t of t x and t c, 42 plain",
+    source=_JOINED,
+)
+def answers_joined(h: Checked, way: str) -> None:
+    """Answers, staged or not, are joined with & and |, among each other and with bools."""
+    x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
+
+    def f(x: Any, c: Any) -> Any:
+        both, either = h.asks(x) & h.asks(c), h.asks(x) | h.asks(c)
+        some = adprotocol.cond(either | False, lambda x, c: 5.0 * x * c, lambda x, c: 7.0 * x * c, x, c)
+        return adprotocol.cond(both & True, lambda x, c, _: 3.0 * x * c, lambda _x, _c, some: some, x, c, some)
+
+    traced = trace(h, way, f)
+    for _ in range(2):
+        for run in (f, traced):
+            h.equal(run(x, c), 42.0, "the plain call")
+            h.value_and_gradient(lambda x, run=run: run(x, c), (x,), 30.0, 15.0)
+            h.value_and_gradient(lambda c, run=run: run(x, c), (c,), 30.0, 10.0, "in the other")
+            h.value_and_gradient(lambda t, run=run: run(t * x, t * c), (one,), 18.0, 36.0, "in both")
+
+
+def gradient_in_a_rule(h: Checked, transforms: str) -> None:
+    """Take a gradient in the derivative rule of a function, and ask in it."""
+
+    def program(fun: Any) -> Any:
+        return h.nest(transforms, h.custom_rule(lambda x: x * x, h.grad(fun)))(h.array(2.0))
+
+    natively(h, lambda: program(lambda x: 3.0 * x * x), 12.0)
+    h.equal(program(lambda x: h.layer(x) * x), 12.0)
+
+
+for _transforms in ("grad", "grad of jit", "grad of compile", "grad of scan"):
+    scenario(
+        f"within_gradient/gradient-in-a-rule-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        needs=(*nesting.needs(_transforms), "custom_rule"),
+        transform=_transforms,
+        source=_RULES,
+        expects=f"{_transforms} of x x whose rule is the gradient of 3 x x, asked so, else 5 x x: 12 at 2",
+        summary=f"In a gradient that a derivative rule takes the variable is tracked, under {_transforms}.",
+    )(functools.partial(gradient_in_a_rule, transforms=_transforms))

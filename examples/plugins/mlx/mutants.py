@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from mutation import COND, CONSTANT, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
+from mutation import COND, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,27 +67,6 @@ def outermost_level_alone() -> None:
         return {number for number in found if not self.of_copies([number])}
 
     graph.Graph.copies = outermost
-
-
-@mutant(QUERY)
-def innermost_level_alone() -> None:
-    """The walk through the graph ends at the first copy, whoever made it."""
-    from adprotocol_mlx import graph
-
-    def reached(self, starts, passes):
-        waiting, seen, copies = list(starts), set(), set()
-        while waiting:
-            made = waiting.pop()
-            if made in seen or not passes(self._labels[made]):
-                continue
-            seen.add(made)
-            if self._labels[made] == graph._COPY:
-                copies.add(made)
-            else:
-                waiting.extend(self._sources(made))
-        return copies
-
-    graph.Graph._reached = reached
 
 
 @mutant(QUERY)
@@ -255,60 +234,11 @@ def cells_stay_guarded() -> None:
 
 
 @mutant(COND)
-def second_derivatives_of_choices_multiply() -> None:
-    """A NaN of the branch that is not taken reaches second derivatives."""
-    import mlx.core as mx
-    from adprotocol_mlx import choice
-
-    def vjp(primals, cotangent, _output):
-        pred, _, _ = primals
-        zero = mx.zeros_like(cotangent)
-        return mx.zeros_like(pred), mx.where(pred, cotangent, zero), mx.where(pred, zero, cotangent)
-
-    choice._choice.vjp(vjp)
-
-
-@mutant(COND)
-def tangents_of_choices_multiply() -> None:
-    """A NaN of the branch that is not taken reaches the derivative of a tangent."""
-    import mlx.core as mx
-    from adprotocol_mlx import choice
-
-    def jvp(primals, tangents):
-        pred, x, y = primals
-        of_x, of_y = (
-            mx.zeros_like(value) if tangent is None else tangent
-            for value, tangent in zip((x, y), tangents[1:], strict=True)
-        )
-        return mx.where(pred, of_x, of_y)
-
-    choice._choice.jvp(jvp)
-
-
-@mutant(COND)
-def integer_operands_become_arrays() -> None:
-    """A Python integer among the operands of a batched cond is an array in the branches."""
-    import mlx.core as mx
-    from adprotocol_mlx import guard
-
-    new = guard._Guard._new
-    guard._Guard._new = lambda self, leaf: mx.array(leaf) if type(leaf) is int else new(self, leaf)
-
-
-@mutant(COND)
 def constants_of_the_first_branch() -> None:
     """What is no array in the results need not be the same: that of the first branch is returned."""
     from adprotocol_mlx import branch
 
     branch.same_constant = lambda _one, _other: True
-
-
-@mutant(COND)
-def operands_twice_are_two() -> None:
-    """A branch that was given one list at two places is given two."""
-    from adprotocol_mlx import guard
-
-    guard._Guard._leaf = lambda self, leaf: self._new(leaf)
 
 
 # Guards and constants -------------------------------------------------------------------------------------------------
@@ -344,14 +274,6 @@ def message_of_the_first_guard() -> None:
         return prevent(value, messages[0])
 
     prevention.prevent = first
-
-
-@mutant(CONSTANT, QUERY)
-def label_lets_derivatives_through() -> None:
-    """A function of MLX reads a label as what it holds, derivative and all."""
-    import mlx.core as mx
-
-    MUTANTS.replace("label_protocol", lambda _: {"__mlx_array__": lambda label: mx.array(label.held)})
 
 
 # Gradients ------------------------------------------------------------------------------------------------------------
@@ -397,17 +319,6 @@ def gradients_are_constants() -> None:
     import mlx.core as mx
 
     _differentiated(lambda _, value, aux, gradients: (value, aux, list(map(mx.stop_gradient, gradients))))
-
-
-@mutant(GRADIENT)
-def values_are_arrays() -> None:
-    """A number that the function returns comes back as an array."""
-    import mlx.core as mx
-
-    def array(_, value, aux, gradients):
-        return value if isinstance(value, mx.array) else mx.array(value), aux, gradients
-
-    _differentiated(array)
 
 
 @mutant(GRADIENT)

@@ -16,20 +16,6 @@ mutant = MUTANTS.mutant
 
 
 @mutant(QUERY)
-def second_derivatives_forget_the_first() -> None:
-    """A function of a second derivative and its value answers for the second derivative alone."""
-    from adprotocol_pytensor import interception
-
-    taken = interception._taken
-
-    def alone(resolution, outputs, wrt, constants=()):
-        found = taken(resolution, outputs, wrt, constants)
-        return found - interception._taken_in(outputs) or found
-
-    interception._taken = alone
-
-
-@mutant(QUERY)
 def answered_questions_are_closed() -> None:
     """A gradient answers False to the questions that are not its own, so a gradient of it cannot answer them."""
     from adprotocol_pytensor import resolution

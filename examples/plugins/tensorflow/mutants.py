@@ -679,17 +679,19 @@ def calls_in_calls_lose_it() -> None:
 
 @mutant(QUERY)
 def tapes_stay_after_an_exception() -> None:
-    """A tape that an exception has closed counts as open."""
-    import sys as system
-
+    """A tape that an exception has closed goes on watching variables."""
+    import tensorflow as tf
     from adprotocol_tensorflow import recording
 
-    class Kept(list):
-        def __setitem__(self, place, entries) -> None:
-            if system.exc_info()[0] is None and system._getframe(2).f_locals.get("typ") is None:
-                super().__setitem__(place, entries)
+    leave, eager, left = tf.GradientTape.__exit__, recording.eager, []
 
-    recording.OPEN.tapes = Kept(recording.OPEN.tapes)
+    def noted(self, kind, error, traceback):
+        if kind is not None:
+            left.append(self)
+        return leave(self, kind, error, traceback)
+
+    tf.GradientTape.__exit__ = noted
+    recording.eager = lambda value: (bool(left) and isinstance(value, tf.Variable) and value.trainable) or eager(value)
 
 
 @mutant(COND, GUARD, QUERY)
@@ -818,15 +820,6 @@ def integers_become_tensors() -> None:
 
 
 @mutant(COND)
-def numpy_operands_become_tensors() -> None:
-    """A NumPy array among the operands of a staged cond is a tensor in the branches."""
-    import numpy as np
-    import tensorflow as tf
-
-    _operands(lambda leaf: tf.constant(leaf) if isinstance(leaf, np.ndarray) else leaf)
-
-
-@mutant(COND)
 def labels_come_apart() -> None:
     """A label among the operands of a staged cond is a tensor in the branches."""
     import adprotocol
@@ -932,20 +925,6 @@ def gradients_have_the_dtype_of_the_value() -> None:
         return value, aux, [one if one.dtype.is_complex else tf.cast(one, dtype) for one in gradients]
 
     _differentiated(cast)
-
-
-@mutant(GRADIENT)
-def complex_gradients_are_conjugated() -> None:
-    """The gradient of a complex leaf is that of the other convention."""
-    import tensorflow as tf
-
-    _differentiated(
-        lambda _, value, aux, gradients: (
-            value,
-            aux,
-            [tf.math.conj(one) if one.dtype.is_complex else one for one in gradients],
-        )
-    )
 
 
 @mutant(GRADIENT)
