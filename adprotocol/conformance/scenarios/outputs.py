@@ -15,8 +15,10 @@ _RESULTS = "JAX: outputs known and unknown to partial evaluation: https://docs.j
 _STOPPED = "TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient"
 
 
-def _pair(x: Any, constant: int) -> tuple[Any, Any]:
-    """Return x x twice, at one of the places as a constant."""
+def _pair(x: Any, constant: int, *, asking: bool = False) -> tuple[Any, Any]:
+    """Return x x twice, at one of the places as a constant; `asking` also asks, for what is x in any case."""
+    if asking:
+        x = adprotocol.cond(adprotocol.within_gradient(x), lambda x: 1.0 * x, lambda x: x + 0.0, x)
     made = x * x, x * x
     stopped = adprotocol.non_differentiable(made[constant])
     return (stopped, made[1]) if constant == 0 else (made[0], stopped)
@@ -45,7 +47,7 @@ def after_several_results(h: Checked, way: str) -> None:
     x = h.array(2.0)
     for constant, factor in enumerate(_FACTORS):
         for first in (0, 1):
-            pair = trace(h, way, lambda x, constant=constant: _pair(x, constant))
+            pair = trace(h, way, lambda x, constant=constant, first=first: _pair(x, constant, asking=first == 0))
             outer = trace(h, way, lambda x, pair=pair: _asked(h, *pair(x)))
 
             def plain(outer: Any = outer) -> None:
