@@ -70,6 +70,11 @@ def _closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: 1.0 * layer.bad(), lambda: 1.0 * layer.cube()
 
 
+def _listed(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    held = [{"x": x}]
+    return lambda: _bad(held[0]["x"]), lambda: _cube(held[0]["x"])
+
+
 # From x: the branch that is 0 / 0 for every x, and that which is x ** 3.
 CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]] = {
     "a default": lambda x: (lambda y=x: _bad(y), lambda y=x: _cube(y)),
@@ -80,7 +85,7 @@ CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]
     "an object": lambda x: (Called(x, "bad"), Called(x, "cube")),
     "an object closed over": _closed_over,
     "a function that is called": _called,
-    "a list": lambda x: (lambda held=[x]: _bad(held[0]), lambda held=[x]: _cube(held[0])),
+    "a list": _listed,
 }
 
 
