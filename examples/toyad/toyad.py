@@ -922,20 +922,32 @@ def grad(fun):
     return functools.wraps(fun)(lambda *args, **kwargs: with_gradient(*args, **kwargs)[1])
 
 
+def read(parameter):
+    """Return the value of a parameter where it is read now, which is no parameter."""
+    found = current(parameter)
+    return Array(found.value, found.device) if found is parameter else found
+
+
+@contextmanager
+def watching(pairs):
+    """Let values stand for parameters, given in pairs, wherever these are read."""
+    before, STATE.watched = STATE.watched, (*STATE.watched, *pairs)
+    try:
+        yield
+    finally:
+        STATE.watched = before
+
+
 def parameter_grad(fun, parameter):
     """Return the gradient of ``fun()`` with respect to a parameter: a tape watches it wherever it is read."""
     if not parameter.trains:
         raise TypeError(f"{parameter} is not to be trained")
 
     def watched(root):
-        before, STATE.watched = STATE.watched, (*STATE.watched, (parameter, root))
-        try:
+        with watching([(parameter, root)]):
             return fun()
-        finally:
-            STATE.watched = before
 
-    found = current(parameter)
-    return grad(watched)(Array(found.value, found.device) if found is parameter else found)
+    return grad(watched)(read(parameter))
 
 
 def vmap(fun):

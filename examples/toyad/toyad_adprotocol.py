@@ -80,19 +80,23 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             raise predicate_shape_error(pred, pred.shape)
     if isinstance(pred, (bool, toyad.Array)):
         return toyad.cond(pred, true_fun, false_fun, *operands)
-    # toyad stages the leaves: a branch may return dataclasses and labels, which toyad does not take apart.
+    # toyad stages the arrays alone: dataclasses and labels it does not take apart, and integers would be arrays.
     outlines: list[Any] = []
+    given, of_operands = take_apart(operands)
 
     def leaves_of(fun: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*operands: Any) -> list[Any]:
-            leaves, outline = take_apart(fun(*operands))
+        def run(*arrays: Any) -> list[Any]:
+            following = iter(arrays)
+            arrived = [next(following) if isinstance(leaf, toyad.Value) else leaf for leaf in given]
+            leaves, outline = take_apart(fun(*put_together(of_operands, arrived)))
             outlines.append(outline)
             return leaves
 
         return run
 
+    arrays = [leaf for leaf in given if isinstance(leaf, toyad.Value)]
     try:
-        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *operands)
+        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *arrays)
     except toyad.BranchMismatch as error:
         raise BranchMismatchError(str(error)) from error
     outline = common_outline(*outlines)
@@ -117,14 +121,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     rest = []
 
     def checked(tracked: list[Any]) -> tuple[Any, list[Any]]:
-        value, aux = fun(tracked)
+        # A parameter counts wherever the function reads it.
+        pairs = [(leaf, root) for leaf, root in zip(leaves, tracked, strict=True) if isinstance(leaf, toyad.Parameter)]
+        with toyad.watching(pairs):
+            value, aux = fun(tracked)
         check_output(value, value)
         # toyad takes its tracers out of its own containers; aux may be any.
         others, inside = partition_aux(aux, toyad.Value)
         rest.append(others)
         return value, inside
 
-    value, inside, gradients = toyad.gradients(checked, leaves)
+    values = [toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
+    value, inside, gradients = toyad.gradients(checked, values)
     return value, combine_aux(rest[0], inside), gradients
 
 

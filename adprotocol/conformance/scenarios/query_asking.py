@@ -117,6 +117,20 @@ def explain(h: Checked) -> None:
 
 
 @scenario(
+    "within_gradient/explain-what-has-no-derivative",
+    rule="W9",
+    level=MAY,
+    source=CANONICAL,
+    expects="text with the answer, False, for an integer, a boolean and a vector of integers",
+)
+def explain_what_has_no_derivative(h: Checked) -> None:
+    """`explain` has a text for arrays whose dtype has no derivative."""
+    for value in (1, True, [1, 2]):
+        text = adprotocol.explain(h.array(value))
+        h.holds("False" in text, f"the explanation of {value} lacks the answer: {text}")
+
+
+@scenario(
     "within_gradient/every-device",
     rule="W1",
     needs=("devices",),

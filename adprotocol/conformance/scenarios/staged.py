@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance import nesting
-from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenario import MUST, scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
     rule: str,
     expects: str,
     source: str,
+    level: str = MUST,
     transform: str = "{way}",
     varies: bool = False,
     needs: tuple[str, ...] = (),
@@ -33,6 +34,7 @@ def staged(  # noqa: PLR0913  (as `scenario`)
             scenario(
                 f"{identifier}-under-{way}",
                 rule=rule,
+                level=level,
                 transform=transform.replace("{way}", way),
                 needs=(*nesting.needs(transform.replace("{way}", way)), *needs),
                 expects=expects.replace("{way}", way),

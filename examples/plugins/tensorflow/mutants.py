@@ -1,25 +1,17 @@
-"""The plugin, broken on purpose, against the conformance suite.
+"""The plugin for TensorFlow, broken on purpose: see `mutation`, which runs the mutants and says how to."""
 
-    python mutants.py                every mutant: which scenario notices it first
-    python mutants.py NAME ...       these alone
-    python mutants.py --all NAME ... every scenario that notices it, not the first alone
-    python mutants.py --quick NAME   with the scenarios of the hooks that it breaks, and no others
-    python mutants.py --list
-
-Each mutant runs in a process of its own. Scenarios of the hooks that it breaks run first. The exit status is 1 if one
-survives.
-"""
-
-# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, S603, SLF001, T201  (reaches into the plugin)
+# ruff: noqa: ANN001, ANN003, ANN202, ARG001, ARG005, PLC0415, SLF001  (reaches into the plugin)
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from mutation import COND, CONSTANT, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,28 +19,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-QUERY, CONSTANT, COND, GUARD, GRADIENT = (
-    "within_gradient/*",
-    "non_differentiable/*",
-    "cond/*",
-    "prevent_gradient/*",
-    "value_and_grad/*",
-)
-HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, "trainable/*", "plugins/*")
-
-SURVIVED = 3  # the exit status
-
-MUTANTS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {}
-
-
-def mutant(*hooks: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register a function that breaks the plugin, with the hooks that it breaks."""
-
-    def register(break_: Callable[[], None]) -> Callable[[], None]:
-        MUTANTS[break_.__name__.replace("_", "-")] = break_, hooks
-        return break_
-
-    return register
+MUTANTS = Mutants("tensorflow", __file__)
+mutant = MUTANTS.mutant
 
 
 # The answer in a traced function --------------------------------------------------------------------------------------
@@ -530,7 +502,7 @@ def guards_of_called_functions() -> None:
 # Gradients ------------------------------------------------------------------------------------------------------------
 
 
-@mutant(GRADIENT, "trainable/*")
+@mutant(GRADIENT, TRAINABLE)
 def flags_ignored() -> None:
     """Every variable takes a gradient."""
     import adprotocol_tensorflow as plugin
@@ -610,78 +582,496 @@ def _tape(**options) -> None:
     gradient.tf.GradientTape = lambda **_: tf.GradientTape(**options)
 
 
-# Running --------------------------------------------------------------------------------------------------------------
+# Of one call, for another ---------------------------------------------------------------------------------------------
 
 
-class Noticed(Exception):  # noqa: N818
-    """A scenario has noticed the mutant."""
+@mutant(QUERY)
+def one_answer_for_all_calls_in_a_program() -> None:
+    """Of two calls of a traced function in another one, the second has the answers of the first."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import staging
+
+    answered, kept = staging.answered, {}
+
+    def once(graph, arguments, captured, answer):
+        if tf.executing_eagerly():
+            return answered(graph, arguments, captured, answer)
+        around = tf.compat.v1.get_default_graph()
+        found = answered(graph, arguments, captured, answer)
+        _, _, first = kept.setdefault((id(graph), id(around)), (graph, around, found))
+        answers = {id(question.sentinel) for question in staging.notes(graph).questions}
+        return [old if id(one) in answers else new for one, old, new in zip(captured, first, found, strict=True)]
+
+    staging.answered = once
 
 
-def run_here(name: str, *, every: bool, quick: bool) -> int:
-    """Break the plugin in this process, and print which scenarios notice it."""
-    import adprotocol_tensorflow  # noqa: F401  (the mutant changes what it has, before it is asked)
+@mutant(QUERY)
+def first_question_answers_for_all() -> None:
+    """A traced function has one answer, that of its first question."""
+    from adprotocol_tensorflow import staging
 
-    from adprotocol.conformance import run
+    ends = staging.Question.ends
 
-    if name != "none":
-        MUTANTS[name][0]()
-    hooks = MUTANTS[name][1] if name != "none" else ()
-    found = 0
+    def of_first(self):
+        first = staging.notes(self.function).questions[:1]
+        return ends(first[0] if first else self)
 
-    def on_result(result) -> None:
-        nonlocal found
-        if result.outcome in ("silently wrong", "fail"):
-            found += 1
-            print(f"  {result.outcome}: {result.id}: {result.message:.160}", flush=True)
-            if not every:
-                raise Noticed
-
-    try:
-        others = [hook for hook in HOOKS if hook not in hooks]
-        for keywords in (list(hooks), [] if quick and hooks else others):
-            if keywords:
-                report = run("tensorflow", keywords=keywords, on_result=on_result)
-                if report.problems and not found:
-                    found += 1
-                    print(f"  problem: {report.problems[0].message:.160}", flush=True)
-            if found:
-                break
-    except Noticed:
-        pass
-    return found
+    staging.Question.ends = of_first
 
 
-def main() -> int:
-    """Run the mutants named, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--all", action="store_true", help="do not stop at the first scenario that notices")
-    parser.add_argument("--quick", action="store_true", help="only the scenarios of the hooks that a mutant breaks")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.list:
-        for name, (break_, _) in MUTANTS.items():
-            print(f"{name:34} {break_.__doc__}")
-        return 0
-    if options.here:
-        return 0 if run_here(options.names[0], every=options.all, quick=options.quick) else SURVIVED
-    unknown = [name for name in options.names if name not in MUTANTS and name != "none"]
-    if unknown:
-        parser.error(f"no such mutant: {', '.join(unknown)}; --list shows them")
-    survivors = []
-    for name in options.names or MUTANTS:
-        print(name, flush=True)
-        flags = [flag for flag, given in (("--all", options.all), ("--quick", options.quick)) if given]
-        command = [sys.executable, str(Path(__file__)), "--here", name, *flags]
-        status = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
-        if status:
-            survivors.append(name)
-            print("  SURVIVES" if status == SURVIVED else f"  ends with status {status}", flush=True)
-    total = len(options.names or MUTANTS)
-    print(f"{total - len(survivors)} of {total} are noticed; survivors: {', '.join(survivors) or 'none'}")
-    return 1 if survivors else 0
+@mutant(CONSTANT, QUERY)
+def first_result_decides() -> None:
+    """All results of a traced function are constants if the first is one."""
+    from adprotocol_tensorflow import staging
+
+    through = staging.through
+    staging.through = lambda graph, _: through(graph, 0)
+
+
+@mutant(CONSTANT, QUERY)
+def further_results_stay() -> None:
+    """Of several results of a traced function only the first can be a constant."""
+    from adprotocol_tensorflow import staging
+
+    through = staging.through
+    staging.through = lambda graph, place: through(graph, place) if place == 0 else {0}
+
+
+@mutant(QUERY)
+def calls_have_one_result() -> None:
+    """What comes to the first result of a called function comes to all."""
+    from adprotocol_tensorflow import paths
+
+    of_call = paths._of_call
+    paths._of_call = lambda op, _: of_call(op, 0)
+
+
+@mutant(QUERY)
+def branches_have_one_result() -> None:
+    """What comes to the first result of a cond comes to all."""
+    from adprotocol_tensorflow import paths
+
+    of_branches = paths._of_branches
+    paths._of_branches = lambda op, _: of_branches(op, 0)
+
+
+@mutant(QUERY)
+def calls_in_calls_lose_it() -> None:
+    """No derivative comes through a function that a called function calls."""
+    from adprotocol_tensorflow import paths
+
+    through, depth = paths.through, []
+
+    def shallow(graph, output):
+        if depth:
+            return set()
+        depth.append(graph)
+        try:
+            return through(graph, output)
+        finally:
+            depth.pop()
+
+    paths.through = shallow
+
+
+# Left behind ----------------------------------------------------------------------------------------------------------
+
+
+@mutant(QUERY)
+def tapes_stay_after_an_exception() -> None:
+    """A tape that an exception has closed goes on watching variables."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import recording
+
+    leave, eager, left = tf.GradientTape.__exit__, recording.eager, []
+
+    def noted(self, kind, error, traceback):
+        if kind is not None:
+            left.append(self)
+        return leave(self, kind, error, traceback)
+
+    tf.GradientTape.__exit__ = noted
+    recording.eager = lambda value: (bool(left) and isinstance(value, tf.Variable) and value.trainable) or eager(value)
+
+
+@mutant(COND, GUARD, QUERY)
+def branch_stays_after_an_exception() -> None:
+    """After an exception in a branch all that is traced counts as part of it."""
+    import contextlib
+
+    from adprotocol_tensorflow import staging
+
+    @contextlib.contextmanager
+    def branch(question, answer):
+        if question is not None:
+            staging.BRANCHES.taken.append((question, answer))
+        yield
+        if question is not None:
+            staging.BRANCHES.taken.pop()
+
+    staging.branch = branch
+
+
+@mutant(CONSTANT)
+def constants_by_id() -> None:
+    """A tensor that has the id of one that is gone is made the constant that this was."""
+    import tensorflow as tf
+
+    kept = {}
+
+    def constant(original, value):
+        if not tf.executing_eagerly() or isinstance(value, tf.Variable):
+            return original(value)
+        found = kept.get(id(value))
+        if found is None or found.shape != value.shape or found.dtype != value.dtype:
+            found = kept[id(value)] = original(value)
+        return found
+
+    MUTANTS.replace("non_differentiable", constant)
+
+
+# Guards in branches ---------------------------------------------------------------------------------------------------
+
+
+@mutant(GUARD)
+def guards_stand_once() -> None:
+    """A guard is looked at in the first call of a traced function, and in no other."""
+    from adprotocol_tensorflow import staging
+
+    answered = staging.answered
+
+    def first(graph, arguments, captured, answer):
+        try:
+            return answered(graph, arguments, captured, answer)
+        finally:
+            staging.notes(graph).guards.clear()
+
+    staging.answered = first
+
+
+@mutant(GUARD)
+def guards_of_false_branches_lost() -> None:
+    """A guard in the branch of what is not differentiated is none."""
+    from adprotocol_tensorflow import staging
+
+    guard = staging.guard
+
+    def of_true(value, error):
+        if all(answer for _, answer in staging.BRANCHES.taken):
+            guard(value, error)
+
+    staging.guard = of_true
+
+
+@mutant(GUARD)
+def innermost_branch_alone() -> None:
+    """Of the branches around a guard only the innermost counts."""
+    from adprotocol_tensorflow import staging
+
+    guard = staging.guard
+
+    def innermost(value, error):
+        taken = staging.BRANCHES.taken
+        staging.BRANCHES.taken = taken[-1:]
+        try:
+            guard(value, error)
+        finally:
+            staging.BRANCHES.taken = taken
+
+    staging.guard = innermost
+
+
+@mutant(GUARD)
+def first_message() -> None:
+    """All guards of a traced function raise with the message of the first."""
+    from adprotocol_tensorflow import staging
+
+    stand, messages = staging._stand, {}
+
+    def first(one, of):
+        said = messages.setdefault(id(one.conditions[0][0].function), (one.conditions[0][0], one.error))
+        stand(one._replace(error=said[1]), of)
+
+    staging._stand = first
+
+
+# Operands and results of branches -------------------------------------------------------------------------------------
+
+
+def _operands(change: Callable) -> None:
+    import tensorflow as tf
+
+    from adprotocol.extend import tree_map
+
+    def cond(original, pred, true_fun, false_fun, operands):
+        if not isinstance(pred, bool) and tf.is_symbolic_tensor(pred):
+            operands = tuple(tree_map(change, operand) for operand in operands)
+        return original(pred, true_fun, false_fun, operands)
+
+    MUTANTS.replace("cond", cond)
+
+
+@mutant(COND)
+def integers_become_tensors() -> None:
+    """A Python integer among the operands of a staged cond is a tensor in the branches."""
+    import tensorflow as tf
+
+    _operands(lambda leaf: tf.constant(leaf) if type(leaf) is int else leaf)
+
+
+@mutant(COND)
+def labels_come_apart() -> None:
+    """A label among the operands of a staged cond is a tensor in the branches."""
+    import adprotocol
+
+    def cond(original, pred, true_fun, false_fun, operands):
+        operands = tuple(one.value if isinstance(one, adprotocol.NonDifferentiable) else one for one in operands)
+        return original(pred, true_fun, false_fun, operands)
+
+    MUTANTS.replace("cond", cond)
+
+
+@mutant(COND)
+def integer_results_are_floats() -> None:
+    """An integer that both branches of a staged cond return becomes a float."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import branch
+
+    common = branch._common_dtype
+
+    def floats(one, other):
+        dtype = common(one, other)
+        both = one.number is not None and other.number is not None
+        return tf.float32 if both and dtype == tf.int32 else dtype
+
+    branch._common_dtype = floats
+
+
+@mutant(COND)
+def constants_of_the_first_branch() -> None:
+    """What is no array in the results need not be the same: that of the first branch is returned."""
+    from adprotocol_tensorflow import branch
+
+    branch.same_constant = lambda one, other: True
+
+
+# Gradients of several orders and kinds --------------------------------------------------------------------------------
+
+
+def _differentiated(change: Callable) -> None:
+    from adprotocol_tensorflow import gradient
+
+    original = gradient.value_and_grad
+    gradient.value_and_grad = lambda fun, leaves: change(leaves, *original(fun, leaves))
+
+
+@mutant(GRADIENT)
+def third_derivatives_are_zero() -> None:
+    """A gradient can be differentiated once."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import recording
+
+    def shallow(_, value, aux, gradients):
+        deep = len(recording.OPEN.tapes) > 1
+        return value, aux, [tf.stop_gradient(one) if deep else one for one in gradients]
+
+    _differentiated(shallow)
+
+
+@mutant(GRADIENT)
+def no_forward_over_reverse() -> None:
+    """A tangent does not come through a gradient."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import recording
+
+    def plain(_, value, aux, gradients):
+        forward = recording.OPEN.accumulators
+        return value, aux, [tf.stop_gradient(one) if forward else one for one in gradients]
+
+    _differentiated(plain)
+
+
+@mutant(GRADIENT)
+def auxiliary_output_is_constant() -> None:
+    """Around the call nobody can differentiate the auxiliary output."""
+    import tensorflow as tf
+
+    from adprotocol.extend import map_aux
+
+    def stopped(leaf):
+        return tf.stop_gradient(leaf) if isinstance(leaf, tf.Tensor) and leaf.dtype.is_floating else leaf
+
+    _differentiated(lambda _, value, aux, gradients: (value, map_aux(stopped, aux), gradients))
+
+
+@mutant(GRADIENT)
+def value_is_constant() -> None:
+    """Around the call nobody can differentiate the value."""
+    import tensorflow as tf
+
+    def stopped(_, value, aux, gradients):
+        return tf.stop_gradient(value) if isinstance(value, tf.Tensor) else value, aux, gradients
+
+    _differentiated(stopped)
+
+
+@mutant(GRADIENT)
+def gradients_have_the_dtype_of_the_value() -> None:
+    """A gradient has the dtype of the value, whatever that of the leaf."""
+    import tensorflow as tf
+
+    def cast(_, value, aux, gradients):
+        dtype = value.dtype if isinstance(value, tf.Tensor) else tf.float32
+        return value, aux, [one if one.dtype.is_complex else tf.cast(one, dtype) for one in gradients]
+
+    _differentiated(cast)
+
+
+@mutant(GRADIENT)
+def gradients_of_one_row() -> None:
+    """A leaf without elements has a gradient of shape (1,)."""
+    import tensorflow as tf
+
+    _differentiated(
+        lambda _, value, aux, gradients: (
+            value,
+            aux,
+            [tf.zeros([1], one.dtype) if 0 in one.shape else one for one in gradients],
+        )
+    )
+
+
+@mutant(GRADIENT)
+def variables_are_copied() -> None:
+    """The function is given copies of the variables, which it cannot assign to, and reads the others elsewhere."""
+    import tensorflow as tf
+    from adprotocol_tensorflow import gradient
+
+    original = gradient.value_and_grad
+    gradient.value_and_grad = lambda fun, leaves: original(
+        fun, [tf.identity(leaf) if isinstance(leaf, tf.Variable) else leaf for leaf in leaves]
+    )
+
+
+# Leaves ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant(GRADIENT, TRAINABLE)
+def variables_of_one_name() -> None:
+    """Variables with the same name are one leaf."""
+    import tensorflow as tf
+
+    MUTANTS.replace("identity", lambda _, value: value.name if isinstance(value, tf.Variable) else None)
+
+
+@mutant(GRADIENT, TRAINABLE)
+def equal_variables_are_one() -> None:
+    """Variables with the same values are one leaf."""
+    import tensorflow as tf
+
+    def by_value(_, value):
+        if not isinstance(value, tf.Variable) or not tf.executing_eagerly():
+            return value.ref() if isinstance(value, tf.Variable) else None
+        return value.dtype.name, tuple(value.shape), value.numpy().tobytes()
+
+    MUTANTS.replace("identity", by_value)
+
+
+def _never_trainable(is_none: Callable) -> None:
+    MUTANTS.replace("trainable", lambda original, value: None if is_none(value) else original(value))
+
+
+@mutant(GRADIENT, TRAINABLE)
+def empty_leaves_take_none() -> None:
+    """A leaf without elements takes no gradient."""
+    _never_trainable(lambda value: 0 in tuple(value.shape))
+
+
+@mutant(GRADIENT, TRAINABLE)
+def half_takes_none() -> None:
+    """A leaf of 16 bits takes no gradient."""
+    _never_trainable(lambda value: value.dtype.size == 2)  # noqa: PLR2004
+
+
+@mutant(GRADIENT, TRAINABLE)
+def complex_takes_none() -> None:
+    """A complex leaf takes no gradient."""
+    _never_trainable(lambda value: value.dtype.is_complex)
+
+
+@mutant(GRADIENT, TRAINABLE)
+def flags_decide_for_good() -> None:
+    """A variable whose flag is off never takes a gradient, though the call selects it."""
+    import tensorflow as tf
+
+    _never_trainable(lambda value: isinstance(value, tf.Variable) and not value.trainable)
+
+
+@mutant(QUERY)
+def empty_is_plain() -> None:
+    """No derivative comes through a tensor without elements."""
+    import adprotocol_tensorflow as plugin
+
+    is_inexact = plugin._is_inexact
+    plugin._is_inexact = lambda value: is_inexact(value) and 0 not in tuple(value.shape)
+
+
+# Labels and registered classes ----------------------------------------------------------------------------------------
+
+
+def _protocol(**methods) -> None:
+    MUTANTS.replace("label_protocol", lambda original: {**original(), **methods})
+
+
+@mutant(CONSTANT, QUERY)
+def label_lets_derivatives_through() -> None:
+    """A function of TensorFlow reads a label as what it holds, derivative and all."""
+    import tensorflow as tf
+
+    _protocol(__tf_tensor__=lambda self, dtype=None, name=None: tf.convert_to_tensor(self.held, dtype, name=name))
+
+
+@mutant(CONSTANT, TRAINABLE, QUERY)
+def label_is_lost_in_a_program() -> None:
+    """A label that is an argument of a traced function arrives as a tensor."""
+    _protocol(__tf_unflatten__=classmethod(lambda cls, metadata, children: children[0]))
+
+
+@mutant(CONSTANT, TRAINABLE)
+def label_of_the_trace() -> None:
+    """A label that is an argument of a traced function has the value of the first call."""
+    from tensorflow.core.function import trace_type
+
+    _protocol(__tf_tracing_type__=lambda self, context: trace_type.from_value("label", context))
+
+
+@mutant(TRAINABLE, "plugins/*", CONSTANT, COND)
+def static_fields_of_the_first() -> None:
+    """Each instance of a registered class comes out of a traced function with the static fields of the first."""
+
+    def register(original, cls, flatten, unflatten):
+        first = []
+
+        def remembered(metadata, children):
+            first.append(metadata)
+            return unflatten(first[0], children)
+
+        original(cls, flatten, remembered)
+
+    MUTANTS.replace("register_node", register)
+
+
+@mutant(QUERY)
+def explanation_of_the_answer_alone() -> None:
+    """What cannot be differentiated has no explanation, but an error."""
+
+    def explain(original, value):
+        if not value.dtype.is_floating:
+            raise TypeError(value.dtype)
+        return original(value)
+
+    MUTANTS.replace("explain", explain)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MUTANTS.main())

@@ -49,7 +49,7 @@ RULES_BY_DEFAULT = Divergence(
     remedy=(
         "Give the mx.custom_function rules for both modes; evaluate the results of a finished derivative with mx.eval"
     ),
-    scenarios=(),
+    scenarios=("within_gradient/from-another-gradient",),
     text="""\
 For a checkpoint in forward mode, and for an `mx.custom_function` without a rule for the mode, MLX runs the function a
 second time when the derivative is computed. Little then tells this run from a derivative that is over, and a value

@@ -2,7 +2,8 @@
 
 Nothing in MLX sees every operation of a branch, so what comes in must be found
 before: operands, cells of closures, defaults, arguments of a ``functools.partial``,
-the object of a bound method, and the arrays of modules among them.
+the object of a bound method, and among them the arrays of modules and in the
+attributes of other objects.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from adprotocol.extend import tree_map
+from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_mlx.answer import is_inexact
 from adprotocol_mlx.choice import guarded
 from adprotocol_mlx.modules import exchange, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def call_guarded(pred: mx.array, fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -56,19 +59,38 @@ class _Guard:
             changes = [(owner, key, array, self._leaf(array)) for _, owner, key, array, _ in places(leaf)]
             self.undo.callback(exchange([change for change in changes if change[2] is not change[3]]))
             return leaf
-        return self.function(leaf) if callable(leaf) else leaf
+        if isinstance(leaf, _FUNCTIONS):
+            return self.function(leaf)
+        self._attributes(leaf)
+        return leaf
+
+    def _attributes(self, owner: Any) -> None:
+        """Guard the attributes of an object that is no container: arrays and containers of arrays, no other objects."""
+        if isinstance(owner, (type, types.ModuleType)):
+            return
+        for name, own in list(getattr(owner, "__dict__", {}).items()):
+            new = tree_map(lambda leaf: self._leaf(leaf) if isinstance(leaf, mx.array) else leaf, own)
+            if any(one is not other for one, other in zip(tree_leaves((own,)), tree_leaves((new,)), strict=True)):
+                self._attribute(owner.__dict__, name, own, new)
+
+    def _attribute(self, attributes: dict[str, Any], name: str, own: Any, new: Any) -> None:
+        attributes[name] = new
+
+        def restore() -> None:
+            if attributes.get(name) is new:  # the branch has not assigned to it
+                attributes[name] = own
+
+        self.undo.callback(restore)
 
     def function(self, fun: Any) -> Any:
         """Return a function that computes with guarded values."""
-        if isinstance(fun, nn.Module):
-            return self._leaf(fun)
         if isinstance(fun, functools.partial):
             keywords = {name: self.value(value) for name, value in fun.keywords.items()}
             return functools.partial(self.function(fun.func), *map(self.value, fun.args), **keywords)
         if isinstance(fun, types.MethodType):
             return types.MethodType(self.function(fun.__func__), self.value(fun.__self__))
-        if not isinstance(fun, types.FunctionType):
-            return fun
+        if not isinstance(fun, types.FunctionType):  # a module, or another object that can be called
+            return self._leaf(fun)
         for cell in fun.__closure__ or ():
             self._cell(cell)
         if not fun.__defaults__ and not fun.__kwdefaults__:

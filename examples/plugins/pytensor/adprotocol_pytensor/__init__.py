@@ -20,7 +20,7 @@ from adprotocol.extend import check_output, map_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_pytensor import interception, rewriting
 from adprotocol_pytensor.branching import choose
-from adprotocol_pytensor.ops import Answer, Prevent, as_answer, is_continuous, stop, within_gradient_op
+from adprotocol_pytensor.ops import Answer, Prevent, as_answer, dtype_of, is_continuous, stop, within_gradient_op
 from adprotocol_pytensor.resolution import differentiated, substitute
 
 if TYPE_CHECKING:
@@ -108,11 +108,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     map_aux(lambda leaf: found.append(leaf) if isinstance(leaf, Variable) else None, aux)
     value, *found = differentiated([value, *found], inputs)
     gradients = pytensor.grad(value, inputs, disconnected_inputs="ignore")
+    # PyTensor lets a gradient keep the dtype of the value.
+    gradients = [_of_dtype(gradient, made) for gradient, made in zip(gradients, inputs, strict=True)]
     places = {made: leaf for made, leaf in zip(inputs, given, strict=True) if made is not leaf}
     value, *results = substitute([value, *gradients, *found], places)
     following = iter(results[len(leaves) :])
     aux = map_aux(lambda leaf: next(following) if isinstance(leaf, Variable) else leaf, aux)
     return value, aux, results[: len(leaves)]
+
+
+def _of_dtype(gradient: Any, leaf: Any) -> Any:
+    dtype = dtype_of(leaf)
+    return gradient if dtype_of(gradient) == dtype or not hasattr(gradient, "astype") else gradient.astype(dtype)
 
 
 @hookimpl

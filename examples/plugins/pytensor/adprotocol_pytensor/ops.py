@@ -57,19 +57,24 @@ class Answer(TensorVariable):
         raise UndecidableError(msg)
 
     def __or__(self, other: Any) -> Any:
-        return as_answer(pt.or_(self, other))
+        return as_answer(pt.or_(self, _boolean(other)))
 
     def __ror__(self, other: Any) -> Any:
-        return as_answer(pt.or_(other, self))
+        return as_answer(pt.or_(_boolean(other), self))
 
     def __and__(self, other: Any) -> Any:
-        return as_answer(pt.and_(self, other))
+        return as_answer(pt.and_(self, _boolean(other)))
 
     def __rand__(self, other: Any) -> Any:
-        return as_answer(pt.and_(other, self))
+        return as_answer(pt.and_(_boolean(other), self))
 
     def __invert__(self) -> Any:
         return as_answer(pt.invert(self))
+
+
+def _boolean(value: Any) -> Any:
+    """Return a Python bool, which PyTensor refuses, as a constant."""
+    return pt.constant(value, dtype="bool") if isinstance(value, bool) else value
 
 
 def as_answer(result: Any) -> Any:

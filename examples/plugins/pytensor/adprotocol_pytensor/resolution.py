@@ -239,6 +239,9 @@ class _Inside(Resolution):
         if isinstance(op, OpFromGraph):
             new._lop_op_cache = {}  # noqa: SLF001
             new._rop_op_cache = None  # noqa: SLF001
+            if op.pullback_overrides is None:
+                # Found for the graph before: with the answers some inputs may come to nothing.
+                new._connection_pattern = None  # noqa: SLF001
         return new
 
 

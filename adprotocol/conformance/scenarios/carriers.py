@@ -1,0 +1,137 @@
+"""What carries a value into a branch besides operands and closures: defaults, partial functions, methods, objects."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import scenario
+from adprotocol.conformance.scenarios.branching_closures import FAR, cube
+from adprotocol.conformance.scenarios.nested import X
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_WHERE = "JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052"
+_FAILED = "PyTorch: functions that torch.cond takes as branches: https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
+
+
+class Layer:
+    """An object that holds a value, with the two branches as methods."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def bad(self) -> Any:
+        """Return 0 / 0."""
+        return (self.value - self.value) / (self.value - self.value)
+
+    def cube(self) -> Any:
+        """Return the third power."""
+        return self.value * self.value * self.value
+
+
+class Called:
+    """An object that is a branch."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.held = {"value": value}
+        self.name = name
+
+    def __call__(self) -> Any:
+        """Return what the method with the name does for the value."""
+        return getattr(Layer(self.held["value"]), self.name)()
+
+
+def _bad(x: Any) -> Any:
+    return Layer(x).bad()
+
+
+def _cube(x: Any) -> Any:
+    return Layer(x).cube()
+
+
+def _called(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def bad() -> Any:
+        return _bad(x)
+
+    def outer() -> Any:
+        return 1.0 * bad()
+
+    return outer, lambda: _cube(x)
+
+
+def _closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    layer = Layer(x)
+    return lambda: 1.0 * layer.bad(), lambda: 1.0 * layer.cube()
+
+
+def _listed(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    held = [{"x": x}]
+    return lambda: _bad(held[0]["x"]), lambda: _cube(held[0]["x"])
+
+
+# From x: the branch that is 0 / 0 for every x, and that which is x ** 3.
+CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]] = {
+    "a default": lambda x: (lambda y=x: _bad(y), lambda y=x: _cube(y)),
+    "a keyword default": lambda x: (lambda *, y=x: _bad(y), lambda *, y=x: _cube(y)),
+    "a partial function": lambda x: (functools.partial(_bad, x), functools.partial(_cube, x)),
+    "a keyword of one": lambda x: (functools.partial(_bad, x=x), functools.partial(_cube, x=x)),
+    "a method": lambda x: (Layer(x).bad, Layer(x).cube),
+    "an object": lambda x: (Called(x, "bad"), Called(x, "cube")),
+    "an object closed over": _closed_over,
+    "a function that is called": _called,
+    "a list": _listed,
+}
+
+
+def carried(h: Checked, transforms: str) -> None:
+    """Compare programs whose taken branches give x ** 3 and whose other branches are NaN."""
+    want = nesting.expected(transforms, cube)(X)[0]
+    for what, make in CARRIERS.items():
+        found = h.nest(transforms, lambda x, make=make: adprotocol.cond(x > FAR, *make(x)))(h.array(X))
+        h.equal(found, want, f"the result with {what}")
+
+
+for _transforms in ("grad", "grad of jit", "grad of compile", "vmap of grad", "grad of vmap", "grad of grad of vmap"):
+    scenario(
+        f"cond/nan-in-what-carries-{_transforms.replace(' ', '-')}",
+        rule="C4",
+        transform=_transforms,
+        source=_WHERE,
+        expects=f"{_transforms} of x ** 3, {nesting.expected(_transforms, cube)(X)[0]:g} at 2.5, beside 0 / 0 of x, "
+        "which is in a default, a partial function, a method, an object or a list",
+        summary=f"A NaN not taken, of what comes in by other ways than a closure, stays out under {_transforms}.",
+    )(functools.partial(carried, transforms=_transforms))
+
+
+@scenario(
+    "cond/after-an-error-under-vmap",
+    rule="C6",
+    needs=("grad", "vmap"),
+    transform="vmap of grad",
+    source=_FAILED,
+    expects="a x with a closed over, where x > 0, else an exception; then 3 a = 6, and of a x, -a x slopes 2 and -2",
+)
+def after_an_error_under_vmap(h: Checked) -> None:
+    """An exception in a batched branch leaves what the branch closes over as it was."""
+    a, points = h.array(2.0), h.array([2.0, -2.0])
+    failing = True
+
+    def other(x: Any) -> Any:
+        if failing:
+            msg = "the branch fails"
+            raise ArithmeticError(msg)
+        return -1.0 * a * x
+
+    rows = h.vmap(h.grad(lambda x: adprotocol.cond(x > 0.0, lambda x: a * x, other, x)))
+    with h.raises(ArithmeticError, words=["the branch fails"]):
+        rows(points)
+    h.equal(3.0 * a, 6.0, "what was closed over")
+    failing = False
+    h.equal(rows(points), [2.0, -2.0], "the gradients")
+    h.equal(3.0 * a, 6.0, "what was closed over, afterwards")

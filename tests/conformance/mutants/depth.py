@@ -1,0 +1,118 @@
+"""What is one level further down, and forgotten: calls in calls, branches in calls, branches in branches."""
+
+import functools
+
+import toyad
+import toyad_adprotocol as right
+
+from mutants.branches import branches, is_known
+from mutants.mutant import mutant
+from mutants.outputs import choose
+from mutants.preventions import guard
+from mutants.queries import answers, ask
+
+
+def forgets_calls(inside):
+    """Return a mutant that says False of the results of programs in which `inside` had something to note."""
+    results, kept = [], {}
+
+    def noting(make):
+        def made(fun):
+            program = make(fun)
+
+            @functools.wraps(fun)
+            def call(*args):
+                before = len(inside)
+                result = program(*args)
+                # A program that was traced before is not traced again.
+                kept[id(program)] = program, kept.get(id(program), (None, False))[1] or len(inside) > before
+                if kept[id(program)][1] and isinstance(result, toyad.Staged):
+                    results.append(result)
+                return result
+
+            return call
+
+        return made
+
+    return {
+        "toyad.jit": noting(toyad.jit),
+        "toyad.compile": noting(toyad.compile),
+        **answers(lambda value: False if any(value is result for result in results) else ask(value)),
+    }
+
+
+@mutant("within_gradient")
+def calls_in_calls():
+    """Loses track at the call of a program that calls another."""
+    noted = []
+    made = forgets_calls(noted)
+
+    def called(make):
+        def of(fun):
+            program = make(fun)
+
+            def call(*args):
+                result = program(*args)
+                if len(toyad.STATE.stages) > 1:
+                    noted.append(result)
+                return result
+
+            return call
+
+        return of
+
+    return {**made, "toyad.jit": called(made["toyad.jit"]), "toyad.compile": called(made["toyad.compile"])}
+
+
+@mutant("within_gradient")
+def branches_in_calls():
+    """Loses track at the call of a program that branches."""
+    noted = []
+
+    def noting(pred, t, f, operands):
+        if not is_known(pred) and len(toyad.STATE.stages) > 1:
+            noted.append(pred)
+        return choose(pred, t, f, operands)
+
+    return {**forgets_calls(noted), **branches(noting)}
+
+
+def guards_by_depth(change):
+    """Return a mutant with another guard in a branch of a branch that is staged."""
+    depth = []
+
+    def deeper(fun, taken):
+        def run(*operands):
+            depth.append(taken)
+            try:
+                return fun(*operands)
+            finally:
+                depth.pop()
+
+        return run
+
+    def counted(pred, t, f, operands):
+        if is_known(pred):
+            return choose(pred, t, f, operands)
+        return choose(pred, deeper(t, taken=True), deeper(f, taken=False), operands)
+
+    def guarded(value, message):
+        return (change if len(depth) > 1 else guard)(value, message)
+
+    return {"prevent_gradient": guarded, **branches(counted)}
+
+
+@mutant("prevent_gradient")
+def unguarded_in_nested_branches():
+    """Guards nothing in a branch of a branch."""
+    return guards_by_depth(lambda value, _message: value)
+
+
+@mutant("prevent_gradient")
+def refused_in_nested_branches():
+    """Refuses a value in a branch of a branch, whether it is taken or not."""
+
+    def refused(value, message):
+        raise right.gradient_prevented(value, message, "toyad")
+
+    return guards_by_depth(refused)
