@@ -113,7 +113,7 @@ def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[...,
 def levels_around(output: Any) -> tuple[int, list[Any]]:
     """Return the dual level and the levels of torch.func in which a graph that Dynamo builds will be called.
 
-    Dynamo itself notes them since 2.9. Before, they are the levels of now without those that the graph enters.
+    Dynamo itself notes them since 2.8. Before, they are the levels of now without those that the graph enters.
     """
     if hasattr(output, "functorch_layers"):
         return output.dual_level, list(output.functorch_layers)

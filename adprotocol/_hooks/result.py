@@ -69,7 +69,7 @@ def put_together(outline: Outline, leaves: Sequence[Any]) -> Any:
 def _built(outline: Outline, leaves: Iterator[Any]) -> Any:
     if outline == LEAF:
         return next(leaves)
-    if outline[0] == LABEL:
+    if _is_label(outline):
         return NonDifferentiable(_built(outline[1], leaves))
     cls, metadata, _, rebuild, children = outline
     built = [_built(child, leaves) for child in children]
@@ -101,7 +101,8 @@ def common_outline(one: Outline, other: Outline) -> Outline | None:
 
 
 def _is_label(outline: Outline) -> bool:
-    return outline != LEAF and outline[0] == LABEL
+    # Else it is a class, which not all compilers can compare with LABEL.
+    return outline != LEAF and isinstance(outline[0], str)
 
 
 def same_constant(one: Any, other: Any) -> bool:
@@ -126,7 +127,7 @@ def describe(outline: Outline, leaves: Sequence[str]) -> str:
 def _described(outline: Outline, leaves: Iterator[str]) -> str:
     if outline == LEAF:
         return next(leaves)
-    if outline[0] == LABEL:
+    if _is_label(outline):
         return f"NonDifferentiable({_described(outline[1], leaves)})"
     cls, metadata, names, _, children = outline
     texts = [_described(child, leaves) for child in children]
