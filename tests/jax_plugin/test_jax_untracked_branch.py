@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.experimental import pallas
 from jax.sharding import Mesh, PartitionSpec
 from jax_release import follows_varying, new_ref, shard_map
 
@@ -92,6 +91,9 @@ def test_every_order(evaluate):
 
 
 def test_a_kernel_without_derivative():
+    # JAX 0.5 imports absl there, which it does not install.
+    pallas = pytest.importorskip("jax.experimental.pallas")
+
     def kernel(x_ref, y_ref):
         y_ref[...] = 5.0 * x_ref[...] + jnp.max(x_ref[...])
 
