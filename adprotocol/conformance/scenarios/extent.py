@@ -100,7 +100,7 @@ def several_values_under_vmap(h: Checked) -> None:
     "within_gradient/from-another-gradient",
     rule="W6",
     transform="grad",
-    expects="our gradient of 3 z z z at 2, asked twice in it, is g = 36; then 5 g y in another: slope 180; 5 z y: 10",
+    expects="our gradient of 3 z z z at 2, asked twice in it, is g = 36; then 11 g y in another: slope 396; 17 z y: 34",
     source=_OVER,
 )
 def from_another_gradient(h: Checked) -> None:
@@ -111,16 +111,16 @@ def from_another_gradient(h: Checked) -> None:
         return h.layer(model["z"]) * h.scaled(model["z"], 1.0, 7.0) * model["z"]
 
     g = adprotocol.grad(loss)({"z": z})["z"]
-    h.value_and_gradient(lambda y: h.layer(g) * y, (y,), 180.0, 180.0, "of the gradient")
-    h.value_and_gradient(lambda y: h.layer(z) * y, (y,), 10.0, 10.0, "of what it was taken of")
+    h.value_and_gradient(lambda y: h.scaled(g, 7.0, 11.0) * y, (y,), 396.0, 396.0, "of the gradient")
+    h.value_and_gradient(lambda y: h.scaled(z, 13.0, 17.0) * y, (y,), 34.0, 34.0, "of what it was taken of")
 
 
 @staged(
     "within_gradient/answers-joined",
     rule="W4",
     transform="grad of {way}",
-    expects="asked of x and c: 3 x c where both are, 5 x c where one is, else 7 x c, at 2, 3: 30 in each gradient, 18 "
-    "by t of t x and t c, 42 plain",
+    expects="k x c with k = 3 where both are tracked, 5 where x is, 7 where c is, else 11, at 2, 3: 30 and 42 in the "
+    "gradients, 18 by t of t x and t c, 66 plain",
     source=_JOINED,
 )
 def answers_joined(h: Checked, way: str) -> None:
@@ -128,16 +128,18 @@ def answers_joined(h: Checked, way: str) -> None:
     x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
 
     def f(x: Any, c: Any) -> Any:
-        both, either = h.asks(x) & h.asks(c), h.asks(x) | h.asks(c)
-        some = adprotocol.cond(either | False, lambda x, c: 5.0 * x * c, lambda x, c: 7.0 * x * c, x, c)
-        return adprotocol.cond(both & True, lambda x, c, _: 3.0 * x * c, lambda _x, _c, some: some, x, c, some)
+        of_x, of_c = h.asks(x), h.asks(c)
+        rest = adprotocol.cond(of_x | of_c, lambda x, c: 7.0 * x * c, lambda x, c: 11.0 * x * c, x, c)
+        some = adprotocol.cond(of_x | False, lambda x, c, _: 5.0 * x * c, lambda _x, _c, rest: 1.0 * rest, x, c, rest)
+        both = of_x & of_c & True
+        return adprotocol.cond(both, lambda x, c, _: 3.0 * x * c, lambda _x, _c, some: 1.0 * some, x, c, some)
 
     traced = trace(h, way, f)
     for _ in range(2):
         for run in (f, traced):
-            h.equal(run(x, c), 42.0, "the plain call")
+            h.equal(run(x, c), 66.0, "the plain call")
             h.value_and_gradient(lambda x, run=run: run(x, c), (x,), 30.0, 15.0)
-            h.value_and_gradient(lambda c, run=run: run(x, c), (c,), 30.0, 10.0, "in the other")
+            h.value_and_gradient(lambda c, run=run: run(x, c), (c,), 42.0, 14.0, "in the other")
             h.value_and_gradient(lambda t, run=run: run(t * x, t * c), (one,), 18.0, 36.0, "in both")
 
 

@@ -72,7 +72,7 @@ def empty_leaf(h: Checked) -> None:
     rule="W1",
     transform="grad",
     needs=("grad", "sum"),
-    expects="3 x plus the sum of e, without elements, that is asked: 3 x where e is in the gradient of x, else 5 x",
+    expects="k l x, k = 3 for what x makes of no elements, else 5, l = 7 for its constant, else 11, at 2: slope 33",
     source=_EMPTY,
 )
 def empty(h: Checked) -> None:
@@ -81,10 +81,11 @@ def empty(h: Checked) -> None:
     def f(x: Any) -> Any:
         e = h.array([]) * x
         constant = h.array([]) * adprotocol.non_differentiable(x)
-        tracked, untracked = (adprotocol.cond(h.asks(one), lambda: 3.0, lambda: 5.0) for one in (e, constant))
+        tracked = adprotocol.cond(h.asks(e), lambda: 3.0, lambda: 5.0)
+        untracked = adprotocol.cond(h.asks(constant), lambda: 7.0, lambda: 11.0)
         return tracked * untracked * x + h.sum(e) + h.sum(constant)
 
-    h.value_and_gradient(f, (h.array(2.0),), 30.0, 15.0)
+    h.value_and_gradient(f, (h.array(2.0),), 66.0, 33.0)
 
 
 @scenario(

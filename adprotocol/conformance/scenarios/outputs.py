@@ -15,10 +15,8 @@ _RESULTS = "JAX: outputs known and unknown to partial evaluation: https://docs.j
 _STOPPED = "TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient"
 
 
-def _pair(x: Any, constant: int, *, asking: bool = False) -> tuple[Any, Any]:
-    """Return x x twice, at one of the places as a constant; `asking` also asks, for what is x in any case."""
-    if asking:
-        x = adprotocol.cond(adprotocol.within_gradient(x), lambda x: 1.0 * x, lambda x: x + 0.0, x)
+def _pair(x: Any, constant: int) -> tuple[Any, Any]:
+    """Return x x twice, at one of the places as a constant."""
     made = x * x, x * x
     stopped = adprotocol.non_differentiable(made[constant])
     return (stopped, made[1]) if constant == 0 else (made[0], stopped)
@@ -47,11 +45,17 @@ def after_several_results(h: Checked, way: str) -> None:
     x = h.array(2.0)
     for constant, factor in enumerate(_FACTORS):
         for first in (0, 1):
-            pair = trace(h, way, lambda x, constant=constant, first=first: _pair(x, constant, asking=first == 0))
+            # One of them asks inside, too: x in a gradient, else 2 x.
+            inside, plainly = (h.scaled, 880.0 * 16.0) if first == 0 else (lambda x, *_: x, 880.0)
+
+            def made(x: Any, constant: int = constant, inside: Any = inside) -> tuple[Any, Any]:
+                return _pair(inside(x, 1.0, 2.0), constant)
+
+            pair = trace(h, way, made)
             outer = trace(h, way, lambda x, pair=pair: _asked(h, *pair(x)))
 
-            def plain(outer: Any = outer) -> None:
-                h.equal(outer(x), 880.0, "the plain call")
+            def plain(outer: Any = outer, want: float = plainly) -> None:
+                h.equal(outer(x), want, "the plain call")
 
             def differentiated(outer: Any = outer, pair: Any = pair, want: float = 16.0 * factor) -> None:
                 h.value_and_gradient(outer, (x,), want, want)

@@ -61,14 +61,14 @@ def integer_operand_under_vmap(h: Checked) -> None:
     "cond/integers-from-both-branches",
     rule="C5",
     level=SHOULD,
-    expects="the integer 2 where x > 0, else 1: an integer array; True where x > 0, else False: then 3 x, else 5 x",
+    expects="2 or 1 times an integer array, by the sign of x: integers; True or False by it: then 3 x, else 5 x",
     source=_INTEGERS,
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Integers from both branches of a staged cond are integers, and flags are predicates."""
 
     def count(x: Any) -> Any:
-        return adprotocol.cond(x > 0.0, lambda: 2, lambda: 1)
+        return adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * h.array(1)
 
     def flagged(x: Any) -> Any:
         positive = adprotocol.cond(x > 0.0, lambda: True, lambda: False)

@@ -1031,7 +1031,7 @@ def label_lets_derivatives_through() -> None:
     _protocol(__tf_tensor__=lambda self, dtype=None, name=None: tf.convert_to_tensor(self.held, dtype, name=name))
 
 
-@mutant(CONSTANT, TRAINABLE, QUERY)
+@mutant("plugins/*", CONSTANT)
 def label_is_lost_in_a_program() -> None:
     """A label that is an argument of a traced function arrives as a tensor."""
     _protocol(__tf_unflatten__=classmethod(lambda cls, metadata, children: children[0]))

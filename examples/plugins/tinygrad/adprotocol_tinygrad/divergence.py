@@ -73,11 +73,27 @@ CLOSED_OVER_VIEWS = Divergence(
     name="closed-over-views",
     title="A function that closes over a scalar or another view",
     remedy="Differentiate by adprotocol.grad, or pass the tensor as an argument",
-    scenarios=("within_gradient/closes-over-parameter-under-compile", "non_differentiable/parameter-under-compile"),
+    scenarios=(
+        "within_gradient/closes-over-parameter-under-compile",
+        "within_gradient/parameter-after-an-error-under-compile",
+        "non_differentiable/parameter-under-compile",
+    ),
     text="""\
 `tinygrad.function` takes the buffers that it closes over as inputs. A realised scalar is a view of a buffer of one
 element, which stays in the body of the function, and `Tensor.gradient` does not find it there: its own gradient is
 zero, with no error. `adprotocol.grad` opens the body, and is right.
+""",
+)
+
+READ_ELSEWHERE = Divergence(
+    name="read-elsewhere",
+    title="A parameter that a function is given, and reads by another name too",
+    remedy="Read it from the model that the function is given",
+    outcome="wrong",
+    scenarios=("value_and_grad/parameter-read-elsewhere",),
+    text="""\
+`adprotocol.grad` gives the function a node of its own in the place of each leaf, so that an array at two places has two
+derivatives. What the function reads of the same tensor elsewhere, from a closure, is a constant to this gradient.
 """,
 )
 
@@ -99,5 +115,6 @@ ALL: tuple[Divergence, ...] = (
     REALISED,
     STRUCTURES_IN_JIT,
     CLOSED_OVER_VIEWS,
+    READ_ELSEWHERE,
     STALE_ANSWERS,
 )
