@@ -37,13 +37,17 @@ def note_true() -> None:
     """
     if not internals.may_pack_saved_tensors():
         return
+    found = False
     for local in _callers(internals.CHECKPOINT):
         # None for a reentrant checkpoint.
         if (generator := local.get("gen")) is not None:
+            found = True
             frame = generator.gi_frame.f_locals["new_frame"]
             if not isinstance(frame.recompute_fn, _SecondPass):
                 frame.recompute_fn = _SecondPass(frame.recompute_fn, frame.weak_holders)
             frame.recompute_fn.note()
+    if not found and internals.is_in_first_pass():
+        raise _unknown_error()
     for local in _callers(_SecondPass.__call__.__code__):
         local["again"].append(True)
 
@@ -85,6 +89,16 @@ def _reentrant_error() -> UndecidableError:
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
         "first without gradients and then again with them: a branch on the answer would return the value of one run "
         f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
+    )
+
+
+def _unknown_error() -> UndecidableError:
+    from adprotocol_torch.divergence import CHECKPOINT_AFTER_ITS_LEVEL  # noqa: PLC0415  (for the message only)
+
+    return UndecidableError(
+        "within_gradient was asked, about a tensor that is differentiated at a level of torch.func or of forward mode, "
+        "inside a checkpoint that is not a call of torch.utils.checkpoint.checkpoint as this plugin knows it: whether "
+        f"its second pass would get the same answer is unknown. {CHECKPOINT_AFTER_ITS_LEVEL.remedy}"
     )
 
 

@@ -61,6 +61,12 @@ def may_pack_saved_tensors() -> bool:
     return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
 
 
+def is_in_first_pass() -> bool:
+    """Tell whether the first pass of a checkpoint packs what is saved now, where PyTorch tells."""
+    hooks = None if _top_hooks is None else _top_hooks(True)  # noqa: FBT003
+    return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook.")
+
+
 def skip(function: F) -> F:
     """Keep Dynamo from compiling the frames of a function, and since 2.7 those of its callees."""
     frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001
@@ -236,6 +242,7 @@ __all__ = [
     "is_batched",
     "is_below_autograd",
     "is_functional",
+    "is_in_first_pass",
     "iterates_over_attributes",
     "level_of",
     "levels_around",

@@ -9,6 +9,7 @@ from torch_release import needs_levels_around_checkpoint
 import adprotocol
 from adprotocol import within_gradient
 from adprotocol.errors import UndecidableError
+from adprotocol_torch import internals
 
 X = 0.7
 
@@ -99,6 +100,16 @@ def test_a_level_inside_the_checkpoint_comes_again(level, times):
     by_hand = leaf()
     (want,) = torch.autograd.grad(torch.sin(torch.sin(1.5 * by_hand)), by_hand)
     assert got.item() == pytest.approx(want.item())
+
+
+@needs_levels_around_checkpoint
+def test_a_checkpoint_of_an_unknown_kind_is_refused(monkeypatch):
+    monkeypatch.setattr(internals, "CHECKPOINT", leaf.__code__)
+    x = leaf()
+    with pytest.raises(UndecidableError, match=r"that is not a call of torch\.utils\.checkpoint.* Ask outside"):
+        jvp(lambda y: kept(lambda y: layer(x, y), y))(torch.tensor(0.3, dtype=torch.float64))
+    kept(lambda x: layer(x, x), x).backward()
+    assert x.grad.item() == pytest.approx(1.5 * torch.cos(torch.tensor(1.5 * X)).item())
 
 
 @needs_levels_around_checkpoint
