@@ -68,8 +68,10 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     def tensors(fun: Callable[..., Any], key: int) -> Callable[[], list[torch.Tensor]]:
         def run() -> list[torch.Tensor]:
             leaves, outline = take_apart(fun(*operands))
-            dynamo.keep(key, (outline, tuple([_Tensor if _is_lifted(leaf) else leaf for leaf in leaves])))
-            found = [_as_result(leaf, like) for leaf in leaves if _is_lifted(leaf)]
+            lifted = [leaf for leaf in leaves if _is_lifted(leaf)]
+            followed = tuple([isinstance(leaf, torch.Tensor) and bool(dynamo.ask_fake(leaf)) for leaf in lifted])
+            dynamo.keep(key, (outline, tuple([_Tensor if _is_lifted(leaf) else leaf for leaf in leaves]), followed))
+            found = [_as_result(leaf, like) for leaf in lifted]
             return found or [torch.zeros(())]  # torch.cond needs one
 
         return run
@@ -77,8 +79,8 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     if_true, if_false = dynamo.new_key(), dynamo.new_key()
     results = torch.cond(pred, tensors(true_fun, if_true), tensors(false_fun, if_false), ())
     dynamo.select_if_differentiated(results)
-    outline, constants = dynamo.kept(if_true)
-    other_outline, others = dynamo.kept(if_false)
+    outline, constants, followed = dynamo.kept(if_true)
+    other_outline, others, also_followed = dynamo.kept(if_false)
     common = common_outline(outline, other_outline)
     if common is None or not all(map(same_constant, constants, others)):
         msg = (
@@ -86,6 +88,11 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
             f"{_described(outline, constants)}, false_fun {_described(other_outline, others)}. Make them equal"
         )
         raise BranchMismatchError(msg)
+    # torch.cond lets all results follow what one of them does.
+    results = [
+        result.detach() if not (one or other) and dynamo.ask_fake(result) else result
+        for result, one, other in zip(results, followed, also_followed, strict=False)
+    ]
     places = itertools.count()
     return put_together(common, [results[next(places)] if constant is _Tensor else constant for constant in constants])
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from torch._functorch import config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils import _pytree
@@ -239,7 +240,10 @@ def _gradient(value: Any, leaf: Any) -> Any:
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     again = torch.is_grad_enabled()
-    return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
+    # A compiled function donates buffers to its gradient, and then refuses one that may be differentiated again; as its
+    # error says. The backends of this harness reuse none.
+    with config.patch(donated_buffer=False):
+        return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
 
 
 def _grad_by_backward(fun: Callable[..., Any]) -> Callable[..., Any]:
