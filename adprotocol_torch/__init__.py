@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import dynamo, label
+from adprotocol_torch import dynamo, internals, label
 from adprotocol_torch.cond import cond
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
@@ -54,9 +54,9 @@ dynamo.mark()
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of PyTorch."""
-    from adprotocol_torch.divergence import DIVERGENCES  # noqa: PLC0415
+    from adprotocol_torch.divergence import DIVERGENCES, ERRORS_WITHOUT_TEXT  # noqa: PLC0415
 
-    return DIVERGENCES
+    return [entry for entry in DIVERGENCES if entry is not ERRORS_WITHOUT_TEXT or internals.loses_texts()]
 
 
 @hookimpl
