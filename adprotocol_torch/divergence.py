@@ -438,4 +438,19 @@ plain array, or freeze it with `where=`.
 )
 
 # All of them, in the order above.
+ERRORS_WITHOUT_TEXT = Divergence(
+    name="errors-without-text",
+    title="The text of an error in a compiled function, in PyTorch 2.7 and 2.8",
+    remedy="Call the function without torch.compile to see the error alone, or install PyTorch 2.9",
+    scenarios=(
+        "prevent_gradient/grad-of-compile",
+        "prevent_gradient/compile-of-grad",
+        "prevent_gradient/compile-of-jvp",
+    ),
+    text="""\
+Where an error of this package ends a graph with `fullgraph=True`, PyTorch 2.7 and 2.8 name its class and leave its text
+out. Call the function without `torch.compile` to see the error alone, or install PyTorch 2.9.
+""",
+)
+
 DIVERGENCES = tuple(entry for entry in [*globals().values()] if isinstance(entry, Divergence))

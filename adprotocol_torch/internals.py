@@ -143,6 +143,13 @@ def differentiates_cond() -> bool:
     return not hasattr(importlib.import_module("torch._higher_order_ops.cond"), "create_fw_bw_graph_branches")
 
 
+def loses_texts() -> bool:
+    """Tell whether Dynamo, if it is loaded, shows an error without its text: in 2.7 and 2.8."""
+    module = sys.modules.get("torch._dynamo.variables.user_defined")
+    shown = getattr(module, "UserDefinedExceptionObjectVariable", None)
+    return shown is not None and not hasattr(shown, "args")
+
+
 def iterates_over_attributes() -> bool:
     """Tell whether Dynamo iterates over the ``__dict__`` of an instance: since 2.12."""
     from torch._dynamo.variables import dicts  # noqa: PLC0415  (only while Dynamo traces)
@@ -246,6 +253,7 @@ __all__ = [
     "iterates_over_attributes",
     "level_of",
     "levels_around",
+    "loses_texts",
     "may_pack_saved_tensors",
     "never_compile",
     "next_sequence_number",
