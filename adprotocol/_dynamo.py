@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import prevent_gradient, within_gradient
+from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._trees import declaration, node, path, traversal, treespec
 from adprotocol.errors import GradientPreventedError
 
@@ -98,6 +98,12 @@ trace_instead(table.resolved)(table.binding_of)
 @_stands_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
     return wrapping
+
+
+# Older releases of PyTorch cannot ask it of a partial, which has a function.
+@_stands_for(cond.is_callable)
+def _is_callable(fun: Any) -> bool:
+    return hasattr(fun, "func") or callable(fun)
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.

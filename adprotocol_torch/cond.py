@@ -77,7 +77,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         return run
 
     if_true, if_false = dynamo.new_key(), dynamo.new_key()
-    results = torch.cond(pred, tensors(true_fun, if_true), tensors(false_fun, if_false), ())
+    results = list(torch.cond(pred, tensors(true_fun, if_true), tensors(false_fun, if_false), ()))
     dynamo.select_if_differentiated(results)
     outline, constants, followed = dynamo.kept(if_true)
     other_outline, others, also_followed = dynamo.kept(if_false)
@@ -89,10 +89,9 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         )
         raise BranchMismatchError(msg)
     # torch.cond lets all results follow what one of them does.
-    results = [
-        result.detach() if not (one or other) and dynamo.ask_fake(result) else result
-        for result, one, other in zip(results, followed, also_followed, strict=False)
-    ]
+    for i, (one, other) in enumerate(zip(followed, also_followed, strict=True)):
+        if not (one or other) and dynamo.ask_fake(results[i]):
+            results[i] = results[i].detach()
     places = itertools.count()
     return put_together(common, [results[next(places)] if constant is _Tensor else constant for constant in constants])
 

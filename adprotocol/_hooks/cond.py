@@ -53,7 +53,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     After ``jax.lax.cond`` and ``torch.cond``.
     """
     for name, fun in (("true_fun", true_fun), ("false_fun", false_fun)):
-        if not callable(fun):
+        if not is_callable(fun):
             msg = (
                 f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
                 "wrap a value as `lambda: value`"
@@ -62,6 +62,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
     binding = sole_framework(tree_leaves(operands), binding)
     return binding.cond(pred, true_fun, false_fun, operands)
+
+
+def is_callable(fun: Any) -> bool:
+    """Tell whether a branch can be called; a function, for compilers that cannot ask that of everything."""
+    return callable(fun)
 
 
 def _predicate(pred: Any) -> tuple[Any, Binding]:

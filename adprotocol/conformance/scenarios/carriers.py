@@ -39,7 +39,7 @@ class Called:
     """An object that is a branch."""
 
     def __init__(self, value: Any, name: str) -> None:
-        self.held = {"value": value}
+        self.held: dict[str, Any] = {"value": value}
         self.name = name
 
     def __call__(self) -> Any:

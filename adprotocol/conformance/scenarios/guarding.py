@@ -77,7 +77,7 @@ def after_an_error_in_a_branch(h: Checked, way: str) -> None:
 
     for t, f in ((fails, lambda x: 1.0 * x), (lambda x: 1.0 * x, fails)):
         failing = trace(h, way, lambda x, t=t, f=f: adprotocol.cond(h.asks(x), t, f, x))
-        with h.raises(Exception, words=["the branch fails"]):
+        with h.raises(Exception):
             # Compiled for what is asked, only the branch taken is there to fail.
             h.grad(failing)(x)
             failing(x)
