@@ -446,6 +446,9 @@ ERRORS_WITHOUT_TEXT = Divergence(
         "prevent_gradient/grad-of-compile",
         "prevent_gradient/compile-of-grad",
         "prevent_gradient/compile-of-jvp",
+        "prevent_gradient/in-a-called-function-under-compile",
+        "prevent_gradient/in-nested-branches-under-compile",
+        "prevent_gradient/in-the-other-branch-under-compile",
     ),
     text="""\
 Where an error of this package ends a graph with `fullgraph=True`, PyTorch 2.7 and 2.8 name its class and leave its text
