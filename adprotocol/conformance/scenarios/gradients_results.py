@@ -56,6 +56,29 @@ def answers_inside(h: Checked) -> None:
 
 
 @scenario(
+    "value_and_grad/asked-in-aux",
+    rule="T6",
+    needs=("grad",),
+    source=_AUX,
+    expects="beside w w the auxiliary output 3 w and 11 b, at 2 and 5: 6 and 55, with the gradient 4 for w",
+)
+def asked_in_aux(h: Checked) -> None:
+    """What is computed for the auxiliary output is asked about as the value is."""
+
+    def loss(m: dict[str, Any]) -> Any:
+        return m["w"] * m["w"], (h.layer(m["w"]), h.scaled(m["b"], 7.0, 11.0))
+
+    model = {"w": h.array(2.0), "b": h.array(5.0)}
+    (value, (followed, frozen)), gradient = adprotocol.value_and_grad(loss, has_aux=True, where="w", backend=h.name)(
+        model
+    )
+    h.equal(value, 4.0, "the value")
+    h.equal(followed, 6.0, "of what takes a gradient")
+    h.equal(frozen, 55.0, "of what is frozen")
+    h.gradients(gradient, {"w": 4.0, "b": None})
+
+
+@scenario(
     "value_and_grad/called-once",
     level=SHOULD,
     rule="T6",
