@@ -9,8 +9,8 @@ do instead:
 - `trace_instead`: trace the twin in place of the function.
 
 Both are attributes that PyTorch itself sets on functions, so setting them imports
-nothing and costs an eager call nothing. Dynamo handles optree's functions itself
-(``torch._dynamo.polyfills.pytree``).
+nothing and costs an eager call nothing. In place of optree, which not all releases of
+PyTorch can trace, Dynamo sees the traversal of `treespec`.
 
 This module is the last of the core to be imported, and marks functions of the
 others.
@@ -101,9 +101,9 @@ def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[...
 
 
 # Older releases of PyTorch cannot ask it of a partial, which has a function.
-@_stands_for(cond.is_callable)
-def _is_callable(fun: Any) -> bool:
-    return hasattr(fun, "func") or callable(fun)
+@_stands_for(cond.are_callable)
+def _are_callable(true_fun: Any, false_fun: Any) -> bool:
+    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.

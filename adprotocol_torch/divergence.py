@@ -437,7 +437,6 @@ plain array, or freeze it with `where=`.
 """,
 )
 
-# All of them, in the order above.
 ERRORS_WITHOUT_TEXT = Divergence(
     name="errors-without-text",
     title="The text of an error in a compiled function, in PyTorch 2.7 and 2.8",
@@ -456,4 +455,5 @@ out. Call the function without `torch.compile` to see the error alone, or instal
 """,
 )
 
+# All of them, in the order above.
 DIVERGENCES = tuple(entry for entry in [*globals().values()] if isinstance(entry, Divergence))

@@ -62,6 +62,10 @@ def view(value: torch.nn.Module) -> View:
     declares = declaring()
     is_traced = torch.compiler.is_dynamo_compiling()
     wrappers = () if is_traced else distributed.wrapper_types()
+
+    def key(tensor: torch.Tensor) -> Any:
+        return tensor if is_traced else id(tensor)  # Dynamo has no id for every tensor
+
     # In the order of named_parameters; a declaration holds for all submodules below.
     waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
     while waiting:
@@ -85,8 +89,7 @@ def view(value: torch.nn.Module) -> View:
             if parameter is None:
                 continue
             path = prefix + name
-            # Dynamo has no id for every tensor.
-            first = names.setdefault(parameter if is_traced else id(parameter), path)
+            first = names.setdefault(key(parameter), path)
             if first == path:
                 container[path] = parameter
                 places[path] = [(owner, name)]
@@ -101,10 +104,7 @@ def view(value: torch.nn.Module) -> View:
                 aliases[path] = first
                 places[first].append((owner, name))
         for name, buffer in buffers.items():
-            if (
-                buffer is not None
-                and names.setdefault(buffer if is_traced else id(buffer), prefix + name) == prefix + name
-            ):
+            if buffer is not None and names.setdefault(key(buffer), prefix + name) == prefix + name:
                 container[prefix + name] = buffer
                 flags[prefix + name] = None
         waiting.extend(

@@ -8,7 +8,6 @@ them too. A further part is a function that returns its text, and an entry in `P
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import re
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol import divergence, errors
-from adprotocol._dispatch import registry
+from adprotocol._dispatch import registry, release
 from adprotocol.conformance import all_scenarios
 from adprotocol.conformance._reports import written
 from adprotocol.conformance._reports.matrix import Matrix
@@ -174,20 +173,14 @@ def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
 def ranges() -> str:
     """Return the range of releases that the metadata declares for each framework, as a table."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    tools = _bounds([*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())])
+    extras = project["optional-dependencies"]
     lines = ["| framework | oldest | newest tried |", "|---|---|---|"]
     for name, title in sorted(FRAMEWORKS.items(), key=lambda item: item[1].lower()):
-        lines.append(f"| {title} | {tools[name, '>=']} | {tools[name, '==']} |")
-    needed = " and ".join(f"{name} {tools[name, '>=']}" for name in ("optree", "pluggy"))
-    return "\n".join([*lines, "", f"Beside them {needed} or newer, NumPy {tools['numpy', '>=']} or newer."]) + "\n"
-
-
-def _bounds(requirements: Iterable[str]) -> dict[tuple[str, str], str]:
-    """Return the version in each requirement, by the name of the package and the comparison."""
-    return {(found[1], found[2]): found[3] for one in requirements if (found := _REQUIREMENT.match(one))}
-
-
-_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(>=|==)([\d.]+)")
+        (floor,), (pin,) = extras[name], extras[f"{name}-tried"]
+        lines.append(f"| {title} | {release.parsed(floor)[1]} | {pin.partition('==')[2]} |")
+    needed = [*project["dependencies"], *(one for one in extras["conformance"] if one.startswith("numpy"))]
+    beside = ", ".join(" ".join(release.parsed(one)) for one in needed)
+    return "\n".join([*lines, "", f"Beside them, or newer: {beside}."]) + "\n"
 
 
 def releases(path: Path = RELEASES) -> str:

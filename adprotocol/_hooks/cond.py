@@ -52,21 +52,25 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     After ``jax.lax.cond`` and ``torch.cond``.
     """
-    for name, fun in (("true_fun", true_fun), ("false_fun", false_fun)):
-        if not is_callable(fun):
-            msg = (
-                f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
-                "wrap a value as `lambda: value`"
-            )
-            raise BranchError(msg)
+    if not are_callable(true_fun, false_fun):
+        raise _branch_error(true_fun, false_fun)
     pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
     binding = sole_framework(tree_leaves(operands), binding)
     return binding.cond(pred, true_fun, false_fun, operands)
 
 
-def is_callable(fun: Any) -> bool:
-    """Tell whether a branch can be called; a function, for compilers that cannot ask that of everything."""
-    return callable(fun)
+def are_callable(true_fun: Any, false_fun: Any) -> bool:
+    """Tell whether branches can be called; a function, for compilers that cannot ask that of everything."""
+    return callable(true_fun) and callable(false_fun)
+
+
+def _branch_error(true_fun: Any, false_fun: Any) -> BranchError:
+    """Return the error for branches of which one cannot be called."""
+    name, fun = ("false_fun", false_fun) if callable(true_fun) else ("true_fun", true_fun)
+    return BranchError(
+        f"cond was given {kind_of(fun)} as {name}; both branches must be functions of the operands: "
+        "wrap a value as `lambda: value`"
+    )
 
 
 def _predicate(pred: Any) -> tuple[Any, Binding]:

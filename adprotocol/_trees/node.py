@@ -163,7 +163,13 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 def attribute_names(value: Any) -> Iterable[str]:
-    """Return the names of the attributes that an instance has in its ``__dict__``."""
+    """Return the names of the attributes that an instance has in its ``__dict__``.
+
+    >>> from types import SimpleNamespace
+    >>> from adprotocol.extend import attribute_names
+    >>> list(attribute_names(SimpleNamespace(w=1.0, b=2.0)))
+    ['w', 'b']
+    """
     return getattr(value, "__dict__", ())
 
 

@@ -9,13 +9,12 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adprotocol._dispatch.release import numbers
+from adprotocol._dispatch.release import numbers, parsed
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ROOT / "build" / "matrix"
 # What the tests of every plugin need.
 TOOLS = ("pytest", "hypothesis", "attrs")
-BOUND = re.compile(r"^([A-Za-z0-9._-]+)>=([0-9.]+)")
 SHOWN = re.compile(r"(\d+) (passed|failed|skipped|xfailed|errors?)")
 
 
@@ -52,11 +51,11 @@ def bounds(extras):
     stated = project["dependencies"] + [one for extra in extras for one in project["optional-dependencies"][extra]]
     found = {}
     for requirement in stated:
-        match = BOUND.match(requirement)
-        if match is None:
+        name, floor = parsed(requirement)
+        if floor == "0":
             msg = f"{requirement!r} in pyproject.toml has no lower bound"
             raise ValueError(msg)
-        found[match[1].lower()] = match[2]
+        found[name.lower()] = floor
     return found
 
 

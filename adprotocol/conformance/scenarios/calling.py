@@ -17,24 +17,18 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-_CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
+CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
 _FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/jax-ml/jax/blob/main/jax/_src/lax/control_flow/loops.py"
 
 
-@staged(
-    "within_gradient/after-a-call",
-    rule="W5",
-    transform="grad of {way}",
-    native="grad of {way} of {way}",
-    expects="3 s times 11 t with s = x x and t = c c of a compiled function, in a compiled one, at 2, 3: 1188, "
-    "gradient 1188 in x; 5 s times 7 t in c; 55 s t plain: 1980",
-    source=_CALLED,
-)
-def after_a_call(h: Checked, way: str) -> None:
-    """The result of a compiled function that another one calls is tracked as its argument is, in both first orders."""
+SQUARES = "3 s times 11 t with s = x x, t = c c, at 2, 3: 1188, gradient 1188 in x; 5 s 7 t in c; 55 s t plain: 1980"
+
+
+def about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
+    """Ask about the square that a compiled function of `make` gives, for two arguments in another one, and outside."""
     x, c = h.array(2.0), h.array(3.0)
     for first in (0, 1):
-        square = trace(h, way, lambda x: x * x)
+        square = make()
         outer = trace(
             h, way, lambda x, c, square=square: h.scaled(square(x), 3.0, 5.0) * h.scaled(square(c), 7.0, 11.0)
         )
@@ -52,12 +46,25 @@ def after_a_call(h: Checked, way: str) -> None:
 
 
 @staged(
+    "within_gradient/after-a-call",
+    rule="W5",
+    transform="grad of {way}",
+    native="grad of {way} of {way}",
+    expects=f"{SQUARES}; squared by a compiled function that another one calls",
+    source=CALLED,
+)
+def after_a_call(h: Checked, way: str) -> None:
+    """The result of a compiled function that another one calls is tracked as its argument is, in both first orders."""
+    about_squares(h, way, lambda: trace(h, way, lambda x: x * x))
+
+
+@staged(
     "within_gradient/asks-in-a-called-function",
     rule="W5",
     transform="grad of {way}",
     native="grad of {way} of {way}",
     expects="f(x) + f(c), f a compiled layer, 3 x or 5 x, in a compiled function, at 2, 4: 3 x + 5 c = 26, slope 3",
-    source=_CALLED,
+    source=CALLED,
 )
 def asks_in_a_called_function(h: Checked, way: str) -> None:
     """A compiled function that asks answers for each of its calls in another one alone."""
@@ -84,7 +91,7 @@ def asks_in_a_called_function(h: Checked, way: str) -> None:
     native="grad of {way} of {way}",
     expects="x x x with x guarded in a compiled function that another one calls: 8 plain; an error with the message in "
     "a gradient, and again; 4 where its constant is given",
-    source=_CALLED,
+    source=CALLED,
 )
 def guarded_in_a_called_function(h: Checked, way: str) -> None:
     """A guard in a compiled function that another one calls raises as it does by itself."""

@@ -6,37 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD
+from adprotocol.conformance.scenarios.calling import CALLED, SQUARES, about_squares
 from adprotocol.conformance.scenarios.closing_over import orders
 from adprotocol.conformance.scenarios.staged import staged, trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from adprotocol.conformance.checks import Checked
 
-_CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
-
-
-def _both(h: Checked, way: str, make: Callable[[], Any]) -> None:
-    """Ask in a compiled function about the square that another gives, for two arguments."""
-    x, c = h.array(2.0), h.array(3.0)
-    for first in (0, 1):
-        inner = make()
-        outer = trace(h, way, lambda x, c, inner=inner: h.scaled(inner(x), 3.0, 5.0) * h.scaled(inner(c), 7.0, 11.0))
-
-        def plain(outer: Any = outer) -> None:
-            h.equal(outer(x, c), 1980.0, "the plain call")
-
-        def differentiated(outer: Any = outer) -> None:
-            h.value_and_gradient(lambda x: outer(x, c), (x,), 1188.0, 1188.0)
-            h.value_and_gradient(lambda c: outer(x, c), (c,), 1260.0, 840.0, "in the other argument")
-
-        for call in orders(plain, differentiated)[first]:
-            call()
-
-
-_BOTH = "3 s times 11 t with s = x x and t = c c, at 2, 3: 1188, gradient 1188 in x; 5 s 7 t in c; 55 s t plain: 1980"
 
 
 @staged(
@@ -44,8 +21,8 @@ _BOTH = "3 s times 11 t with s = x x and t = c c, at 2, 3: 1188, gradient 1188 i
     rule="W5",
     transform="grad of {way}",
     native="grad of {way} of {way} of {way}",
-    expects=f"{_BOTH}; squared by a compiled function that one calls which the one that asks calls",
-    source=_CALLED,
+    expects=f"{SQUARES}; squared by a compiled function that one calls which the one that asks calls",
+    source=CALLED,
 )
 def after_a_call_in_a_call(h: Checked, way: str) -> None:
     """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""
@@ -54,7 +31,7 @@ def after_a_call_in_a_call(h: Checked, way: str) -> None:
         square = trace(h, way, lambda x: x * x)
         return trace(h, way, lambda x: 1.0 * square(x))
 
-    _both(h, way, make)
+    about_squares(h, way, make)
 
 
 @staged(
@@ -62,12 +39,14 @@ def after_a_call_in_a_call(h: Checked, way: str) -> None:
     rule="W5",
     transform="grad of {way}",
     native="grad of {way} of {way}",
-    expects=f"{_BOTH}; squared in a branch of a compiled function that the one that asks calls",
-    source=_CALLED,
+    expects=f"{SQUARES}; squared in a branch of a compiled function that the one that asks calls",
+    source=CALLED,
 )
 def after_a_branch_in_a_call(h: Checked, way: str) -> None:
     """What comes out of a branch in a called function is tracked as its operand is, in both first orders."""
-    _both(h, way, lambda: trace(h, way, lambda x: adprotocol.cond(x > 0.0, lambda x: x * x, lambda x: -1.0 * x, x)))
+    about_squares(
+        h, way, lambda: trace(h, way, lambda x: adprotocol.cond(x > 0.0, lambda x: x * x, lambda x: -1.0 * x, x))
+    )
 
 
 def _nested(h: Checked, way: str) -> Any:

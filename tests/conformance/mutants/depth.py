@@ -9,14 +9,14 @@ from mutants.branches import branches, is_known
 from mutants.mutant import mutant
 from mutants.outputs import choose
 from mutants.preventions import guard
-from mutants.queries import answers, ask
+from mutants.queries import forgets_results, noting
 
 
 def forgets_calls(inside):
     """Return a mutant that says False of the results of programs in which `inside` had something to note."""
     results, kept = [], {}
 
-    def noting(make):
+    def noting_all(make):
         def made(fun):
             program = make(fun)
 
@@ -35,9 +35,9 @@ def forgets_calls(inside):
         return made
 
     return {
-        "toyad.jit": noting(toyad.jit),
-        "toyad.compile": noting(toyad.compile),
-        **answers(lambda value: False if any(value is result for result in results) else ask(value)),
+        "toyad.jit": noting_all(toyad.jit),
+        "toyad.compile": noting_all(toyad.compile),
+        **forgets_results(results),
     }
 
 
@@ -47,21 +47,11 @@ def calls_in_calls():
     noted = []
     made = forgets_calls(noted)
 
-    def called(make):
-        def of(fun):
-            program = make(fun)
+    def note(result):
+        if len(toyad.STATE.stages) > 1:
+            noted.append(result)
 
-            def call(*args):
-                result = program(*args)
-                if len(toyad.STATE.stages) > 1:
-                    noted.append(result)
-                return result
-
-            return call
-
-        return of
-
-    return {**made, "toyad.jit": called(made["toyad.jit"]), "toyad.compile": called(made["toyad.compile"])}
+    return {**made, "toyad.jit": noting(made["toyad.jit"], note), "toyad.compile": noting(made["toyad.compile"], note)}
 
 
 @mutant("within_gradient")
@@ -69,12 +59,12 @@ def branches_in_calls():
     """Loses track at the call of a program that branches."""
     noted = []
 
-    def noting(pred, t, f, operands):
+    def counted(pred, t, f, operands):
         if not is_known(pred) and len(toyad.STATE.stages) > 1:
             noted.append(pred)
         return choose(pred, t, f, operands)
 
-    return {**forgets_calls(noted), **branches(noting)}
+    return {**forgets_calls(noted), **branches(counted)}
 
 
 def guards_by_depth(change):

@@ -10,7 +10,7 @@ import toyad_adprotocol as right
 from adprotocol import extend
 from mutants.branches import branches, is_known
 from mutants.mutant import mutant
-from mutants.queries import answers, ask, flagged
+from mutants.queries import answers, ask, flagged, forgets_results, noting
 
 stop, guard, choose, differentiate = (
     right.non_differentiable, right.prevent_gradient, right.cond, right.value_and_grad
@@ -86,24 +86,14 @@ def after_a_call():
     """Loses track at the call of a program in another one."""
     results = []
 
-    def noting(make):
-        def made(fun):
-            program = make(fun)
-
-            def call(*args):
-                result = program(*args)
-                if isinstance(result, toyad.Staged):
-                    results.append(result)
-                return result
-
-            return call
-
-        return made
+    def note(result):
+        if isinstance(result, toyad.Staged):
+            results.append(result)
 
     return {
-        "toyad.jit": noting(toyad.jit),
-        "toyad.compile": noting(toyad.compile),
-        **answers(lambda value: False if any(value is result for result in results) else ask(value)),
+        "toyad.jit": noting(toyad.jit, note),
+        "toyad.compile": noting(toyad.compile, note),
+        **forgets_results(results),
     }
 
 

@@ -1,6 +1,7 @@
 """Wrong answers to `within_gradient`."""
 
 import contextlib
+import functools
 import threading
 
 import numpy as np
@@ -120,6 +121,28 @@ def flagged(function, flag):
         return function(noted, *args, **kwargs)
 
     return wrapped
+
+
+def noting(make, note):
+    """Return one of toyad's compilers, of whose programs `note` is told each result."""
+
+    def made(fun):
+        program = make(fun)
+
+        @functools.wraps(fun)
+        def call(*args):
+            result = program(*args)
+            note(result)
+            return result
+
+        return call
+
+    return made
+
+
+def forgets_results(results):
+    """Return a query that says False of some values."""
+    return answers(lambda value: False if any(value is result for result in results) else ask(value))
 
 
 def while_inside(name, answer):
