@@ -7,6 +7,7 @@ through plugins, which are loaded when their framework is in use.
 """
 
 from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
+from adprotocol._gradients.tree_map import tree_map
 from adprotocol._gradients.value_and_grad import grad, value_and_grad
 from adprotocol._hooks.cond import cond
 from adprotocol._hooks.label import NonDifferentiable
@@ -37,6 +38,7 @@ __all__ = [
     "register_trainable",
     "trainable",
     "trainable_mask",
+    "tree_map",
     "value_and_grad",
     "within_gradient",
 ]

@@ -9,8 +9,7 @@ do instead:
 - `trace_instead`: trace the twin in place of the function.
 
 Both are attributes that PyTorch itself sets on functions, so setting them imports
-nothing and costs an eager call nothing. In place of optree, which not all releases of
-PyTorch can trace, Dynamo sees the traversal of `treespec`.
+nothing and costs an eager call nothing.
 
 This module is the last of the core to be imported, and marks functions of the
 others.
@@ -18,13 +17,13 @@ others.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._trees import declaration, node, path, traversal, treespec
+from adprotocol._trees import declaration, fields, node, path, traversal
+from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
@@ -71,20 +70,16 @@ def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
 for _function in (
     registry.wake_plugins,
     table.resolve,
-    node.admit_value,
-    node.look_again,
-    node.field_names,
-    node.has_fields,
+    traversal.admit,
+    node.generation,
+    node.in_order,
+    fields.field_names,
+    fields.has_fields,
     declaration.class_declares,
     declaration.frozen_fields,
     framework.default,
     framework.named,
     where.matches,
-    treespec.is_node,
-    treespec.is_named_tuple,
-    treespec.fields_of,
-    treespec.in_order,
-    treespec.entry_of,
 ):
     run_while_tracing(_function)
 
@@ -107,7 +102,7 @@ def _are_callable(true_fun: Any, false_fun: Any) -> bool:
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
-@_stands_for(node.check_static)
+@_stands_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
 
@@ -128,7 +123,7 @@ def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:
 
 @_stands_for(path.paths_of)
 def _paths_of(tree: Any, spec: Any) -> path.Paths:
-    return path.compute(tree, spec, named_tuples=False)
+    return path.compute(tree, spec)
 
 
 # Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
@@ -142,58 +137,9 @@ def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) 
     pass
 
 
-# Dynamo cannot hold what optree says of a dict that lies beside a leaf.
-@_stands_for(traversal.container_leaves)
-def _container_leaves(tree: Any) -> list[Any]:
-    found: list[Any] = []
-    if type(tree) in (list, tuple):
-        children = list(tree)
-    elif type(tree) is dict and all(type(key) is str for key in tree):
-        children = [tree[key] for key in sorted(tree)]  # in the order of optree
-    else:
-        return traversal.tree_flatten(tree)[0]
-    for child in children:
-        found.extend(_container_leaves(child) if traversal.is_container(child) else [child])
-    return found
-
-
-@_stands_for(traversal.tree_flatten)
-def _tree_flatten(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None, *, visit: Callable[[Any], bool] | None = None
-) -> tuple[list[Any], Any]:
-    while True:
-        found, spec = treespec.flatten(tree, visit or is_leaf)
-        if not traversal.admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
-            return found, spec
-
-
-@_stands_for(traversal.one_level)
-def _one_level(tree: Any) -> Any:
-    if not traversal.is_container(tree):
-        return None
-    children, names, metadata, rebuild = treespec.one_level(tree)
-    return children, metadata, tuple([str(name) for name in names]), rebuild
-
-
 @_stands_for(traversal.tree_unflatten)
-def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any) -> Any:  # noqa: ARG001
-    return spec.unflatten(list(leaves))
-
-
-def _declares(value: Any) -> bool:
-    return declaration.class_declares(type(value), declaration.REGISTRATIONS.number)
-
-
-@_stands_for(declaration.declaring)
-def _declaring() -> Callable[[Any], bool]:
-    return _declares
-
-
-# Dynamo cannot follow a dictionary that is filled during tracing, so every structure counts as declaring.
-@_stands_for(declaration.flatten_declaring)
-def _flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
-    leaves, spec = traversal.tree_flatten(tree)
-    return leaves, spec, True
+def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = None) -> Any:  # noqa: ARG001
+    return build(spec, iter(leaves), show)
 
 
 @_stands_for(where.match)
@@ -233,16 +179,3 @@ def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
     """Return the bools of a mask, each with its path."""
     flags, spec = traversal.tree_flatten(mask)
     return tuple(zip(path.paths_of(mask, spec).of_leaves, flags, strict=True))
-
-
-@run_while_tracing
-def _restart() -> None:
-    # The exception with which Dynamo itself starts over, discarding the first attempt.
-    dynamo = sys.modules["torch._dynamo.exc"]
-    raise dynamo.UnspecializeRestartAnalysis(restart_reason="adprotocol met a class for the first time")
-
-
-# Dynamo caches optree's registry at its first reading: a class registered since would stay a leaf.
-@_stands_for(traversal.nodes_changed)
-def _nodes_changed() -> None:
-    _restart()

@@ -5,6 +5,13 @@ expect, so that ``except TypeError`` keeps working. Each message says what was
 given, who refused it, and what to do instead.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 
 class ADProtocolError(Exception):
     """Base of every error the library raises on purpose.
@@ -33,6 +40,22 @@ def kind_of(value: object) -> str:
 def full_kind_of(value: object) -> str:
     """Return the name of the class of a value with its module and article."""
     return with_article(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def quoted(path: str) -> str:
+    """Return a path as error messages show it."""
+    return repr(path) if path else "the value itself"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the names most similar to `name`, for an error message."""
+    some: Sequence[str] = list(names)[:1000]
+    if not some:
+        return "none"
+    import difflib  # noqa: PLC0415  (for errors only)
+
+    like = difflib.get_close_matches(name, some, n=5, cutoff=0.3) or some[:5]
+    return ", ".join(map(quoted, like))
 
 
 def one_line(error: BaseException, limit: int | None = 400) -> str:

@@ -27,11 +27,12 @@ from adprotocol._hooks.cond import predicate_error, predicate_shape_error
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
-from adprotocol._hooks.result import common_outline, describe, put_together, same_constant, take_apart
+from adprotocol._hooks.result import common_outline, describe, put_together, take_apart
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declaring, trainable_names
-from adprotocol._trees.node import attribute_names
+from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
+from adprotocol._trees.treespec import same_constant
 from adprotocol.divergence import Divergence
 from adprotocol.view import View
 

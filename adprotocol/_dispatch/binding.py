@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from adprotocol.view import View
 
+    # Takes an instance; returns the children, the metadata, and the names of the children in paths.
+    Flatten = Callable[[Any], tuple[Sequence[Any], Any, tuple[Any, ...]]]
+    # Takes the metadata and any children; returns an instance.
+    Unflatten = Callable[[Any, Any], Any]
+
 
 class Kind(enum.Enum):
     """What a value is to the library, as far as its type shows."""
@@ -89,9 +94,10 @@ class Binding:
     """Hold the hook functions for one kind of value.
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
-    with any framework. `held` returns the values inside others of the kind that may
-    belong to a framework: the elements of object arrays, the values in labels and variables. The
-    instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
+    with any framework. `flatten` and `unflatten` are those of a container
+    (`adprotocol._trees.node`), None for a leaf. `stands_for` returns the values that a
+    leaf stands for (an object array for its elements), or None if it is one itself.
+    The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
 
@@ -100,15 +106,17 @@ class Binding:
         "cond",
         "differentiates_numpy",
         "explain",
+        "flatten",
         "framework",
         "freeze",
-        "held",
         "identity",
         "kind",
         "name",
         "non_differentiable",
         "prevent_gradient",
+        "stands_for",
         "trainable",
+        "unflatten",
         "value_and_grad",
         "view",
         "within_gradient",
@@ -130,7 +138,9 @@ class Binding:
         value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None = None,
         differentiates_numpy: bool = False,
         view: Callable[[Any], View] | None = None,
-        held: Callable[[Sequence[Any]], list[Any]] | None = None,
+        stands_for: Callable[[Any], Sequence[Any] | None] | None = None,
+        flatten: Flatten | None = None,
+        unflatten: Unflatten | None = None,
         explain: Callable[[Any], str] | str = "",
     ) -> None:
         self.kind = kind
@@ -147,7 +157,9 @@ class Binding:
         self.value_and_grad = value_and_grad
         self.differentiates_numpy = differentiates_numpy
         self.view = view
-        self.held = held
+        self.stands_for = stands_for
+        self.flatten = flatten
+        self.unflatten = unflatten
         self.explain = explain
 
     def __repr__(self) -> str:
@@ -175,5 +187,5 @@ def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Bi
         bind(ARRAY, **asked),
         bind(CONSTANT),
         bind(VIEWED, **asked, view=view),
-        bind(OBJECT, view=view),
+        bind(OBJECT, view=view, stands_for=None if view is None else lambda value: (view(value).container,)),
     )

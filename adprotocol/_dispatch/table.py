@@ -22,6 +22,8 @@ from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeEr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from adprotocol._dispatch.binding import Flatten, Unflatten
+
 
 class Bindings:
     """Hold each binding as an attribute, by its name.
@@ -32,15 +34,16 @@ class Bindings:
 
     PLAIN: Binding
     NUMPY: Binding
-    CONTAINER: Binding
     FUNCTION: Binding
     CLASS: Binding
     LABEL: Binding
     HOLDER: Binding
     OPAQUE: Binding
     MISSING: Binding
-    # Returns the kind of a type that no plugin claims; `adprotocol._hooks.builtins` sets it.
-    recognise: Callable[[type], Kind]
+    # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
+    # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
+    recognise: Callable[[type], Binding]
+    of_container: Callable[[Flatten, Unflatten], Binding]
 
 
 BINDINGS = Bindings()
@@ -118,7 +121,7 @@ def _resolve(cls: type) -> Binding:
     for plugin in registry.REGISTRY.active():
         if issubclass(cls, plugin.viewed):
             return of_plugin(plugin.name, OBJECT)
-    return getattr(BINDINGS, BINDINGS.recognise(cls).name)  # type: ignore[no-any-return]
+    return BINDINGS.recognise(cls)
 
 
 def _named(cls: type) -> str:
@@ -166,8 +169,8 @@ def sole_framework(values: Iterable[object], found: Binding | None = None) -> Bi
         binding = binding_of(type(leaf))
         if binding is not sole:
             sole = join(sole, binding)
-            if binding.held is not None:
-                sole = sole_framework(binding.held((leaf,)), sole)
+            if binding.framework is None and binding.stands_for is not None:
+                sole = sole_framework(binding.stands_for(leaf) or (), sole)
     return sole
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import OPAQUE
+from adprotocol._dispatch.binding import FUNCTION, OPAQUE
 from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
-from adprotocol._hooks.non_differentiable import is_filled
-from adprotocol._trees.path import nearest
+from adprotocol._trees.held import held, search
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of
+from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,44 +88,25 @@ _SEARCHED = 1000
 def _reached(fun: Any) -> list[str]:
     """Return the active frameworks whose arrays or modules a function reaches by its closure and its global names."""
     frameworks = {plugin.framework: plugin.name for plugin in registry.REGISTRY.active()}
-    found: list[str] = []
-    waiting, seen = [fun], {id(fun)}
-    while waiting and len(seen) < _SEARCHED:
-        value = waiting.pop()
+
+    def name_of(value: Any) -> str | None:
         if isinstance(value, types.ModuleType):
-            name = frameworks.get(value.__name__.partition(".")[0])
-        else:
-            name = binding_of(type(value)).framework
-        if name is not None:
-            if name not in found:
-                found.append(name)
-            continue
-        held = tree_leaves((tuple(_held(value)),))
-        fresh = {id(item): item for item in held if id(item) not in seen}
-        seen.update(fresh)
-        waiting.extend(fresh.values())
-    return found
+            return frameworks.get(value.__name__.partition(".")[0])
+        return binding_of(type(value)).framework
+
+    reached = search(fun, lambda value: binding_of(type(value)).kind is FUNCTION, _held_and_global)
+    names = map(name_of, itertools.islice(reached, _SEARCHED))
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _held(value: Any) -> list[Any]:
-    """Return what a function, a method or a partial closes over, is bound to, or finds among the global names."""
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
-    if not isinstance(value, types.FunctionType):
-        return []
-    names: set[str] = set()
-    codes = [value.__code__]
+def _held_and_global(fun: Any) -> list[Any]:
+    """Return what a function holds, and what it finds among the global names."""
+    found = held(fun)
+    codes = [fun.__code__] if isinstance(fun, types.FunctionType) else []
     for code in codes:
-        names.update(code.co_names)
+        found.extend(fun.__globals__[name] for name in code.co_names if name in fun.__globals__)
         codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
-    cells = [cell.cell_contents for cell in value.__closure__ or () if is_filled(cell)]
-    return [
-        *cells,
-        *(value.__defaults__ or ()),
-        *(value.__globals__[name] for name in names & value.__globals__.keys()),
-    ]
+    return found
 
 
 def default() -> str:

@@ -6,9 +6,7 @@ from typing import Any
 
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
-from adprotocol._trees.path import quoted
-from adprotocol._trees.traversal import treespecs_equal
-from adprotocol.errors import TreeError, kind_of
+from adprotocol.errors import TreeError, kind_of, quoted
 
 
 class _Nothing:
@@ -174,8 +172,7 @@ def combine(*trees: Any, like: Any = _NOTHING) -> Any:
     structures = [Structure(tree) for tree in trees]
     first, name = (structures[0], "argument 0") if like is _NOTHING else (Structure(like), "like")
     for i, structure in enumerate(structures):
-        if not treespecs_equal(structure.treespec, first.treespec):
-            raise _differ(first, name, structure, i)
+        first.check_like(structure, "combine", name, f"argument {i}")
     leaves = list(structures[-1].leaves)
     for structure in reversed(structures[:-1]):
         pairs = zip(structure.leaves, leaves, strict=True)
@@ -193,25 +190,7 @@ def combine(*trees: Any, like: Any = _NOTHING) -> Any:
 
 
 def _select(tree: Any, where: Any, *, strict: bool = True) -> tuple[Structure, list[bool]]:
-    structure = Structure(tree)
+    structure = Structure(tree, declared=where is None)
     structure.framework()  # refuses two frameworks
     (mask,) = select([structure], where, strict=strict)
     return structure, mask
-
-
-def _differ(first: Structure, name: str, other: Structure, i: int) -> TreeError:
-    missing = [path for path in first.paths.of_leaves if path not in set(other.paths.of_leaves)]
-    added = [path for path in other.paths.of_leaves if path not in set(first.paths.of_leaves)]
-    if missing:
-        where = f"{quoted(missing[0])} is in {name} and not in argument {i}"
-    elif added:
-        where = f"{quoted(added[0])} is in argument {i} and not in {name}"
-    else:
-        where = (
-            f"the nodes of {name} and argument {i} are of different classes or static fields ({first.treespec} and "
-            f"{other.treespec})"
-        )[:400]
-    return TreeError(
-        f"combine was given structures that do not match: {where}. Pass parts of one structure, with None for each "
-        "missing leaf"
-    )

@@ -156,7 +156,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     if len(set(positions)) != len(positions):
         msg = f"argnums={argnums} names an argument twice; give each position once"
         raise ArgumentError(msg)
-    structures = [Structure(args[i]) for i in positions]
+    structures = [Structure(args[i], declared=where is None) for i in positions]
     found = BINDINGS.PLAIN
     for structure in structures:
         found = structure.framework(found)

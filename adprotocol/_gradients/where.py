@@ -9,15 +9,9 @@ from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
-from adprotocol._trees.traversal import (
-    container_leaves,
-    flatten_one_level,
-    is_container,
-    too_deep,
-    tree_flatten,
-    treespecs_equal,
-)
-from adprotocol.errors import SelectionError, kind_of
+from adprotocol._trees.traversal import is_container, one_level, too_deep, tree_flatten, tree_leaves
+from adprotocol._trees.treespec import treespecs_equal
+from adprotocol.errors import SelectionError, kind_of, nearest, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +72,7 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
         if not matched and not any(_aliased(names, pattern) for names in aliases):
             every = [name for paths in known for name in paths.of_leaves]
             msg = (
-                f"where={pattern!r} matches no leaf; the nearest paths are {path.nearest(pattern, every)}. A pattern "
+                f"where={pattern!r} matches no leaf; the nearest paths are {nearest(pattern, every)}. A pattern "
                 "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
                 "layers)"
             )
@@ -127,7 +121,7 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             raise SelectionError(msg) from error
         if not _is_bool(answer):
             msg = (
-                f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {path.quoted(name)}; it must "
+                f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {quoted(name)}; it must "
                 "take (path, leaf) and return a bool"
             )
             raise SelectionError(msg)
@@ -168,7 +162,7 @@ def by_mask(structure: Structure, mask: Any) -> list[bool]:
 def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
     """Return the bool for each leaf from a mask of any class, such as a dataclass of bools."""
     flags, treespec = tree_flatten(mask)
-    if treespecs_equal(treespec, structure.treespec):
+    if treespecs_equal(treespec, structure.shown):
         # The common case, without a visit of each subtree.
         if all(flag is True or flag is False for flag in flags):
             return flags
@@ -188,17 +182,17 @@ def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
 
     Children are matched by name: two ordered dicts may have their keys in different orders.
     """
-    level = flatten_one_level(mask)
+    level = one_level(mask)
     if level is None:
-        return [_flag(mask, name, part)] * (len(container_leaves(part)) if is_container(part) else 1)
-    below = flatten_one_level(part)
+        return [_flag(mask, name, part)] * len(tree_leaves((part,)))
+    below = one_level(part)
     if below is None or not (type(mask) is type(part) or (isinstance(mask, dict) and isinstance(part, dict))):
         return None
-    given = dict(zip(level[1], level[0], strict=True))
-    if len(given) != len(level[1]) or sorted(given) != sorted(below[1]):
+    given = dict(zip(map(str, level[2]), level[0], strict=True))
+    if len(given) != len(level[2]) or sorted(given) != sorted(map(str, below[2])):
         return None
     found: list[bool] = []
-    for child, key in zip(*below, strict=True):
+    for child, key in zip(below[0], map(str, below[2]), strict=True):
         flags = _spread(given[key], child, f"{name}.{key}" if name else key)
         if flags is None:
             return None
@@ -215,7 +209,7 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
         return False
     if not _is_bool(flag):
         msg = (
-            f"the where mask holds {flag!r:.60}, {kind_of(flag)}, at {path.quoted(name)}; a mask holds bools, in the "
+            f"the where mask holds {flag!r:.60}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, in the "
             "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
             "(path, leaf)"
         )
@@ -237,7 +231,7 @@ def other_structure(structure: Structure, mask: Any, names: list[str]) -> Select
     unknown = [name for name, found in inside.items() if not found]
     uncovered = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
     if unknown:
-        what = f"it has {unknown[0]!r}, which the argument lacks (the nearest are {path.nearest(unknown[0], paths)})"
+        what = f"it has {unknown[0]!r}, which the argument lacks (the nearest are {nearest(unknown[0], paths)})"
     elif uncovered:
         what = f"it has no entry for {uncovered[0]!r}"
     else:
@@ -275,7 +269,7 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
     else:
         why = f"is {kind_of(leaf)} ({leaf!r:.40})"
     return SelectionError(
-        f"where selects {path.quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
+        f"where selects {quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
         "predicate can look at the leaf: lambda path, leaf: ...)"
     )
 

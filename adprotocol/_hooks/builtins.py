@@ -6,10 +6,11 @@ here; its arrays are recognised once NumPy has been imported elsewhere.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adprotocol._dispatch.binding import (
     CLASS,
@@ -22,22 +23,19 @@ from adprotocol._dispatch.binding import (
     OPAQUE,
     PLAIN,
     Binding,
-    Kind,
     inexact,
     is_inexact,
-)
+)  # fmt: skip
 from adprotocol._dispatch.registry import root
 from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import Missing, ask, no_values
 from adprotocol._trees import node
-from adprotocol._trees.opaque import check_held, expand_object_arrays
+from adprotocol._trees.fields import is_enum
+from adprotocol._trees.held import check_held, expand, plain_array
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PLAIN_TYPES = (
     bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice,
@@ -47,39 +45,53 @@ FUNCTION_TYPES = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
     types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, classmethod, property, partial,
 )  # fmt: skip
-CONTAINER_TYPES = (dict, list, tuple)
 
 # Array libraries that have no derivatives: their arrays are constants.
 WITHOUT_AD = frozenset({"array", "cupy", "dask", "h5py", "numpy", "pandas", "polars", "pyarrow", "scipy", "zarr"})
 
 
-def recognise(cls: type) -> Kind:  # one return for each kind
-    """Return the kind of a class that no plugin claims.
+def recognise(cls: type) -> Binding:  # one return for each kind
+    """Return the binding of a class that no plugin claims.
 
     Raises `UnclaimedTypeError` for an array of a framework without a plugin.
     """
     if issubclass(cls, type):
-        return CLASS
+        return BINDINGS.CLASS
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return PLAIN
+        return BINDINGS.PLAIN
     if _is_of_numpy(cls, "ndarray"):
-        return NUMPY
-    if _is_container(cls):
-        return CONTAINER
+        return BINDINGS.NUMPY
+    functions = node.functions_of(cls)
+    if functions is not None:
+        return of_container(*functions)
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
-        return FUNCTION
+        return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return PLAIN
+            return BINDINGS.PLAIN
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
-        if node.admit_registered(cls):
-            return CONTAINER
+        functions = node.of_blank(cls)
+        if functions is not None:
+            return of_container(*functions)
         # A variable of a library above the frameworks (keras.Variable).
         if isinstance(getattr(cls, "value", None), property):
-            return HOLDER
+            return BINDINGS.HOLDER
         raise unclaimed(cls)
-    return OPAQUE
+    return BINDINGS.OPAQUE
+
+
+_NUMBERS = itertools.count()
+
+
+def of_container(flatten: Any, unflatten: Any) -> Binding:
+    """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
+    binding = Binding(
+        CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container, flatten=flatten, unflatten=unflatten
+    )
+    binding.name = f"CONTAINER {next(_NUMBERS)}"
+    setattr(BINDINGS, binding.name, binding)
+    return binding
 
 
 def _is_number(cls: type) -> bool:
@@ -90,20 +102,6 @@ def _is_number(cls: type) -> bool:
 def _is_of_numpy(cls: type, name: str) -> bool:
     base = getattr(sys.modules.get("numpy"), name, None)
     return base is not None and issubclass(cls, base)
-
-
-def _is_container(cls: type) -> bool:
-    if cls in CONTAINER_TYPES or node.admit(cls):
-        return True
-    import optree  # noqa: PLC0415  (P1: not at import)
-
-    # optree's built-in nodes (OrderedDict, deque, ...), classes registered with it
-    # for every namespace, named tuples and struct sequences.
-    return (
-        optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is not None
-        or optree.is_namedtuple_class(cls)
-        or optree.is_structseq_class(cls)
-    )
 
 
 def is_array(cls: type) -> bool:
@@ -129,7 +127,7 @@ def _trainable_number(value: Any) -> bool | None:
     """Answer for Python and NumPy numbers: a Python float takes a gradient, a Python complex only if selected."""
     if isinstance(value, float):
         # A member of an Enum of floats is a constant.
-        return None if type(value) is not float and node.is_enum(type(value)) else True
+        return None if type(value) is not float and is_enum(type(value)) else True
     if isinstance(value, (int, str)):
         return None  # at once: a compiler may hold a symbol here, which has no attributes
     if isinstance(value, complex):
@@ -143,24 +141,20 @@ def _trainable_array(value: Any) -> bool | None:
     if value.dtype.hasobject:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
-        for element in expand_object_arrays([value]):
+        for element in expand([value]):
             if not binding_of(type(element)).differentiates_numpy:
                 check_held(value, element)
     return inexact(value)
 
 
-def _elements(arrays: Sequence[Any]) -> list[Any]:
-    return expand_object_arrays([array for array in arrays if array.dtype.hasobject])
+def _elements(array: Any) -> list[Any] | None:
+    return plain_array(array).reshape(-1).tolist() if array.dtype.hasobject else None
 
 
 def _explain_array(value: Any) -> str:
     if value.dtype.hasobject:
         return "an object array, decided by its elements"
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
-
-
-def _values(holders: Sequence[Any]) -> list[Any]:
-    return [holder.value for holder in holders]
 
 
 def _refuse_holder(holder: Any) -> Any:
@@ -171,8 +165,8 @@ def _refuse_holder(holder: Any) -> Any:
     raise UnclaimedTypeError(msg)
 
 
-def _labelled(labels: Sequence[NonDifferentiable[Any]]) -> list[Any]:
-    return tree_leaves(tuple(label.held for label in labels))
+def _labelled(label: NonDifferentiable[Any]) -> list[Any]:
+    return tree_leaves((label.held,))
 
 
 def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
@@ -181,6 +175,7 @@ def _constant_label(label: NonDifferentiable[Any]) -> NonDifferentiable[Any]:
 
 
 BINDINGS.recognise = recognise
+BINDINGS.of_container = of_container
 
 install(
     Binding(PLAIN, trainable=_trainable_number, explain="a number or other value that no framework differentiates"),
@@ -191,15 +186,13 @@ install(
         NUMPY,
         within_gradient=_ask_array,
         non_differentiable=constant.object_array,
-        held=_elements,
+        stands_for=_elements,
         explain=_explain_array,
         trainable=_trainable_array,
     )
 )
-install(
-    Binding(CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container),
-    *CONTAINER_TYPES,
-)
+for _cls, _functions in node.BUILT_IN.items():
+    install(of_container(*_functions), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
@@ -212,7 +205,7 @@ install(
     Binding(
         LABEL,
         non_differentiable=_constant_label,
-        held=_labelled,
+        stands_for=_labelled,
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
     NonDifferentiable,
@@ -222,7 +215,7 @@ install(
         HOLDER,
         within_gradient=_ask_one,
         non_differentiable=_refuse_holder,
-        held=_values,
+        stands_for=lambda variable: (variable.value,),
         trainable=_refuse_holder,
     )
 )

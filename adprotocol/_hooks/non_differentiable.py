@@ -9,7 +9,7 @@ from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._trees.opaque import check_opaque, plain_array
+from adprotocol._trees.held import check_opaque, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol.errors import NotConstantError, OpaqueValueError
 
@@ -183,7 +183,7 @@ def _runs_later(name: str) -> NotConstantError:
 
 def _result(value: Any) -> Any:
     """Make one leaf of a result constant; refuse a function that would compute with tracked values."""
-    if binding_of(type(value)).kind is FUNCTION and ask(tuple(_closed_over(value))) is not False:
+    if _is_function(value) and ask(tuple(_arrays_in(value))) is not False:
         name = getattr(value, "__qualname__", value)
         msg = (
             f"a function decorated with non_differentiable returned the function {name}, "
@@ -194,33 +194,13 @@ def _result(value: Any) -> Any:
     return leaf(value)
 
 
-def _closed_over(fun: Any) -> list[Any]:
+def _is_function(value: Any) -> bool:
+    return binding_of(type(value)).kind is FUNCTION
+
+
+def _arrays_in(fun: Any) -> list[Any]:
     """Return the arrays that a function, and the functions it holds, carry with them."""
-    found: list[Any] = []
-    waiting, seen = [fun], set()
-    while waiting:
-        held = waiting.pop()
-        if id(held) in seen:
-            continue
-        seen.add(id(held))
-        cells = [cell.cell_contents for cell in getattr(held, "__closure__", None) or () if is_filled(cell)]
-        bound = (*held.args, *held.keywords.values(), held.func) if isinstance(held, functools.partial) else ()
-        for item in tree_leaves((*cells, *bound, getattr(held, "__self__", None))):
-            binding = binding_of(type(item))
-            if binding.kind is FUNCTION:
-                waiting.append(item)
-            elif binding.kind is ARRAY:
-                found.append(item)
-    return found
-
-
-def is_filled(cell: Any) -> bool:
-    """Tell whether the cell of a closure holds a value: its name may be bound later."""
-    try:
-        cell.cell_contents  # noqa: B018  (it raises where the name is not bound yet)
-    except ValueError:
-        return False
-    return True
+    return [item for item in search(fun, _is_function) if binding_of(type(item)).kind is ARRAY]
 
 
 def refuse_class(cls: type) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._dispatch.binding import CONSTANT, HOLDER, NUMPY, OBJECT, OPAQUE, never
+from adprotocol._dispatch.binding import CONSTANT, LABEL, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
-from adprotocol._trees.opaque import check_opaque, expand_holders, expand_object_arrays, expand_views
+from adprotocol._trees.held import check_opaque, expand
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
 
@@ -84,7 +84,7 @@ def ask(values: tuple[Any, ...]) -> Any:
         binding = binding_of(type(leaf))
         if binding.framework is not None:
             if binding.kind is OBJECT:
-                return ask(tuple(expand_views(leaves)))
+                return ask(tuple(expand(leaves)))
             if binding is not found:
                 found = join(found, binding)
             if binding.within_gradient is not never:
@@ -92,13 +92,10 @@ def ask(values: tuple[Any, ...]) -> Any:
                 tracked.append(leaf)
             elif binding.kind is CONSTANT:
                 constants.append(leaf)
-        elif binding.kind is NUMPY:
-            if leaf.dtype.hasobject:
-                return ask(tuple(expand_object_arrays(leaves)))
         elif binding.kind is OPAQUE:
             check_opaque(leaf, values)
-        elif binding.kind is HOLDER:
-            return ask(tuple(expand_holders(leaves)))
+        elif binding.stands_for is not None and binding.kind is not LABEL and binding.stands_for(leaf) is not None:
+            return ask(tuple(expand(leaves)))
         elif leaf is NOT_GIVEN:
             raise no_values()
     if not tracked:
@@ -140,8 +137,7 @@ def explain(*values: Any) -> str:
     if not values:
         raise no_values("explain")
     wake_plugins()
-    leaves = expand_object_arrays(tree_leaves(tuple(expand_holders(expand_views(tree_leaves(values))))))
-    return "\n".join(map(_explain_leaf, leaves))
+    return "\n".join(map(_explain_leaf, expand(tree_leaves(values))))
 
 
 def _explain_leaf(leaf: Any) -> str:

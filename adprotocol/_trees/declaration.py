@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._trees.node import DECLARATION, field_names, has_fields
-from adprotocol._trees.path import nearest
-from adprotocol._trees.traversal import tree_flatten
-from adprotocol.errors import DeclarationError, kind_of
+from adprotocol._trees.fields import DECLARATION, field_names, fields_of, has_fields
+from adprotocol._trees.node import BUILT_IN
+from adprotocol.errors import DeclarationError, kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ _REGISTERED: dict[type, tuple[str, ...]] = {}
 
 
 class Registrations:
-    """Count the calls of `register_trainable`, as a text that a compiler can guard on: an integer, it would vary."""
+    """Count the calls of `register_trainable`, as a str: Dynamo guards on it, and may treat an int as dynamic."""
 
     def __init__(self) -> None:
         self.number = "0"
@@ -71,40 +70,18 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
     return named
 
 
-class Declaring(dict[type, bool]):
-    """Whether instances of each class declare trainable fields; kept for one call only: a class may declare later."""
-
-    def __missing__(self, cls: type) -> bool:
-        self[cls] = class_declares(cls)
-        return self[cls]
-
-    def __call__(self, value: Any) -> bool:
-        """Answer for the class of a value."""
-        return self[type(value)]
-
-    def visit(self, value: Any) -> bool:
-        """Note the class of a value that a traversal meets; return False, so that the traversal goes on below it."""
-        self[type(value)]
-        return False
-
-
-def flatten_declaring(tree: Any) -> tuple[list[Any], Any, bool]:
-    """Return the leaves, the treespec, and whether a class in the structure declares trainable fields.
-
-    In one traversal: the few structures that have such a class need another one.
-    """
-    declares = Declaring()
-    leaves, treespec = tree_flatten(tree, visit=declares.visit)
-    return leaves, treespec, any(declares.values())
+def declares(cls: type) -> bool:
+    """Tell whether a class declares trainable fields."""
+    return (cls not in BUILT_IN or cls in _REGISTERED) and class_declares(cls, REGISTRATIONS.number)
 
 
 def declaring() -> Callable[[Any], bool]:
     """Return a function that tells whether the class of a value declares trainable fields."""
-    return Declaring()
+    return lambda value: declares(type(value))
 
 
-def class_declares(cls: type, version: str = "") -> bool:  # noqa: ARG001  (a compiler guards on it)
-    """Tell whether a class declares trainable fields; `version` is the number of registrations."""
+def class_declares(cls: type, version: str) -> bool:  # noqa: ARG001  (a compiler guards on it)
+    """Tell it of one that is not built in; `version` is the number of registrations."""
     if hasattr(cls, ATTRIBUTE) or (_REGISTERED and not _REGISTERED.keys().isdisjoint(cls.__mro__)):
         return True
     return bool(frozen_fields(cls))
@@ -164,10 +141,8 @@ def _declared(value: Any) -> tuple[str, ...] | None:
 
 def frozen_fields(cls: type) -> tuple[str, ...]:
     """Return the fields of a dataclass or an attrs class whose metadata freezes them."""
-    attrs_fields = getattr(cls, "__attrs_attrs__", None)
-    fields = attrs_fields if attrs_fields is not None else getattr(cls, "__dataclass_fields__", {}).values()
     frozen = []
-    for field in fields:
+    for field in fields_of(cls):
         flag = field.metadata.get(METADATA, True)
         if type(flag) is not bool:
             msg = (

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._trees.traversal import is_native, tree_flatten, tree_unflatten
-from adprotocol.errors import TreeError
+from adprotocol._trees.traversal import tree_leaves, tree_unflatten
+from adprotocol._trees.treespec import paths
+from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 # Treespecs hold the static fields of the structures they describe, so few are kept.
 KEEP = 16
@@ -41,9 +42,9 @@ def paths_of(tree: Any, treespec: Any) -> Paths:
         known = _KNOWN.get(treespec)
     # Static fields that cannot be hashed or compared (arrays).
     except Exception:  # noqa: BLE001
-        return compute(tree, treespec, named_tuples=_has_named_tuples(tree))
+        return compute(tree, treespec)
     if known is None:
-        known = compute(tree, treespec, named_tuples=_has_named_tuples(tree))
+        known = compute(tree, treespec)
         if len(_KNOWN) >= KEEP:
             _KNOWN.clear()
         _KNOWN[treespec] = known
@@ -60,19 +61,17 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
 
     `result` is `tree` with its leaves replaced by `leaves`.
     """
-    if not is_native(treespec):
-        return
     known = paths_of(tree, treespec)
     if known.keeps_none is None:
         count = len(known.of_leaves)
         try:
-            empty = tree_flatten(tree_unflatten(treespec, [None] * count, tree))[0]
+            empty = tree_leaves((tree_unflatten(treespec, [None] * count, tree),))
             known.keeps_none = len(empty) == count and all(leaf is None for leaf in empty)
         except TreeError:
             known.keeps_none = False
     if known.keeps_none:
         return
-    found = tree_flatten(result)[0]
+    found = tree_leaves((result,))
     if len(found) != len(leaves):
         wrong = 0
     else:
@@ -89,26 +88,9 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
         raise TreeError(msg)
 
 
-def _has_named_tuples(tree: Any) -> bool:
-    classes: set[type] = set()
-
-    def visit(node: Any) -> bool:
-        classes.add(type(node))
-        return False
-
-    tree_flatten(tree, visit=visit)
-    return any(issubclass(cls, tuple) and cls is not tuple for cls in classes)
-
-
-def compute(tree: Any, treespec: Any, *, named_tuples: bool) -> Paths:
+def compute(tree: Any, treespec: Any) -> Paths:
     """Compute the paths without the cache."""
-    # optree's paths give the fields of named tuples by position; its accessors give the names, and take ten times as
-    # long.
-    if named_tuples:
-        entries = [[_name(entry) for entry in accessor] for accessor in treespec.accessors()]
-    else:
-        entries = [[str(entry) for entry in path] for path in treespec.paths()]
-    found = [".".join(path) for path in entries]
+    found = paths(treespec)
     if len(set(found)) != len(found):
         seen: set[str] = set()
         twice = next(path for path in found if path in seen or seen.add(path))  # type: ignore[func-returns-value]
@@ -118,25 +100,3 @@ def compute(tree: Any, treespec: Any, *, named_tuples: bool) -> Paths:
         )
         raise TreeError(msg)
     return Paths(found)
-
-
-def _name(entry: Any) -> str:
-    # Accessors also know the fields of a dataclass that is registered without names, which paths do not.
-    is_named_tuple = issubclass(entry.type, tuple) and hasattr(entry, "field")
-    return str(entry.field if is_named_tuple else entry.entry)
-
-
-def quoted(path: str) -> str:
-    """Return a path as error messages show it."""
-    return repr(path) if path else "the value itself"
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the names most similar to `name`, for an error message."""
-    some: Sequence[str] = list(names)[:1000]
-    if not some:
-        return "none"
-    import difflib  # noqa: PLC0415  (for errors only)
-
-    like = difflib.get_close_matches(name, some, n=5, cutoff=0.3) or some[:5]
-    return ", ".join(map(quoted, like))

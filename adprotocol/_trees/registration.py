@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from adprotocol._dispatch.arrival import when_imported
 from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
+from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
-from adprotocol._trees.path import nearest
-from adprotocol._trees.traversal import nodes_changed
-from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of
+from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,14 +91,14 @@ def register_structure(cls: Any = None, static: Iterable[str] = ()) -> Any:
             raise StructureError(msg)
         return cls
     if not issubclass(cls, tuple):  # every tree library knows named tuples
-        _register(cls, tuple(name for name in node.field_names(cls) if name in names))
+        _register(cls, tuple(name for name in by_name.field_names(cls) if name in names))
     return cls
 
 
 def _register(cls: type, static: tuple[str, ...]) -> None:
     # Without the lock: it may wait for an import in another thread.
     REGISTRY.await_frameworks()
-    functions = node.by_fields(cls, static)
+    functions = by_name.by_fields(cls, static)
     with LOCK:
         node.STRUCTURES[cls] = functions
         for plugin in REGISTRY.active():
@@ -109,16 +108,19 @@ def _register(cls: type, static: tuple[str, ...]) -> None:
             except Exception as error:
                 msg = f"the plugin {plugin.name!r} cannot register {cls.__qualname__}: {error}"
                 raise PluginError(msg) from error
+    node.forget((cls,))
     if "optree" in sys.modules:
-        node.enter(cls)
-        nodes_changed()
+        _teach_optree()
     else:
-        when_imported("optree", _enter_all)
+        when_imported("optree", _teach_optree)
 
 
-def _enter_all(_name: str) -> None:
-    for cls in tuple(node.STRUCTURES):
-        node.enter(cls)
+def _teach_optree(_name: str = "optree") -> None:
+    optree = sys.modules["optree"]
+    for cls, functions in tuple(node.STRUCTURES.items()):
+        # A class that others registered keeps that.
+        if optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is None:
+            optree.register_pytree_node(cls, *functions, namespace=node.NAMESPACE)
 
 
 def _teach(plugin: Plugin, cls: type, functions: Any) -> None:
@@ -138,7 +140,7 @@ REGISTRY.greeters.append(_teach_all)
 def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
     """Return the static fields of a class: those named, and those that its fields declare."""
     is_tuple = isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
-    if not isinstance(cls, type) or not (is_tuple or node.has_fields(cls)) or node.is_enum(cls):
+    if not isinstance(cls, type) or not (is_tuple or by_name.has_fields(cls)) or by_name.is_enum(cls):
         given = f"the class {cls.__qualname__}" if isinstance(cls, type) else kind_of(cls)
         msg = (
             f"register_structure was given {given}, which is not a dataclass, an attrs class or a named tuple. Make it "
@@ -147,7 +149,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
         )
         raise StructureError(msg)
     named = (static,) if isinstance(static, str) else tuple(static)
-    fields: tuple[str, ...] = cls._fields if is_tuple else node.field_names(cls)  # type: ignore[attr-defined]
+    fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)  # type: ignore[attr-defined]
     for name in named:
         if name not in fields:
             msg = (
@@ -164,7 +166,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             raise StructureError(msg)
         return frozenset()
     _check_decorated(cls, fields)
-    return frozenset(named) | node.declared_static(cls)
+    return frozenset(named) | by_name.declared_static(cls)
 
 
 def _check_decorated(cls: type, fields: tuple[str, ...]) -> None:

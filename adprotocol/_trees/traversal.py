@@ -1,21 +1,139 @@
-"""The one traversal: optree, in a namespace of our own.
+"""The one traversal, in plain Python: eager code runs it, and a compiler that traces Python traces it.
 
-`adprotocol._trees.node` decides which classes are nodes; everything else is a leaf,
-including ``None`` and `NonDifferentiable`. optree is imported when a container is
-first met.
+The binding of a class has the functions that flatten and rebuild its instances
+(`adprotocol._trees.node`); everything else is a leaf, including ``None`` and
+`NonDifferentiable`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CONTAINER, OPAQUE
-from adprotocol._dispatch.table import binding_of
-from adprotocol._trees.node import NAMESPACE, admit_value, look_again
+from adprotocol._dispatch.binding import OPAQUE, Binding
+from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of
+from adprotocol._trees import declaration, node
+from adprotocol._trees.treespec import build
 from adprotocol.errors import TreeError, with_article
+from adprotocol.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from adprotocol._trees.treespec import Treespec
+
+
+# How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
+# of C for each level.
+DEEPEST = 2_000
+
+
+def binding_for(value: Any) -> Binding:
+    """Return the binding of a value; a class that only a plugin knows as a container is asked for by the value."""
+    binding = binding_of(type(value))
+    return admitted(value) if binding.kind is OPAQUE else binding
+
+
+def admitted(value: Any) -> Binding:
+    """Return the binding of an object of unknown class: a node, if a plugin knows its class as one."""
+    return getattr(BINDINGS, admit(value))  # type: ignore[no-any-return]
+
+
+def admit(value: Any) -> str:
+    """Return the name of that binding."""
+    functions = node.of_value(value)
+    if functions is None:
+        return BINDINGS.OPAQUE.name
+    TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
+    return binding.name
+
+
+def is_container(value: Any) -> bool:
+    """Tell whether the traversal flattens `value`."""
+    return binding_for(value).flatten is not None
+
+
+class Flattened:
+    """Hold what one pass over a value finds: leaves, treespec, and the bindings of the leaves by class.
+
+    Where views are opened, an object that has one (a module) is a node above its
+    container; `views` holds each with the position of its first leaf. Where
+    declarations count, `frozen` holds the ranges of leaves that the classes above
+    them freeze.
+
+    Raises `TreeError` for a structure that contains itself or is too deep.
+    """
+
+    __slots__ = ("_declared", "_depth", "_opened", "bindings", "frozen", "leaves", "treespec", "views")
+
+    def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
+        self._opened = opened
+        self._declared = declared
+        known = -1
+        # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
+        while known != node.generation():
+            known = node.generation()
+            self.leaves: list[Any] = []
+            self.bindings: dict[type, Binding] = {}
+            self.views: list[tuple[int, View]] = []
+            self.frozen: list[tuple[int, int]] = []
+            self._depth = 0
+            try:
+                self.treespec: Treespec = self._visit(value)
+            except RecursionError as error:
+                raise too_deep(value) from error
+
+    def _visit(self, value: Any) -> Treespec:
+        binding = binding_for(value)
+        if binding.flatten is None:
+            return self._leaf(value, binding)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise RecursionError
+        children, metadata, names = binding.flatten(value)
+        known = self.bindings
+        specs: tuple[Treespec, ...]
+        if self._declared and declaration.declares(type(value)):
+            specs = self._visit_declared(value, children, names)
+        # Of leaves alone, of classes that were met: nothing is called for each.
+        elif known.keys() >= set(map(type, children)):
+            self.leaves.extend(children)
+            specs = (None,) * len(children)
+        else:
+            found: list[Treespec] = []
+            for child in children:
+                if type(child) in known:
+                    self.leaves.append(child)
+                    found.append(None)
+                else:
+                    found.append(self._visit(child))
+            specs = tuple(found)
+        self._depth -= 1
+        return (type(value), metadata, names, specs)
+
+    def _leaf(self, value: Any, binding: Binding) -> Treespec:
+        if self._opened and binding.view is not None:
+            view = binding.view(value)
+            self.views.append((len(self.leaves), view))
+            return (View, view, None, (self._visit(view.container),))
+        self.bindings[type(value)] = binding
+        self.leaves.append(value)
+        return None
+
+    def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any]) -> tuple[Treespec, ...]:
+        trained = declaration.trainable_names(value, [str(name) for name in names])
+        found: list[Treespec] = []
+        for child, name in zip(children, names, strict=True):
+            start = len(self.leaves)
+            found.append(self._visit(child))
+            if str(name) not in trained:
+                self.frozen.append((start, len(self.leaves)))
+        return tuple(found)
+
+
+def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
+    """Return the leaves in order, ``None`` among them, and the treespec."""
+    found = Flattened(tree)
+    return found.leaves, found.treespec
 
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
@@ -23,117 +141,38 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         if is_container(value):
-            found.extend(container_leaves(value))
+            found.extend(Flattened(value).leaves)
         else:
             found.append(value)
     return found
 
 
-def is_container(value: Any) -> bool:
-    """Tell whether the traversal flattens `value`; a type that a plugin knows becomes a node when it is first met."""
-    kind = binding_of(type(value)).kind
-    return kind is CONTAINER or (kind is OPAQUE and admit_value(value))
+def one_level(tree: Any) -> tuple[Sequence[Any], Any, tuple[Any, ...]] | None:
+    """Return the children of one node, its metadata, and their names; None for a leaf."""
+    flatten = binding_for(tree).flatten
+    return None if flatten is None else flatten(tree)
 
 
-def container_leaves(tree: Any) -> list[Any]:
-    """Return the leaves of one container in order; ``None`` is a leaf.
-
-    Raises `TreeError` for a structure that contains itself or is too deep.
-    """
-    import optree  # noqa: PLC0415  (P1: not at import)
-
-    if look_again():
-        nodes_changed()
-    while True:
-        try:
-            found = optree.tree_leaves(tree, none_is_leaf=True, namespace=NAMESPACE)
-        except RecursionError as error:
-            raise too_deep(tree) from error
-        if not admit_all(found):
-            return found
-
-
-def tree_flatten(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None, *, visit: Callable[[Any], bool] | None = None
-) -> tuple[list[Any], Any]:
-    """Return the leaves in order, and the treespec; a node for which `is_leaf` is true stays whole.
-
-    `visit`, which replaces `is_leaf`, is called with every node and leaf and returns False.
-    """
-    import optree  # noqa: PLC0415
-
-    if look_again():
-        nodes_changed()
-    while True:
-        try:
-            found, treespec = optree.tree_flatten(tree, visit or is_leaf, none_is_leaf=True, namespace=NAMESPACE)
-        except RecursionError as error:
-            raise too_deep(tree) from error
-        if not admit_all(found if is_leaf is None else [leaf for leaf in found if not is_leaf(leaf)]):
-            return found, treespec
-
-
-def flatten_one_level(tree: Any) -> tuple[list[Any], tuple[str, ...]] | None:
-    """Return the children of one node and their names, or None for a leaf."""
-    node = one_level(tree)
-    return None if node is None else (node[0], node[2])
-
-
-def one_level(tree: Any) -> tuple[list[Any], Any, tuple[str, ...], Callable[[Any, list[Any]], Any]] | None:
-    """Return the children of one node, its metadata, their names, and what rebuilds it; None for a leaf."""
-    if not is_container(tree):
-        return None
-    import optree  # noqa: PLC0415
-
-    # A tuple of four in optree 0.13, with names and more since.
-    children, metadata, entries, unflatten = optree.tree_flatten_one_level(
-        tree, none_is_leaf=True, namespace=NAMESPACE
-    )[:4]
-    names = getattr(type(tree), "_fields", None) if isinstance(tree, tuple) else None
-    return (
-        children,
-        metadata,
-        tuple([str(name) for name in (entries if names is None else names)]),
-        unflatten,
-    )
-
-
-def tree_unflatten(treespec: Any, leaves: Sequence[Any], tree: Any) -> Any:
-    """Return a container like `tree`, whose treespec is `treespec`, with other leaves."""
+def tree_unflatten(
+    treespec: Treespec, leaves: Sequence[Any], tree: Any, show: Callable[[View, Any], Any] | None = None
+) -> Any:
+    """Return a structure like `tree`, whose treespec is `treespec`, with other leaves."""
     try:
-        return treespec.unflatten(leaves)
+        return build(treespec, iter(leaves), show)
     # A user's constructor may raise anything when given other leaves.
     except Exception as error:
-        if not is_native(treespec):
-            return tree_unflatten(tree_structure(tree), leaves, tree)
-        raise _not_rebuildable(tree, list(leaves), error) from error
-
-
-def is_native(treespec: Any) -> bool:
-    """Tell whether a treespec is optree's own; a compiler may make another kind, valid only in its graph."""
-    return type(treespec).__module__.startswith("optree")
-
-
-def treespecs_equal(treespec: Any, other: Any) -> bool:
-    """Tell whether two treespecs are equal; those whose static fields cannot be compared (arrays) are not."""
-    try:
-        return bool(treespec == other)
-    # The comparison of a user's static fields may raise anything.
-    except Exception:  # noqa: BLE001
-        return False
+        raise _not_rebuildable(tree, treespec, leaves, error) from error
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a container, or a single leaf, with `function` applied to every leaf."""
-    if not is_container(tree):
-        return function(tree)
     leaves, treespec = tree_flatten(tree)
     return tree_unflatten(treespec, [function(leaf) for leaf in leaves], tree)
 
 
-def tree_structure(tree: Any) -> Any:
+def tree_structure(tree: Any) -> Treespec:
     """Return the treespec of `tree`, to compare structures by."""
-    return tree_flatten(tree)[1]
+    return Flattened(tree).treespec
 
 
 def too_deep(tree: Any) -> TreeError:
@@ -144,8 +183,8 @@ def too_deep(tree: Any) -> TreeError:
     )
 
 
-def _not_rebuildable(tree: Any, leaves: list[Any], error: Exception) -> TreeError:
-    path, cls = _refusing(tree, leaves)
+def _not_rebuildable(tree: Any, treespec: Treespec, leaves: Sequence[Any], error: Exception) -> TreeError:
+    path, cls = _refusing(treespec, iter(leaves), "")[1] or ("", type(tree))
     where = f"at {path!r} " if path else ""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol holds {where}{with_article(cls.__qualname__)} that cannot "
@@ -155,44 +194,19 @@ def _not_rebuildable(tree: Any, leaves: list[Any], error: Exception) -> TreeErro
     )
 
 
-def _refusing(tree: Any, leaves: list[Any]) -> tuple[str, type]:
-    """Return the path and the class of the innermost node that refuses its new leaves."""
-    import optree  # noqa: PLC0415
-
-    waiting: list[tuple[str, Any, list[Any]]] = [("", tree, leaves)]
-    refusing: tuple[str, type] = ("", type(tree))
-    while waiting:
-        path, node, new = waiting.pop()
-        level = flatten_one_level(node)
-        if level is None:
-            continue
-        try:
-            optree.tree_structure(node, none_is_leaf=True, namespace=NAMESPACE).unflatten(new)
-        # The error of `tree_unflatten` again: go on below this node to find the innermost one.
-        except Exception:  # noqa: BLE001
-            refusing = (path, type(node))
-            waiting.clear()
-            start = 0
-            for child, name in zip(*level, strict=True):
-                count = len(container_leaves(child))
-                waiting.append((f"{path}.{name}" if path else name, child, new[start : start + count]))
-                start += count
-    return refusing
-
-
-def admit_all(leaves: list[Any]) -> bool:
-    """Register the container types among the leaves as nodes; return whether there were any."""
-    admitted = False
-    for cls in {type(leaf) for leaf in leaves}:
-        kind = binding_of(cls).kind
-        if kind is CONTAINER:
-            admitted = True
-        elif kind is OPAQUE:
-            admitted |= admit_value(next(leaf for leaf in leaves if type(leaf) is cls))
-    if admitted:
-        nodes_changed()
-    return admitted
-
-
-def nodes_changed() -> None:
-    """Do nothing in eager code: a compiler that is tracing has to read optree's registry again."""
+def _refusing(treespec: Treespec, leaves: Iterator[Any], path: str) -> tuple[Any, tuple[str, type] | None]:
+    """Build again; return what was built, or the path and the class of the innermost node that refuses."""
+    if treespec is None:
+        return next(leaves), None
+    cls, metadata, names, children = treespec
+    built = []
+    for name, child in zip(names or ("",), children, strict=True):
+        part, refusing = _refusing(child, leaves, f"{path}.{name}".strip("."))
+        if refusing is not None:
+            return None, refusing
+        built.append(part)
+    try:
+        return (built[0] if cls is View else binding_of(cls).unflatten(metadata, built)), None  # type: ignore[misc]
+    # The error that is being explained.
+    except Exception:  # noqa: BLE001
+        return None, (path, cls)

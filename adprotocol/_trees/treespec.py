@@ -1,180 +1,104 @@
-"""The traversal in plain Python, for a compiler that traces Python and cannot enter optree.
+"""A treespec: a structure without its leaves, as a nested tuple.
 
-Leaves, their order and their names are those of optree, whose registry says which
-classes are nodes. A treespec of this module is valid in the graph that is being
-traced, and is never compared with one of optree's.
+Of a node it is ``(class, metadata, names of the children, treespecs of the
+children)``, of a leaf None. So it holds classes, keys and constants alone: a compiler
+can keep it, and hashing and comparing it call no Python function. The class `View`
+stands for an object that is shown as a container, its one child.
 """
 
 from __future__ import annotations
 
-import operator
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._trees.node import NAMESPACE
+from adprotocol._dispatch.table import binding_of
+from adprotocol.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
+
+Treespec = Any
 
 
-class Entries:
-    """Hold what optree's registry has for the classes that were met."""
+def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any], Any] | None = None) -> Any:
+    """Return a structure with the next of the leaves; `show` makes a view and its filled container a value."""
+    if treespec is None:
+        return next(leaves)
+    cls, metadata, _, children = treespec
+    built = []
+    for child in children:
+        built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (a frame less a level)
+    if cls is View:
+        return built[0] if show is None else show(metadata, built[0])
+    unflatten = binding_of(cls).unflatten
+    return cls(*built) if unflatten is None else unflatten(metadata, built)  # a label has none
 
 
-ENTRIES = Entries()
+def without_views(treespec: Treespec) -> Treespec:
+    """Return the treespec in which each view is its container, as in results."""
+    if treespec is None:
+        return None
+    cls, metadata, names, children = treespec
+    shown = [without_views(child) for child in children]
+    return shown[0] if cls is View else (cls, metadata, names, tuple(shown))
 
 
-class Treespec:
-    """Describe a structure without its leaves; `cls` is None for a leaf."""
-
-    def __init__(
-        self,
-        cls: type | None,
-        children: list[Treespec],
-        names: tuple[Any, ...],
-        metadata: Any,
-        rebuild: Callable[[Any, list[Any]], Any],
-    ) -> None:
-        self.type = cls
-        self.own = children
-        self.names = names
-        self.metadata = metadata
-        self.rebuild = rebuild
-        self.num_leaves: int = 1 if cls is None else sum([child.num_leaves for child in children])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Treespec) or self.type is not other.type or len(self.own) != len(other.own):
-            return False
-        # The order of the keys of a dict is no part of its structure.
-        same = self.names == other.names if self.type is dict else self.metadata == other.metadata
-        return bool(same) and all(map(operator.eq, self.own, other.own))
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.names))
-
-    def __repr__(self) -> str:
-        if self.type is None:
-            return "*"
-        inner = [f"{name}={child!r}" for name, child in zip(self.names, self.own, strict=True)]
-        return f"{self.type.__name__}({', '.join(inner)})"
-
-    def paths(self) -> list[tuple[Any, ...]]:
-        """Return the path of each leaf."""
-        if self.type is None:
-            return [()]
-        return [(name, *path) for name, child in zip(self.names, self.own, strict=True) for path in child.paths()]
-
-    def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """Return the structure with these leaves."""
-        if self.type is None:
-            return leaves[0]
-        built: list[Any] = []
-        start = 0
-        for child in self.own:
-            built.append(child.unflatten(leaves[start : start + child.num_leaves]))
-            start += child.num_leaves
-        return self.rebuild(self.metadata, built)
-
-
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None) -> tuple[list[Any], Treespec]:
-    """Return the leaves in order, ``None`` among them, and the treespec."""
-    leaves: list[Any] = []
-    return leaves, _flatten(tree, is_leaf, leaves)
-
-
-def _flatten(tree: Any, is_leaf: Callable[[Any], bool] | None, leaves: list[Any]) -> Treespec:
-    if (is_leaf is not None and is_leaf(tree)) or not is_node(type(tree)):
-        leaves.append(tree)
-        return Treespec(None, [], (), None, _list)
-    children, names, metadata, rebuild = one_level(tree)
-    specs = [_flatten(child, is_leaf, leaves) for child in children]
-    return Treespec(type(tree), specs, names, metadata, rebuild)
-
-
-def one_level(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any, Any]:
-    """Return the children of a node, their names, its metadata, and what rebuilds it."""
-    if type(tree) in (list, tuple):
-        return list(tree), tuple(range(len(tree))), None, _list if type(tree) is list else _tuple
-    if type(tree) is dict:
-        keys = in_order(tuple(tree))
-        return [tree[key] for key in keys], keys, (tuple(tree), keys), _dict
-    if isinstance(tree, tuple):
-        rebuild = _named_tuple if is_named_tuple(type(tree)) else _struct_sequence
-        return list(tree), fields_of(type(tree)), type(tree), rebuild
-    entry = getattr(ENTRIES, entry_of(type(tree)))
-    found = entry.flatten_func(tree)
-    children = list(found[0])
-    names = range(len(children)) if len(found) == 2 or found[2] is None else found[2]  # noqa: PLR2004
-    return children, tuple(names), found[1], entry.unflatten_func
-
-
-def _list(_metadata: Any, children: list[Any]) -> Any:
-    return list(children)
-
-
-def _tuple(_metadata: Any, children: list[Any]) -> Any:
-    return tuple(children)
-
-
-def _dict(metadata: Any, children: list[Any]) -> Any:
-    given, flattened = metadata
-    return {key: children[flattened.index(key)] for key in given}
-
-
-def _named_tuple(cls: Any, children: list[Any]) -> Any:
-    return cls(*children)
-
-
-def _struct_sequence(cls: Any, children: list[Any]) -> Any:
-    return cls(children)
-
-
-# The rest runs while the compiler traces; what it returns is a constant.
-
-
-def is_node(cls: type) -> bool:
-    """Tell whether optree flattens the instances of a class."""
-    import optree  # noqa: PLC0415
-
-    if cls is type(None):
+def treespecs_equal(one: Treespec, other: Treespec) -> bool:
+    """Tell whether two treespecs are equal; those whose static fields cannot be compared (arrays) are not."""
+    if one is None or other is None:
+        return one is other
+    if not same_node(one, other):
         return False
-    return optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None or (
-        optree.is_namedtuple_class(cls) or optree.is_structseq_class(cls)
-    )
+    for child, beside in zip(one[3], other[3], strict=True):
+        if child is not beside and not treespecs_equal(child, beside):
+            return False
+    return True
 
 
-def is_named_tuple(cls: type) -> bool:
-    """Tell whether a class is a named tuple."""
-    import optree  # noqa: PLC0415
-
-    return bool(optree.is_namedtuple_class(cls))
-
-
-def fields_of(cls: type) -> tuple[str, ...]:
-    """Return the names of the fields of a named tuple, or of a struct sequence."""
-    import optree  # noqa: PLC0415
-
-    return tuple(optree.namedtuple_fields(cls) if is_named_tuple(cls) else optree.structseq_fields(cls))
+def same_node(one: Treespec, other: Treespec) -> bool:
+    """Tell whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
+    if one[0] is not other[0] or one[2] != other[2]:
+        return False
+    if one[0] is defaultdict:
+        return bool(one[1][0] is other[1][0])
+    return one[0] is dict or same_constant(one[1], other[1])
 
 
-def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the keys of a dict in the order of optree."""
-    import optree  # noqa: PLC0415
+def same_constant(one: Any, other: Any) -> bool:
+    """Tell whether two values that are not arrays are the same: by identity, or by an equality that is a bool."""
+    if one is other:
+        return True
+    try:
+        answer = one == other
+    # The comparison of a user's objects, arrays among them, may raise anything.
+    except Exception:  # noqa: BLE001
+        return False
+    return answer if type(answer) is bool else False
 
-    tree: Any = dict.fromkeys(keys)
-    return tuple(optree.tree_flatten_one_level(tree, none_is_leaf=True)[2])
+
+def paths(treespec: Treespec, above: str = "") -> list[str]:
+    """Return the path of each leaf: the names of the nodes above it, joined by dots."""
+    if treespec is None:
+        return [above]
+    if treespec[0] is View:
+        return paths(treespec[3][0], above)
+    prefix = f"{above}." if above else ""
+    found: list[str] = []
+    for name, child in zip(treespec[2], treespec[3], strict=True):
+        if child is None:
+            found.append(f"{prefix}{name}")
+        else:
+            found.extend(paths(child, f"{prefix}{name}"))
+    return found
 
 
-def entry_of(cls: type) -> str:
-    """Return the attribute of `ENTRIES` that has the functions of a class.
-
-    A compiler guards on an attribute by itself, on a dict as a whole.
-    """
-    import optree  # noqa: PLC0415
-
-    entry = optree.register_pytree_node.get(cls, namespace=NAMESPACE)
-    for name, known in vars(ENTRIES).items():
-        if known is entry:
-            return name
-    name = f"entry_{len(vars(ENTRIES))}"
-    setattr(ENTRIES, name, entry)
-    return name
+def views(treespec: Treespec, above: str = "") -> list[tuple[str, View]]:
+    """Return each view with its path."""
+    if treespec is None:
+        return []
+    if treespec[0] is View:
+        return [(above, treespec[1]), *views(treespec[3][0], above)]
+    prefix = f"{above}." if above else ""
+    return [
+        view for name, child in zip(treespec[2], treespec[3], strict=True) for view in views(child, f"{prefix}{name}")
+    ]

@@ -5,14 +5,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optree
 import pytest
 import torch
 from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
 
 import adprotocol
-from adprotocol import NonDifferentiable, combine, grad, partition, value_and_grad
+from adprotocol import NonDifferentiable, combine, grad, partition, tree_map, value_and_grad
 from adprotocol.errors import TreeError
+from adprotocol.extend import tree_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +85,7 @@ def adapt(model, x, y, steps=2):
     for _ in range(steps):
         _, gradient = value_and_grad(error)(model, x, y)
         params, rest = partition(model)
-        params = optree.tree_map(
-            lambda p, g: p if p is None else p - RATE * g, params, gradient, none_is_leaf=True, namespace="adprotocol"
-        )
+        params = tree_map(lambda p, g: p - RATE * g, params, gradient)
         model = combine(params, rest, like=model)
     return model
 
@@ -143,10 +141,7 @@ def test_the_parts_of_the_result_are_those_of_the_model(ad, make):
     adapted = adapt(make(), ad.make(X), ad.make(Y), steps=1)
     mine, theirs = partition(adapted), partition(make())
     for one, other in zip(mine, theirs, strict=True):
-        flags = [
-            [leaf is None for leaf in optree.tree_leaves(part, none_is_leaf=True, namespace="adprotocol")]
-            for part in (one, other)
-        ]
+        flags = [[leaf is None for leaf in tree_leaves((part,))] for part in (one, other)]
         assert flags[0] == flags[1]
     assert adprotocol.within_gradient(adapted) is False or ad is TORCH
 
@@ -219,7 +214,7 @@ def test_a_module_inside_of_a_structure():
 
     model = Both(TorchLine(3.0, 1.0), torch.tensor(2.0, dtype=torch.float64))
     params, rest = partition(model)
-    doubled = combine(optree.tree_map(lambda p: 2.0 * p, params, namespace="adprotocol"), rest, like=model)
+    doubled = combine(tree_map(lambda p: 2.0 * p, params), rest, like=model)
     assert isinstance(doubled.net, TorchLine)
     x = torch.tensor(1.0, dtype=torch.float64)
     assert close(doubled.gain * doubled.net(x), 4.0 * 14.0)

@@ -11,7 +11,6 @@ from typing import Any
 import autograd
 import jax.numpy as jnp
 import numpy as np
-import optree
 import pytest
 import torch
 from ad_backends import AUTOGRAD, BACKENDS, JAX, TORCH, close, on_every_backend
@@ -26,7 +25,7 @@ from adprotocol.errors import (
     PluginError,
     SelectionError,
 )
-from adprotocol.extend import View, check_output
+from adprotocol.extend import View, check_output, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -174,7 +173,7 @@ def objects(*items):
 def test_the_framework_is_found_wherever_one_of_its_arrays_is_given(ad, call):
     value, gradient = call(ad.make(3.0))
     assert close(value, 6.0)
-    (slope,) = [g for g in optree.tree_leaves(gradient) if g is not None]
+    (slope,) = [g for g in tree_leaves((gradient,)) if g is not None]
     assert close(slope, 3.0)
     assert isinstance(value, RESULT[ad.name])
     assert isinstance(slope, RESULT[ad.name])

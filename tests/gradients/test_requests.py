@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import optree
 import pytest
 import torch
 from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
 from autograd.core import primitive_vjps
 
 import adprotocol
-from adprotocol import NonDifferentiable, combine, grad, partition, value_and_grad
+from adprotocol import NonDifferentiable, combine, grad, partition, tree_map, value_and_grad
 
 # 1. A structure with parts that take no gradient.
 
@@ -60,9 +59,7 @@ def test_gradient_of_nested_records_is_for_the_declared_field_alone(ad):
 def test_gradient_of_nested_records_is_fed_straight_to_an_update(ad):
     model = records(ad)
     gradient = grad(of_records)(model)
-    updated = optree.tree_map(
-        lambda p, g: p if g is None else p - 0.1 * g, model, gradient, none_is_leaf=True, namespace="adprotocol"
-    )
+    updated = tree_map(lambda p, g: p if g is None else p - 0.1 * g, model, gradient)
     assert close(updated.a1, [0.1, -1.2])
     assert updated.eps is model.eps
     assert updated.b.b1 is model.b.b1

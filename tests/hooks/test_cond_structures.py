@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import attrs
 import jax
 import jax.numpy as jnp
-import optree
 import pytest
 import torch
 
 from adprotocol import NonDifferentiable, cond, within_gradient
 from adprotocol.errors import BranchMismatchError
+from adprotocol.extend import tree_leaves
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ BATCHES = {"jax": (jax_rows, jax.grad), "torch": (torch_rows, torch.func.grad)}
 
 
 def leaves(tree):
-    return optree.tree_leaves(tree, none_is_leaf=True, namespace="adprotocol")
+    return tree_leaves((tree,))
 
 
 def array_of(made, like):

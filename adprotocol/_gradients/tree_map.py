@@ -1,0 +1,69 @@
+"""`tree_map`: a function applied to each leaf of a structure, as in optimiser steps, averages and clipping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from adprotocol._gradients.structure import Structure
+from adprotocol._hooks.label import NonDifferentiable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def tree_map(fun: Callable[..., Any], tree: T, *rest: Any) -> T:
+    """Return the structure of `tree` with `fun` applied to each leaf, and to the leaves at the same places of others.
+
+    >>> import adprotocol
+    >>> model = {"w": 1.0, "order": None, "scale": adprotocol.NonDifferentiable(4.0)}
+    >>> adprotocol.tree_map(lambda leaf: 10.0 * leaf, model)
+    {'w': 10.0, 'order': None, 'scale': NonDifferentiable(40.0)}
+
+    A step of gradient descent; a gradient has None for what takes none:
+
+    >>> gradient = {"w": 0.5, "order": None, "scale": None}
+    >>> adprotocol.tree_map(lambda leaf, slope: leaf if slope is None else leaf - slope, model, gradient)
+    {'w': 0.5, 'order': None, 'scale': NonDifferentiable(4.0)}
+
+    Args:
+        fun: called with a leaf of `tree` and the leaves of the others at its place.
+        tree: arrays of any shapes and dtypes, in dataclasses, named tuples, attrs
+            classes, dicts, lists, tuples, torch modules and registered nodes. None in
+            it stays None. A label is a node: `fun` gets the value in it, constant, and
+            the result is labelled again.
+        *rest: structures like `tree`. `fun` gets None where one has None, and the
+            value where one has a label.
+
+    Returns:
+        A structure of the class of `tree`. A torch module gives a dict from
+        qualified name to what `fun` returned.
+
+    Raises:
+        TreeError: the structures differ, or one cannot be traversed or rebuilt.
+
+    After ``jax.tree.map`` and ``optree.tree_map``.
+    """
+    structure = Structure(tree)
+    others = [Structure(other) for other in rest]
+    for i, other in enumerate(others):
+        structure.check_like(other, "tree_map", "tree", f"argument {i + 2}")
+    mapped = [
+        leaf if leaf is None else _apply(fun, leaf, beside)
+        for leaf, *beside in zip(structure.leaves, *[other.leaves for other in others], strict=True)
+    ]
+    return structure.with_leaves(mapped)  # type: ignore[no-any-return]
+
+
+def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any]) -> Any:
+    values = [other.value if isinstance(other, NonDifferentiable) else other for other in beside]
+    if not isinstance(leaf, NonDifferentiable):
+        return fun(leaf, *values)
+    inside = leaf.value  # a structure, maybe
+    values = [tree_map(_none, inside) if value is None else value for value in values]
+    return NonDifferentiable(tree_map(fun, inside, *values))
+
+
+def _none(_leaf: Any) -> None:
+    pass

@@ -1,0 +1,163 @@
+"""Fields: how a dataclass or an attrs class is flattened, by attribute."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.errors import DeclarationError, StructureError, kind_of, with_article
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Names = tuple[str, ...]
+    Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, Names]]
+    Unflatten = Callable[[Any, Iterable[Any]], Any]
+
+# The attribute by which a class declares its trainable fields.
+DECLARATION = "__trainable__"
+
+
+def has_fields(cls: type) -> bool:
+    """Tell whether `cls` is a dataclass or an attrs class."""
+    return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
+
+
+def is_enum(cls: type) -> bool:
+    """Tell whether the instances of `cls` are the members of an Enum."""
+    enum = sys.modules.get("enum")
+    return enum is not None and issubclass(cls, enum.Enum)
+
+
+def fields_of(cls: type) -> Iterable[Any]:
+    """Return the fields of a dataclass or an attrs class, pseudo-fields included."""
+    attrs_fields = getattr(cls, "__attrs_attrs__", None)
+    return attrs_fields if attrs_fields is not None else getattr(cls, "__dataclass_fields__", {}).values()
+
+
+def field_names(cls: type) -> Names:
+    """Return the names of the fields of a dataclass or an attrs class."""
+    if hasattr(cls, "__attrs_attrs__"):
+        return tuple(field.name for field in fields_of(cls))
+    from dataclasses import fields  # noqa: PLC0415  (15 ms; not at import)
+
+    return tuple(field.name for field in fields(cls))
+
+
+def attribute_names(value: Any) -> Iterable[str]:
+    """Return the names of the attributes that an instance has in its ``__dict__``.
+
+    >>> from types import SimpleNamespace
+    >>> from adprotocol.extend import attribute_names
+    >>> list(attribute_names(SimpleNamespace(w=1.0, b=2.0)))
+    ['w', 'b']
+    """
+    return getattr(value, "__dict__", ())
+
+
+def declared_static(cls: type) -> frozenset[str]:
+    """Return the fields of a class whose metadata declares them static, as Equinox and flax do."""
+    return frozenset(
+        field.name
+        for field in fields_of(cls)
+        if field.metadata.get("static", False) or not field.metadata.get("pytree_node", True)
+    )
+
+
+def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
+    """Return the functions that flatten a dataclass or an attrs class by attribute; `static` fields are metadata.
+
+    Declared fields come first, then the attributes that ``__post_init__`` added. A
+    ``cached_property`` is left out, so that it is computed again from the rebuilt
+    fields instead of keeping a value that may be tracked. The metadata are the names,
+    or the names and what is set beside the children.
+    """
+    fields = field_names(cls)
+    declared = tuple(name for name in fields if name not in static)
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
+    slots = _slots(cls, fields)
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
+        names = tuple(attribute_names(value))
+        if names == fields and not slots:
+            names = declared
+        else:
+            found = [name for name in declared if hasattr(value, name)]
+            found += [name for name in names if name not in declared and name not in left_out]
+            names = tuple(found + [name for name in slots if hasattr(value, name)])
+        metadata: Any = names
+        if static:
+            held = tuple([(name, getattr(value, name)) for name in static if hasattr(value, name)])
+            check_static(cls, held)
+            metadata = (names, held)
+        if DECLARATION in names:
+            return declaring(value, names, metadata)
+        return tuple([getattr(value, name) for name in names]), metadata, names
+
+    def declaring(value: Any, names: Names, metadata: Any) -> tuple[tuple[Any, ...], Any, Names]:
+        if not hasattr(cls, DECLARATION):
+            msg = (
+                f"{with_article(cls.__qualname__)} instance has its own attribute {DECLARATION}, which would be "
+                "ignored; make it a class attribute, or a property that depends on the instance"
+            )
+            raise DeclarationError(msg)
+        # The declaration is metadata, not a child: the rebuilt object keeps it, so that it can be flattened again.
+        held = (*(metadata[1] if static else ()), (DECLARATION, getattr(value, DECLARATION)))
+        rest = tuple([name for name in names if name != DECLARATION])
+        return tuple([getattr(value, name) for name in rest]), (rest, held), rest
+
+    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+        # Without __init__ or a frozen __setattr__, as copy.copy does: the values
+        # were accepted once, and ``init=False`` fields have no argument.
+        value: Any = object.__new__(cls)
+        names, held = metadata if metadata and type(metadata[0]) is tuple else (metadata, ())
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        for name, item in held:
+            object.__setattr__(value, name, item)
+        return value
+
+    return flatten, unflatten
+
+
+def check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    """Refuse static fields that cannot be hashed, and arrays, even of a class that hashes them by identity."""
+    try:
+        hash(held)
+    except TypeError:
+        wrong = next(pair for pair in held if not _is_hashable(pair[1]))
+    else:
+        wrong = next((pair for pair in held if hasattr(type(pair[1]), "__dlpack__")), ("", None))
+    name, item = wrong
+    if name:
+        msg = (
+            f"the static field {name!r} of {cls.__qualname__} holds {kind_of(item)}, which cannot be hashed and "
+            "compared; static fields are part of the structure, by which frameworks decide whether to compile again. "
+            f"Give it a hashable value (a tuple for a list), or do not declare {name!r} static: label it "
+            "NonDifferentiable to keep it constant"
+        )
+        raise StructureError(msg)
+
+
+def _is_hashable(item: Any) -> bool:
+    try:
+        hash(item)
+    except TypeError:
+        return False
+    return True
+
+
+def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
+    """Return the slots of base classes that are not fields; in an attrs class they hold cached properties."""
+    bases = [base for base in cls.__mro__ if not {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(base))]
+    return [
+        name
+        for base in bases
+        for name, value in vars(base).items()
+        if isinstance(value, types.MemberDescriptorType) and name not in declared
+    ]
+
+
+def _is_cached(value: Any) -> bool:
+    return type(value).__name__ == "cached_property"

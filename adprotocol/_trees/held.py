@@ -1,0 +1,160 @@
+"""What a value holds that the traversal does not flatten.
+
+A value may stand for others: an object array for its elements, a module for its
+parameters, a variable for its array (`expand`). An object of unknown class is
+searched, and refused if it holds a framework's arrays, because an answer for it
+might be wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import LABEL, OBJECT, OPAQUE
+from adprotocol._dispatch.table import binding_of, unclaimed
+from adprotocol._trees.path import paths_of
+from adprotocol._trees.traversal import too_deep, tree_flatten, tree_leaves
+from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from adprotocol._dispatch.binding import Kind
+
+# How many objects inside an object of unknown class are searched for arrays.
+LOOK_THROUGH = 10_000
+
+_ITERABLE = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
+
+
+def expand(leaves: Iterable[Any], *keep: Kind) -> list[Any]:
+    """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays."""
+    found: list[Any] = []
+    for leaf in leaves:
+        binding = binding_of(type(leaf))
+        stays = binding.stands_for is None or binding.kind is LABEL or binding.kind in keep
+        parts = None if stays else binding.stands_for(leaf)  # type: ignore[misc]
+        if parts is None:
+            found.append(leaf)
+        else:
+            try:
+                found.extend(expand(tree_leaves(tuple(parts)), *keep))
+            except RecursionError as error:
+                raise too_deep(leaf) from error
+    return found
+
+
+def plain_array(array: Any) -> Any:
+    """Return a NumPy array of any subclass (masked, record) viewed as a plain array."""
+    return array.view(sys.modules["numpy"].ndarray)
+
+
+def held(value: Any) -> list[Any]:
+    """Return what an object holds: in attributes and slots, as items, and what a function closes over or is bound to.
+
+    What a function finds among its global names is not meant.
+    """
+    found: list[Any] = list(getattr(value, "__dict__", {}).values())
+    if isinstance(value, types.FunctionType):
+        cells = value.__closure__ or ()
+        found.extend([cell.cell_contents for cell in cells if _is_filled(cell)])
+        found.extend((*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()))
+        return found
+    if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
+        return [*found, getattr(value, "__func__", None), value.__self__]
+    if isinstance(value, functools.partial):
+        return [*found, value.func, *value.args, *value.keywords.values()]
+    for cls in type(value).__mro__:
+        for slot in vars(cls).values():
+            if isinstance(slot, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # not set
+                    found.append(slot.__get__(value))
+    if isinstance(value, Mapping):
+        found.extend(value.values())
+    elif isinstance(value, _ITERABLE):
+        found.extend(value)
+    return found
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (it raises where the name is not bound yet)
+    except ValueError:
+        return False
+    return True
+
+
+def search(value: Any, enters: Callable[[Any], bool], holds: Callable[[Any], Iterable[Any]] = held) -> Iterator[Any]:
+    """Yield each object that `value` holds, and that those hold for which `enters` is true, once."""
+    seen, waiting = {id(value): value}, [value]  # the objects are kept, so that no id is given to another
+    while waiting:
+        for item in expand(tree_leaves(tuple(holds(waiting.pop()))), OBJECT):
+            if id(item) not in seen:
+                seen[id(item)] = item
+                yield item
+                if enters(item):
+                    waiting.append(item)
+
+
+def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
+    """Refuse an object that holds a framework's arrays in its attributes or items: False might be wrong for it.
+
+    The search covers attributes and items, the containers among them, and the objects in those. `within` are the
+    values among which the object was found, for the message.
+    """
+    # The class was judged by `recognise`; these attributes may belong to the instance alone.
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        raise unclaimed(type(value))
+    if hasattr(type(value), "__next__"):
+        msg = (
+            f"adprotocol was given an iterator ({type(value).__qualname__}){_place(value, within)}, which looking "
+            "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
+        )
+        raise OpaqueValueError(msg)
+    for count, item in enumerate(search(value, _is_opaque)):
+        if count > LOOK_THROUGH:
+            msg = (
+                f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds too many objects to "
+                "search for arrays; pass the arrays themselves"
+            )
+            raise OpaqueValueError(msg)
+        check_held(value, item, within, remedy)
+
+
+def _is_opaque(value: Any) -> bool:
+    return binding_of(type(value)).kind is OPAQUE
+
+
+def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
+    """Refuse an object if `item`, which it holds, is a framework's array."""
+    try:
+        framework = binding_of(type(item)).framework
+    except UnclaimedTypeError:
+        framework = type(item).__module__
+    if framework is not None:
+        from adprotocol.divergence import OBJECTS  # noqa: PLC0415  (for the message only)
+
+        msg = (
+            f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds "
+            f"{with_article(framework)} {type(item).__qualname__} but is not a structure that can be flattened. "
+            f"{remedy or OBJECTS.remedy}"
+        )
+        raise OpaqueValueError(msg)
+
+
+def _place(value: Any, within: tuple[Any, ...]) -> str:
+    """Return where among the values an object is, for a message; empty if it is one of them."""
+    for tree in within:
+        leaves, treespec = tree_flatten(tree)
+        for i, leaf in enumerate(leaves):
+            if leaf is value and tree is not value:
+                try:
+                    return f" at {paths_of(tree, treespec).of_leaves[i]!r}"
+                except TreeError:  # two leaves have the same path
+                    return ""
+    return ""

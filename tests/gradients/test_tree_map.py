@@ -1,0 +1,73 @@
+"""`tree_map`: every structure, labels, None, and typed results."""
+
+import dataclasses
+
+import pytest
+from ad_backends import close, on_every_backend
+
+from adprotocol import NonDifferentiable, grad, partition, tree_map
+from adprotocol.errors import TreeError
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    w: object
+    scale: object
+    order: int | None = None
+
+
+def test_a_label_is_a_node_and_stays_one():
+    mapped = tree_map(lambda leaf: 10 * leaf, Model(1.0, NonDifferentiable(2.0)))
+    assert type(mapped) is Model
+    assert (mapped.w, mapped.order) == (10.0, None)
+    assert isinstance(mapped.scale, NonDifferentiable)
+    assert mapped.scale.value == 20.0
+
+
+def test_a_structure_in_a_label_is_mapped_leaf_by_leaf():
+    mapped = tree_map(lambda leaf, g: (leaf, g), {"a": NonDifferentiable({"b": [1.0, 2.0]})}, {"a": None})
+    assert isinstance(mapped["a"], NonDifferentiable)
+    assert mapped["a"].held == {"b": [(1.0, None), (2.0, None)]}
+
+
+def test_none_stays_none_and_another_tree_may_have_it():
+    assert tree_map(lambda a, b: (a, b), {"x": 1, "y": None}, {"x": None, "y": 2}) == {"x": (1, None), "y": None}
+
+
+def test_a_label_beside_a_leaf_gives_its_value():
+    assert tree_map(lambda a, b: a + b, {"x": 1.0}, {"x": NonDifferentiable(2.0)}) == {"x": 3.0}
+
+
+@on_every_backend
+def test_a_step_of_an_optimiser(ad):
+    model = {"w": ad.make(2.0), "scale": NonDifferentiable(ad.make(3.0)), "n": 2}
+    gradient = grad(lambda m: m["w"] ** 2 * m["scale"])(model)
+    step = tree_map(lambda leaf, slope: leaf if slope is None else leaf - 0.1 * slope, model, gradient)
+    assert close(step["w"], 0.8)
+    assert isinstance(step["scale"], NonDifferentiable)
+    assert step["n"] == 2
+    assert grad(lambda m: m["w"] ** 2 * m["scale"])(step)["scale"] is None  # still frozen
+
+
+def test_a_module_gives_a_dict():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    module = torch.nn.Linear(2, 1)
+    doubled = tree_map(lambda p: 2.0 * p, module)
+    assert list(doubled) == ["weight", "bias"]
+    assert torch.equal(doubled["bias"], 2.0 * module.bias)
+    params, _ = partition(module)
+    same = tree_map(lambda p, d: d - p, module, tree_map(lambda p: 2.0 * p, params))
+    assert torch.equal(same["weight"], module.weight)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"x": 1}, r"'y' is in tree and not in argument 2"),
+        ({"x": 1, "y": 2, "z": 3}, r"'z' is in argument 2 and not in tree"),
+        ([1, 2], r"'x' is in tree and not in argument 2"),
+    ],
+)
+def test_other_structures_are_refused_by_the_path(other, what):
+    with pytest.raises(TreeError, match=f"tree_map was given structures that do not match: {what}"):
+        tree_map(lambda a, b: a, {"x": 1, "y": 2}, other)
