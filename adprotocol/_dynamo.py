@@ -29,7 +29,6 @@ from adprotocol.errors import GradientPreventedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol._gradients.structure import Structure
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -145,37 +144,3 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
 @_stands_for(where.match)
 def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]
-
-
-# A mask is a constant of the graph: Dynamo would fold optree's result for it, which it cannot store.
-@_stands_for(where.by_mask)
-def _by_mask(structure: Structure, mask: Any) -> list[bool]:
-    if not _is_built_in(mask):
-        return where.by_mask_of_any_class(structure, mask)
-    flags = _flags_of(mask)
-    paths = structure.paths.of_leaves
-    found: list[bool] = []
-    used = set()
-    for name in paths:
-        for prefix, flag in flags:
-            if prefix in ("", name) or name.startswith(f"{prefix}."):
-                found.append(flag)
-                used.add(prefix)
-    if len(found) != len(paths) or len(used) != len(flags):
-        raise where.other_structure(structure, mask, [prefix for prefix, _ in flags])
-    return found
-
-
-def _is_built_in(mask: Any) -> bool:
-    if type(mask) is dict:
-        return all(_is_built_in(item) for item in mask.values())
-    if type(mask) in (list, tuple):
-        return all(_is_built_in(item) for item in mask)
-    return mask is True or mask is False
-
-
-@run_while_tracing
-def _flags_of(mask: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the bools of a mask, each with its path."""
-    flags, spec = traversal.tree_flatten(mask)
-    return tuple(zip(path.paths_of(mask, spec).of_leaves, flags, strict=True))

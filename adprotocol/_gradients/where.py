@@ -39,7 +39,7 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
             wanted = [_by_predicate(structure, where) for structure in structures]
         else:
             given = _masks(where, len(structures)) if several else [where]
-            wanted = [by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
+            wanted = [_by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
         if strict:
             wanted = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
         masks = wanted
@@ -154,13 +154,8 @@ def _masks(where: Any, count: int) -> list[Any]:
     return list(where)
 
 
-def by_mask(structure: Structure, mask: Any) -> list[bool]:
+def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     """Return the mask's bool for each leaf of a structure."""
-    return by_mask_of_any_class(structure, mask)
-
-
-def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
-    """Return the bool for each leaf from a mask of any class, such as a dataclass of bools."""
     flags, treespec = tree_flatten(mask)
     if treespecs_equal(treespec, structure.shown):
         # The common case, without a visit of each subtree.
@@ -173,7 +168,7 @@ def by_mask_of_any_class(structure: Structure, mask: Any) -> list[bool]:
     except RecursionError as error:
         raise too_deep(mask) from error
     if found is None:
-        raise other_structure(structure, mask, path.paths_of(mask, treespec).of_leaves)
+        raise _other_structure(structure, mask, path.paths_of(mask, treespec).of_leaves)
     return found
 
 
@@ -224,7 +219,7 @@ def _is_bool(answer: Any) -> bool:
     )
 
 
-def other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
+def _other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
     """Return the error for a mask whose leaves, at the paths `names`, do not match those of the argument."""
     paths = structure.paths.of_leaves
     inside = {name: any(p == name or p.startswith(f"{name}.") for p in paths) for name in names}

@@ -11,6 +11,9 @@ from adprotocol._hooks.non_differentiable import constant_tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Unary = Callable[[Any], Any]
+    Binary = Callable[[Any, Any], Any]
+
 T = TypeVar("T")
 
 
@@ -25,35 +28,50 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
-# The operators, each by the name of NumPy's ufunc, which goes on with the reflected one of the right operand.
-_ARITHMETIC = {
-    "add": "add",
-    "subtract": "sub",
-    "multiply": "mul",
-    "divide": "truediv",
-    "floor_divide": "floordiv",
-    "remainder": "mod",
-    "divmod": "divmod",
-    "power": "pow",
-    "matmul": "matmul",
-    "left_shift": "lshift",
-    "right_shift": "rshift",
-    "bitwise_and": "and",
-    "bitwise_or": "or",
-    "bitwise_xor": "xor",
+# The method of the right operand by which an operator of NumPy's array goes on, by the name of the ufunc.
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "divmod": "__rdivmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
 }
-_COMPARISONS = {
-    "equal": "eq",
-    "not_equal": "ne",
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-}
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_REFLECTED = {ufunc: f"__r{name}__" for ufunc, name in _ARITHMETIC.items()} | {
-    ufunc: f"__{_MIRRORED.get(name, name)}__" for ufunc, name in _COMPARISONS.items()
-}
+
+
+def _binary(function: Binary) -> Binary:
+    def method(self: Any, other: Any) -> Any:
+        return function(self.value, unlabelled(other))
+
+    return method
+
+
+def _reflected(function: Binary) -> Binary:
+    def method(self: Any, other: Any) -> Any:
+        return function(other, self.value)
+
+    return method
+
+
+def _unary(function: Unary) -> Unary:
+    def method(self: Any) -> Any:
+        return function(self.value)
+
+    return method
 
 
 class NonDifferentiable(Generic[T]):
@@ -158,45 +176,55 @@ class NonDifferentiable(Generic[T]):
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
-    # Comparison is elementwise, like that of the value; hence no hash.
+    # Elementwise, like the comparison of the value; hence no hash.
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
+    __eq__: ClassVar[Binary] = _binary(operator.eq)
+    __ne__: ClassVar[Binary] = _binary(operator.ne)
+    __lt__: ClassVar[Binary] = _binary(operator.lt)
+    __le__: ClassVar[Binary] = _binary(operator.le)
+    __gt__: ClassVar[Binary] = _binary(operator.gt)
+    __ge__: ClassVar[Binary] = _binary(operator.ge)
 
-    if TYPE_CHECKING:  # what `_add_operators` sets
+    __add__: ClassVar[Binary] = _binary(operator.add)
+    __sub__: ClassVar[Binary] = _binary(operator.sub)
+    __mul__: ClassVar[Binary] = _binary(operator.mul)
+    __truediv__: ClassVar[Binary] = _binary(operator.truediv)
+    __floordiv__: ClassVar[Binary] = _binary(operator.floordiv)
+    __mod__: ClassVar[Binary] = _binary(operator.mod)
+    __matmul__: ClassVar[Binary] = _binary(operator.matmul)
+    __lshift__: ClassVar[Binary] = _binary(operator.lshift)
+    __rshift__: ClassVar[Binary] = _binary(operator.rshift)
+    __and__: ClassVar[Binary] = _binary(operator.and_)
+    __or__: ClassVar[Binary] = _binary(operator.or_)
+    __xor__: ClassVar[Binary] = _binary(operator.xor)
+    __pow__: ClassVar[Binary] = _binary(pow)
+    __divmod__: ClassVar[Binary] = _binary(divmod)
 
-        def __eq__(self, other: Any, /) -> Any: ...
-        def __neg__(self) -> Any: ...
+    __radd__: ClassVar[Binary] = _reflected(operator.add)
+    __rsub__: ClassVar[Binary] = _reflected(operator.sub)
+    __rmul__: ClassVar[Binary] = _reflected(operator.mul)
+    __rtruediv__: ClassVar[Binary] = _reflected(operator.truediv)
+    __rfloordiv__: ClassVar[Binary] = _reflected(operator.floordiv)
+    __rmod__: ClassVar[Binary] = _reflected(operator.mod)
+    __rmatmul__: ClassVar[Binary] = _reflected(operator.matmul)
+    __rlshift__: ClassVar[Binary] = _reflected(operator.lshift)
+    __rrshift__: ClassVar[Binary] = _reflected(operator.rshift)
+    __rand__: ClassVar[Binary] = _reflected(operator.and_)
+    __ror__: ClassVar[Binary] = _reflected(operator.or_)
+    __rxor__: ClassVar[Binary] = _reflected(operator.xor)
+    __rpow__: ClassVar[Binary] = _reflected(pow)
+    __rdivmod__: ClassVar[Binary] = _reflected(divmod)
 
-        __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = __eq__
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rdivmod__ = __rpow__ = __eq__
-        __lshift__ = __rshift__ = __and__ = __or__ = __xor__ = __eq__
-        __rmatmul__ = __rlshift__ = __rrshift__ = __rand__ = __ror__ = __rxor__ = __eq__
-        __pos__ = __invert__ = __abs__ = __neg__
+    __neg__: ClassVar[Unary] = _unary(operator.neg)
+    __pos__: ClassVar[Unary] = _unary(operator.pos)
+    __invert__: ClassVar[Unary] = _unary(operator.invert)
+    __abs__: ClassVar[Unary] = _unary(abs)
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return round(self.value, ndigits)  # type: ignore[call-overload]
 
     def __trunc__(self) -> int:
         return int(self.value)  # type: ignore[call-overload,no-any-return]
-
-
-def _add_operators() -> None:
-    def method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
-        if reflected:
-            return lambda self, other: function(other, self.value)
-        return lambda self, other: function(self.value, unlabelled(other))
-
-    for name in (*_ARITHMETIC.values(), *_COMPARISONS.values()):
-        function = getattr(operator, f"__{name}__", divmod)
-        setattr(NonDifferentiable, f"__{name}__", method(function))
-        if name in _ARITHMETIC.values():
-            setattr(NonDifferentiable, f"__r{name}__", method(function, reflected=True))
-    for name in ("neg", "pos", "invert", "abs"):
-        unary = getattr(operator, f"__{name}__")
-        setattr(NonDifferentiable, f"__{name}__", lambda self, unary=unary: unary(self.value))
-
-
-_add_operators()
 
 
 def _add_protocols() -> None:
