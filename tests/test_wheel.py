@@ -59,11 +59,11 @@ def test_the_version_is_that_of_the_package(wheel):
     assert f"\nVersion: {adprotocol.__version__}\n" in archive.read(metadata).decode()
 
 
-def test_core_depends_on_pluggy_and_optree_alone(wheel):
+def test_core_depends_on_pluggy_alone(wheel):
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
     required = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
-    assert sorted(line.split()[1].split(">")[0] for line in required if "extra" not in line) == ["optree", "pluggy"]
+    assert sorted(line.split()[1].split(">")[0] for line in required if "extra" not in line) == ["pluggy"]
 
 
 def test_hooks_work_without_any_framework(python, tmp_path):

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import optree
-
-from adprotocol import combine, trainable, value_and_grad
+from adprotocol import combine, trainable, tree_map, value_and_grad
 
 
 def descend(
@@ -33,4 +31,4 @@ def descend(
 
 def stepped(params: Any, gradient: Any, rate: float) -> Any:
     """Return the parameters one step down the gradient; None stays None."""
-    return optree.tree_map(lambda p, g: p - rate * g, params, gradient, namespace="adprotocol")
+    return tree_map(lambda p, g: p - rate * g, params, gradient)

@@ -48,7 +48,6 @@ def test_the_library_imports_no_framework():
         "math",
         "neutral",
         "operator",
-        "optree",
         "typing",
     }
     for path in Path(neutral.__file__).parent.glob("*.py"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import optree
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
@@ -22,6 +21,7 @@ from pytensor.scan import until
 
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import Harness
+from adprotocol.extend import tree_leaves, tree_map, tree_structure
 from adprotocol_pytensor import differentiated
 
 if TYPE_CHECKING:
@@ -41,15 +41,16 @@ def as_variable(value: Any, dtype: Any = None) -> Any:
 
 def flatten(tree: Any) -> tuple[list[Any], Any, Callable[[Sequence[Any]], Any]]:
     """Return the leaves of a container, its structure and what rebuilds it; PyTensor has no containers of its own."""
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="adprotocol")
+    leaves = tree_leaves((tree,))
     labelled = tuple(isinstance(leaf, NonDifferentiable) for leaf in leaves)
     bare = [leaf.held if isinstance(leaf, NonDifferentiable) else leaf for leaf in leaves]
 
     def build(new: Sequence[Any]) -> Any:
         pairs = zip(labelled, new, strict=True)
-        return structure.unflatten([NonDifferentiable(leaf) if label else leaf for label, leaf in pairs])
+        following = iter([NonDifferentiable(leaf) if label else leaf for label, leaf in pairs])
+        return tree_map(lambda _: next(following), tree)
 
-    return bare, (structure, labelled), build
+    return bare, (tree_structure(tree), labelled), build
 
 
 class Counted(ViewOp):
