@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from adprotocol.view import View
 
@@ -95,7 +95,7 @@ class Binding:
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework. `flatten` and `unflatten` are those of a container
-    (`adprotocol._trees.node`), None for a leaf. `stands_for` returns the values that a
+    (`adprotocol._trees.node`), None for a leaf; `children` returns its children in any order. `stands_for` returns the values that a
     leaf stands for (an object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
@@ -103,6 +103,7 @@ class Binding:
 
     __slots__ = (
         "any_within_gradient",
+        "children",
         "cond",
         "differentiates_numpy",
         "explain",
@@ -141,6 +142,7 @@ class Binding:
         stands_for: Callable[[Any], Sequence[Any] | None] | None = None,
         flatten: Flatten | None = None,
         unflatten: Unflatten | None = None,
+        children: Callable[[Any], Collection[Any]] | None = None,
         explain: Callable[[Any], str] | str = "",
     ) -> None:
         self.kind = kind
@@ -160,6 +162,7 @@ class Binding:
         self.stands_for = stands_for
         self.flatten = flatten
         self.unflatten = unflatten
+        self.children = children
         self.explain = explain
 
     def __repr__(self) -> str:

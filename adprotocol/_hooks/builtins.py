@@ -84,10 +84,16 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any) -> Binding:
+def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
+    children = children or (lambda value: flatten(value)[0])
     binding = Binding(
-        CONTAINER, within_gradient=_ask_one, non_differentiable=constant.container, flatten=flatten, unflatten=unflatten
+        CONTAINER,
+        within_gradient=lambda value: ask(children(value), (value,)),
+        non_differentiable=constant.container,
+        flatten=flatten,
+        unflatten=unflatten,
+        children=children,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
@@ -192,7 +198,7 @@ install(
     )
 )
 for _cls, _functions in node.BUILT_IN.items():
-    install(of_container(*_functions), _cls)
+    install(of_container(*_functions, node.CHILDREN.get(_cls)), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CONSTANT, LABEL, OBJECT, OPAQUE, never
+from adprotocol._dispatch.binding import CONSTANT, LABEL, MISSING, OBJECT, OPAQUE, never
 from adprotocol._dispatch.registry import wake_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.held import check_opaque, expand
-from adprotocol._trees.traversal import tree_leaves
+from adprotocol._trees.traversal import gather, tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 class Missing:
@@ -72,16 +75,21 @@ def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
     return ask((value,))
 
 
-def ask(values: tuple[Any, ...]) -> Any:
-    """Answer for several values of any kind; the values of a framework are asked about in one call."""
-    leaves = tree_leaves(values)
+def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
+    """Answer for several values of any kind; the values of a framework are asked about in one call.
+
+    `within` are the values that the caller was given, for messages.
+    """
+    leaves = gather(values)
     tracked: list[Any] = []
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
     constants: list[Any] = []
     asked = found = BINDINGS.PLAIN
-    # Look at every leaf: two frameworks are an error.
-    for leaf in leaves:
-        binding = binding_of(type(leaf))
+    classes = dict.fromkeys(map(type, leaves))
+    # Look at every class: two frameworks are an error.
+    for cls in classes:
+        binding = binding_of(cls)
+        of_class = leaves if len(classes) == 1 else [leaf for leaf in leaves if type(leaf) is cls]
         if binding.framework is not None:
             if binding.kind is OBJECT:
                 return ask(tuple(expand(leaves)))
@@ -89,14 +97,17 @@ def ask(values: tuple[Any, ...]) -> Any:
                 found = join(found, binding)
             if binding.within_gradient is not never:
                 asked = binding
-                tracked.append(leaf)
+                tracked.extend(of_class)
             elif binding.kind is CONSTANT:
-                constants.append(leaf)
+                constants.extend(of_class)
         elif binding.kind is OPAQUE:
-            check_opaque(leaf, values)
-        elif binding.stands_for is not None and binding.kind is not LABEL and binding.stands_for(leaf) is not None:
-            return ask(tuple(expand(leaves)))
-        elif leaf is NOT_GIVEN:
+            for leaf in of_class:
+                check_opaque(leaf, within or tuple(values))
+        elif binding.stands_for is not None and binding.kind is not LABEL:
+            for leaf in of_class:
+                if binding.stands_for(leaf) is not None:
+                    return ask(tuple(expand(leaves)))
+        elif binding.kind is MISSING:
             raise no_values()
     if not tracked:
         return False

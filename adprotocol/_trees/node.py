@@ -17,7 +17,7 @@ from adprotocol._dispatch.table import TABLE
 from adprotocol._trees.fields import by_fields, has_fields, is_enum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from adprotocol._dispatch.binding import Flatten, Unflatten
 
@@ -88,6 +88,14 @@ BUILT_IN: dict[type, Functions] = {
         lambda value: (list(value), value.maxlen, tuple(range(len(value)))),
         lambda maxlen, children: deque(children, maxlen),
     ),
+}
+
+
+# The children of some in any order, which need not be sorted for a question.
+CHILDREN: dict[type, Callable[[Any], Collection[Any]]] = {
+    dict: lambda value: value.values(),
+    list: lambda value: value,
+    tuple: lambda value: value,
 }
 
 

@@ -17,7 +17,7 @@ from adprotocol.errors import TreeError, with_article
 from adprotocol.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from adprotocol._trees.treespec import Treespec
 
@@ -144,6 +144,35 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
             found.extend(Flattened(value).leaves)
         else:
             found.append(value)
+    return found
+
+
+def gather(values: Collection[Any]) -> Collection[Any]:
+    """Return the leaves of several values in any order, for a question about all of them.
+
+    Raises `TreeError` for a structure that contains itself or is too deep.
+    """
+    node.generation()
+    try:
+        return _gather(values)
+    except RecursionError as error:
+        raise too_deep(next(filter(is_container, values))) from error
+
+
+def _gather(values: Collection[Any]) -> Collection[Any]:
+    for cls in set(map(type, values)):
+        binding = binding_of(cls)
+        if binding.flatten is not None or binding.kind is OPAQUE:
+            break
+    else:
+        return values
+    found: list[Any] = []
+    for value in values:
+        binding = binding_for(value)
+        if binding.children is None:
+            found.append(value)
+        else:
+            found.extend(_gather(binding.children(value)))
     return found
 
 
