@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
         def __call__(
             self, name: str = ..., **own: Unpack[Metadata]
-        ) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
+        ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+            """Return a decorator."""
+
 
 # Without it a user's result is wrong: a failure fails the suite.
 MUST = "MUST"

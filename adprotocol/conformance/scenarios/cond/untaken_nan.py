@@ -91,15 +91,17 @@ def clean(h: Checked, transforms: str, program: str) -> None:
     h.assert_equal(h.nest(transforms, fun)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
 
 
+def _expects(text: str, transforms: str) -> str:
+    return f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
+
+
 for _program, (_, _text) in PROGRAMS.items():
     scenario(
         f"nan-in-{_program}",
         rule="C4",
         transform=NESTINGS,
         source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
-        expects=lambda transforms, text=_text: (
-            f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
-        ),
+        expects=functools.partial(_expects, _text),
         summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",
     )(functools.partial(clean, program=_program))
 

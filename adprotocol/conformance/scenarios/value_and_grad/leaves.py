@@ -29,6 +29,7 @@ PARAMETERS = ("grad", "parameter")
 
 @scenario(
     rule="T5",
+    source="JAX: gradients and their dtypes: https://docs.jax.dev/en/latest/_autosummary/jax.grad.html",
     expects="w w b with w of each floating-point dtype and b of the default one, at 2, 3, computed in either: slopes "
     "12, 4, each of the dtype of its leaf",
 )
