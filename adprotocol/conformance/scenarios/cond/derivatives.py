@@ -83,7 +83,7 @@ def unused_operand_forward_mode(h: Checked) -> None:
     transform="grad of {way}",
     expects="cond(a > 0, a a, b b) under {way} at a = 5, b = 3: 25, gradients 10, 0; at a = -2: 9, gradients 0, 6",
 )
-def unused_operand_under_jit(h: Checked, way: str) -> None:
+def unused_operand_traced(h: Checked, way: str) -> None:
     """With a staged predicate the operand of the other branch has the gradient zero."""
     jitted = h.trace(way, lambda a, b: adprotocol.cond(a > 0.0, lambda a, _: a * a, lambda _, b: b * b, a, b))
     three = h.array(3.0)
@@ -128,7 +128,7 @@ def infinite_slope_not_taken(h: Checked) -> None:
     source=_AUTOGRAD,
     expects="the root of x where x > 0, else 2 x, under {way}: the gradient 2 at 0, 1 / 4 at 4, and 2 at -1",
 )
-def infinite_slope_not_taken_under_jit(h: Checked, way: str) -> None:
+def infinite_slope_not_taken_traced(h: Checked, way: str) -> None:
     """With a staged predicate neither infinity nor NaN of the other branch reaches the gradient."""
     traced = h.trace(way, _root)
     for point, value, slope in ((0.0, 0.0, 2.0), (4.0, 2.0, 0.25), (-1.0, -2.0, 2.0)):

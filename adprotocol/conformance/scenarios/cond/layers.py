@@ -59,7 +59,7 @@ def product_with_a_break(h: Checked) -> None:
     source="Enzyme, shortcuts at zero: https://github.com/EnzymeAD/Enzyme.jl/issues/114",
     expects="the product under {way}, traced plain at (1, 2, 3, 4): 24; at (2, 0, 3, 4) the gradient (0, 24, 0, 0)",
 )
-def product_with_a_break_under_jit(h: Checked, way: str) -> None:
+def product_with_a_break_traced(h: Checked, way: str) -> None:
     """A product traced plain, without a zero, has the right derivative at a zero."""
     jitted = h.trace(way, lambda v: adprotocol.cond(h.query(v), _multiply, _stop_at_zero, v))
     h.assert_equal(jitted(h.array([1.0, 2.0, 3.0, 4.0])), 24.0, "the plain product")

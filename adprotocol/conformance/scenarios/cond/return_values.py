@@ -62,7 +62,7 @@ def constant_branch_forward_mode(h: Checked) -> None:
     source=_MIXED,
     expects="3 x where x > 0, else the number 7, under {way}: 6 and 3 at 2; 7 and 0 at -2; 6 and 3 again",
 )
-def constant_branch_under_jit(h: Checked, way: str) -> None:
+def constant_branch_traced(h: Checked, way: str) -> None:
     """A staged predicate may choose between a variable and a Python number."""
     jitted = h.trace(way, _relu)
     for point, value, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0), (2.0, 6.0, 3.0)):
@@ -144,7 +144,7 @@ def containers(h: Checked) -> None:
     source=_STRUCTURE,
     expects='{"y": (x x, [x]), "n": None} where x > 0, else with 4 x and 7, under {way}: 6 and 5 at 2; -1 and 4 at -2',
 )
-def containers_under_jit(h: Checked, way: str) -> None:
+def containers_traced(h: Checked, way: str) -> None:
     """A staged predicate chooses between containers, with numbers and None in them."""
 
     def f(x: Any) -> Any:
@@ -197,7 +197,7 @@ def operand_returned(h: Checked) -> None:
     source=_ALIAS,
     expects="x where x > 0, else y, times x under {way}, y = 3: 25 and the gradient 10 at 5; -6 and 3 at -2",
 )
-def operand_returned_under_jit(h: Checked, way: str) -> None:
+def operand_returned_traced(h: Checked, way: str) -> None:
     """A branch of a staged cond may return an operand as it is."""
     y = h.array(3.0)
     jitted = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x, _: x, lambda _, y: y, x, y) * x)

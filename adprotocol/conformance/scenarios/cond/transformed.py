@@ -108,7 +108,7 @@ def closes_over(h: Checked) -> None:
     source=_CLOSURE,
     expects="y x k where y > 0, else y + x, x tracked and closed over by {way}, at y = 1, -1, x = 3: gradients 5 and 1",
 )
-def closes_over_under_jit(h: Checked, way: str) -> None:
+def closes_over_traced(h: Checked, way: str) -> None:
     """Staged branches may close over what an outer gradient tracks."""
     k = h.array(5.0)
 
