@@ -7,7 +7,7 @@ reports as silently wrong. Any other exception is a failure with an error.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import adprotocol
 from adprotocol.conformance import nesting
@@ -93,6 +93,16 @@ class Checked:
         """
         return adprotocol.cond(self.query(x), lambda x: inside * x, lambda x: outside * x, x)
 
+    def digit(self, *values: Any) -> Any:
+        """Return 1 where a derivative goes through one of `values`, 0 where it goes through none."""
+        return adprotocol.cond(self.query(*values), lambda: 1.0, lambda: 0.0)
+
+    def fail(self, x: Any) -> NoReturn:
+        """Raise ZeroDivisionError, after a query about `x`."""
+        self.probe(x)
+        msg = "raised on purpose"
+        raise ZeroDivisionError(msg)
+
     def nest(self, transforms: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return `fun`, from scalar to scalar, under nested transformations: "grad of jit"."""
         # Every function of the harness is an attribute here.
@@ -101,6 +111,14 @@ class Checked:
     def trace(self, way: str, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun` under `jit` or `compile`."""
         return cast("Callable[..., Any]", getattr(self, way)(fun))
+
+    def sum_of_rows(self, fun: Callable[..., Any], *batches: Any, rows: int = 2) -> Any:
+        """Return the sum of what `fun` returns under `vmap` for each row of the batches."""
+        found = self.vmap(fun)(*batches)
+        total = found[0]
+        for i in range(1, rows):
+            total = total + found[i]
+        return total
 
     def require_native(self, call: Callable[[], Any], want: float) -> None:
         """Raise `Absent` unless `call`, which does without adprotocol, returns `want`."""

@@ -103,8 +103,10 @@ def unused_operand_under_vmap(h: Checked) -> None:
     signs = h.array([1.0, -1.0])
 
     def f(a: Any, k: Any) -> Any:
-        rows = h.vmap(lambda a, s: adprotocol.cond(s > 0.0, lambda a, _: a * a, lambda a, k: k * a, a, k))(a, signs)
-        return rows[0] + rows[1]
+        def row(a: Any, s: Any) -> Any:
+            return adprotocol.cond(s > 0.0, lambda a, _: a * a, lambda a, k: k * a, a, k)
+
+        return h.sum_of_rows(row, a, signs)
 
     a, k = h.array([2.0, 3.0]), h.array(5.0)
     h.assert_value_and_grad(f, (a, k), 19.0, [4.0, 5.0], "in a")
@@ -143,12 +145,8 @@ def infinite_slope_not_taken_traced(h: Checked, way: str) -> None:
 )
 def infinite_slope_not_taken_batched(h: Checked) -> None:
     """In a batch where rows differ neither infinity nor NaN of the other branch reaches a gradient."""
-
-    def f(v: Any) -> Any:
-        rows = h.vmap(_root)(v)
-        return rows[0] + rows[1] + rows[2]
-
-    h.assert_value_and_grad(f, (h.array([0.0, 4.0, -1.0]),), 0.0, [2.0, 0.25, 2.0])
+    v = h.array([0.0, 4.0, -1.0])
+    h.assert_value_and_grad(lambda v: h.sum_of_rows(_root, v, rows=3), (v,), 0.0, [2.0, 0.25, 2.0])
 
 
 @scenario(
@@ -183,8 +181,7 @@ def infinite_value_not_taken(h: Checked) -> None:
     """An infinite value in the other branch reaches no gradient, of an operand or of what is closed over."""
 
     def f(k: Any, v: Any) -> Any:
-        rows = h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda x: k / x, lambda x: k * x, x))(v)
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda x: adprotocol.cond(x > 0.0, lambda x: k / x, lambda x: k * x, x), v)
 
     k, v = h.array(3.0), h.array([0.0, 2.0])
     h.assert_value_and_grad(f, (k, v), 1.5, 0.5, "in k")
@@ -199,11 +196,11 @@ def infinite_value_not_taken(h: Checked) -> None:
 def nan_not_taken_under_jit(h: Checked) -> None:
     """A NaN that no row takes reaches no gradient of the jitted batch."""
 
-    def f(v: Any) -> Any:
-        rows = h.vmap(lambda x: adprotocol.cond(x - 9.0 > 0.0, lambda x: (x - x) / (x - x), lambda x: x * x, x))(v)
-        return rows[0] + rows[1]
+    def row(x: Any) -> Any:
+        return adprotocol.cond(x - 9.0 > 0.0, lambda x: (x - x) / (x - x), lambda x: x * x, x)
 
-    h.assert_value_and_grad(h.jit(f), (h.array([2.0, 3.0]),), 13.0, [4.0, 6.0])
+    f = h.jit(lambda v: h.sum_of_rows(row, v))
+    h.assert_value_and_grad(f, (h.array([2.0, 3.0]),), 13.0, [4.0, 6.0])
 
 
 @scenario(

@@ -160,8 +160,7 @@ def layer_of_rows(h: Checked) -> None:
         return adprotocol.cond(x > 0.0, layer, lambda x: 5.0 * x, x)
 
     def f(v: Any) -> Any:
-        rows = h.vmap(row)(v)
-        return rows[0] + rows[1]
+        return h.sum_of_rows(row, v)
 
     v = h.array([2.0, -2.0])
     h.assert_equal(h.vmap(row)(v), [10.0, -10.0], "the plain rows")

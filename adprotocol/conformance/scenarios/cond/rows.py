@@ -26,8 +26,7 @@ def nested_under_vmap(h: Checked) -> None:
     """Rows that differ in two predicates have four different branches."""
 
     def f(x: Any, y: Any) -> Any:
-        rows = h.vmap(quarters)(x, y)
-        return rows[0] + rows[1] + rows[2] + rows[3]
+        return h.sum_of_rows(quarters, x, y, rows=4)
 
     x, y = h.array([2.0, 2.0, -2.0, -2.0]), h.array([3.0, -3.0, 3.0, -3.0])
     h.assert_value_and_grad(f, (x, y), 24.0, [3.0, 2.0, 0.0, 0.0], "in x")
@@ -108,9 +107,9 @@ def gradient_of_two_batches(h: Checked) -> None:
 @scenario(expects="rows y x x where y > 0, else y + x, x closed over, at y = (3, -1), x = 4: 51, with the gradient 25")
 def closes_over_under_vmap(h: Checked) -> None:
     """Branches of a batched cond may close over a row and over what an outer gradient tracks."""
+    y = h.array([3.0, -1.0])
 
     def f(x: Any) -> Any:
-        rows = h.vmap(lambda y: adprotocol.cond(y > 0.0, lambda: y * x * x, lambda: y + x))(h.array([3.0, -1.0]))
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda y: adprotocol.cond(y > 0.0, lambda: y * x * x, lambda: y + x), y)
 
     h.assert_value_and_grad(f, (h.array(4.0),), 51.0, 25.0)

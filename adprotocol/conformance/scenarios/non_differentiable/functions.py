@@ -181,7 +181,7 @@ def decorated_query(h: Checked) -> None:
 
     @adprotocol.non_differentiable
     def s(x: Any) -> Any:
-        return adprotocol.cond(h.query(x), lambda: 1.0, lambda: 0.0)
+        return h.digit(x)
 
     def f(x: Any) -> Any:
         return (s(x) + adprotocol.cond(h.query(x), lambda: 10.0, lambda: 0.0)) * x

@@ -97,8 +97,7 @@ def one_of_two_batched(h: Checked) -> None:
     """Of two batched arguments that share a variable only one is stopped."""
 
     def f(v: Any) -> Any:
-        rows = h.vmap(lambda a, b: adprotocol.non_differentiable(a) * b)(v, v)
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda a, b: adprotocol.non_differentiable(a) * b, v, v)
 
     h.assert_value_and_grad(f, (h.array([2.0, 3.0]),), 13.0, [2.0, 3.0])
 
@@ -112,8 +111,7 @@ def unbatched_inside_vmap(h: Checked) -> None:
     """A variable that the rows close over is stopped inside vmap, and differentiated beside it."""
 
     def f(x: Any) -> Any:
-        rows = h.vmap(lambda w: adprotocol.non_differentiable(x) * x * w)(h.array([1.0, 2.0]))
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda w: adprotocol.non_differentiable(x) * x * w, h.array([1.0, 2.0]))
 
     h.assert_value_and_grad(f, (h.array(2.0),), 12.0, 6.0)
 
@@ -132,8 +130,7 @@ def decorated_under_vmap(h: Checked) -> None:
         return a * x
 
     def f(x: Any) -> Any:
-        rows = h.vmap(lambda a: s(a, x) * a)(h.array([1.0, 4.0]) * x)
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda a: s(a, x) * a, h.array([1.0, 4.0]) * x)
 
     h.assert_value_and_grad(f, (h.array(3.0),), 459.0, 153.0)
 
@@ -181,7 +178,7 @@ def result_is_not_within_outer_gradient(h: Checked) -> None:
     def inner(x: Any) -> Any:
         def f(y: Any) -> Any:
             c = adprotocol.non_differentiable(x * y)
-            first, second, third = (adprotocol.cond(h.query(z), lambda: 1.0, lambda: 0.0) for z in (c, x, y))
+            first, second, third = (h.digit(z) for z in (c, x, y))
             return (100.0 * first + 10.0 * second + third) * x * y
 
         return h.grad(f)(h.array(3.0))

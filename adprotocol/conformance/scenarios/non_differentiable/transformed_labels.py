@@ -77,8 +77,7 @@ def label_under_vmap(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         outside = NonDifferentiable(x)
-        rows = h.vmap(lambda a: NonDifferentiable(a) * a * (outside * x))(h.array([1.0, 2.0]) * x)
-        return rows[0] + rows[1]
+        return h.sum_of_rows(lambda a: NonDifferentiable(a) * a * (outside * x), h.array([1.0, 2.0]) * x)
 
     h.assert_value_and_grad(f, (h.array(3.0),), 405.0, 270.0)
 

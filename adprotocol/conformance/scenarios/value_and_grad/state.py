@@ -67,9 +67,6 @@ def flags_after_exception(h: Checked) -> None:
         msg = "raised in the function"
         raise ValueError(msg)
 
-    def text(m: dict[str, Any]) -> Any:
-        return "text" if m["w"] is not None else None
-
     with h.raises(ValueError, words=["raised in the function"]):
         adprotocol.grad(broken, where="off", backend=h.name)(model)
     found = adprotocol.trainable(model)

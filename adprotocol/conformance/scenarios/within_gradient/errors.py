@@ -33,13 +33,8 @@ def error_inside(h: Checked, transforms: str) -> None:
     """
     x = h.array(2.0)
 
-    def fails(x: Any) -> Any:
-        h.probe(x)
-        msg = "raised on purpose"
-        raise ZeroDivisionError(msg)
-
     with h.raises(Exception):
-        h.nest(transforms, fails)(x)
+        h.nest(transforms, h.fail)(x)
     h.assert_equal(h.probe(x), 10.0, "the layer of a plain value after the error")
     if h.has("grad"):
         h.assert_value_and_grad(lambda x: _beside_plain(h, x), [x], 66.0, 33.0, "after the error")
@@ -55,14 +50,9 @@ def error_inside_caught(h: Checked) -> None:
     """An error in an inner gradient, caught inside the outer one, ends only the inner one."""
     c = h.array(4.0)
 
-    def fails(y: Any) -> Any:
-        h.probe(y)
-        msg = "raised on purpose"
-        raise ZeroDivisionError(msg)
-
     def f(x: Any) -> Any:
         with contextlib.suppress(ZeroDivisionError):
-            h.grad(fails)(c)
+            h.grad(h.fail)(c)
         return h.probe(x) * h.scale(c, 7.0, 11.0)
 
     h.assert_value_and_grad(f, [h.array(2.0)], 264.0, 132.0)

@@ -214,16 +214,11 @@ def no_grad_in_forward_mode(h: Checked) -> None:
 def after_no_grad(h: Checked) -> None:
     """Once the switch is off again, also after an error, the answer is True as before."""
 
-    def fails(x: Any) -> Any:
-        h.probe(x)
-        msg = "raised on purpose"
-        raise ZeroDivisionError(msg)
-
     def f(x: Any) -> Any:
         h.no_grad(h.probe)(x)
         once = h.probe(x)
         with h.raises(ZeroDivisionError):
-            h.no_grad(fails)(x)
+            h.no_grad(h.fail)(x)
         h.no_grad(h.no_grad(h.probe))(x)
         return once + h.probe(x)
 

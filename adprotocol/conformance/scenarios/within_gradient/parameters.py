@@ -57,12 +57,9 @@ def parameter_and_result(h: Checked) -> None:
     """A parameter, what is computed from it, and a container with it are tracked; its constant is not."""
     p, c = h.parameter(2.0, trains=True), h.array(4.0)
 
-    def digit(*values: Any) -> Any:
-        return adprotocol.cond(h.query(*values), lambda: 1.0, lambda: 0.0)
-
     def f() -> Any:
         asked = (p, 2.0 * p, {"p": p, "c": c}, Module(p).weight, adprotocol.non_differentiable(p))
-        digits = [digit(value) for value in asked]
+        digits = [h.digit(value) for value in asked]
         return sum(10.0**i * found for i, found in enumerate(reversed(digits))) * p
 
     h.assert_equal(h.parameter_grad(f, p), 11110.0, "the gradient, whose digits are the answers")
@@ -132,7 +129,7 @@ def parameter_after_an_error(h: Checked) -> None:
     p = h.parameter(2.0, trains=True)
 
     def answer() -> Any:
-        return adprotocol.cond(h.query(p), lambda: 1.0, lambda: 0.0)
+        return h.digit(p)
 
     before = h.numpy(answer())
     with h.raises(ArithmeticError, words=["no loss"]):

@@ -163,16 +163,11 @@ def many_threads(h: Checked) -> None:
 def thread_used_again(h: Checked) -> None:
     """A reused thread of a pool keeps nothing from its earlier work."""
 
-    def fails(x: Any) -> Any:
-        h.probe(x)
-        msg = "raised on purpose"
-        raise ZeroDivisionError(msg)
-
     def work() -> tuple[Any, Any]:
         x = h.array(2.0)
         h.grad(h.probe)(x)
         with h.raises(ZeroDivisionError):
-            h.grad(fails)(x)
+            h.grad(h.fail)(x)
         return h.probe(x), h.grad(h.probe)(x)
 
     ((plain, slope),) = in_threads(h, work)

@@ -102,10 +102,6 @@ def zero_tangent(h: Checked) -> None:
     h.assert_value_and_tangent(h.probe, h.array(2.0), h.array(0.0), 6.0, 0.0)
 
 
-def _total(values: Any) -> Any:
-    return values[0] + values[1]
-
-
 @scenario(
     transform="grad of vmap",
     varies=True,
@@ -117,7 +113,7 @@ def vmap_closes_over_tracked(h: Checked) -> None:
     batch = h.array([1.0, 4.0])
 
     def f(x: Any) -> Any:
-        return _total(h.vmap(lambda a: h.probe(x) * h.scale(a, 7.0, 11.0))(batch))
+        return h.sum_of_rows(lambda a: h.probe(x) * h.scale(a, 7.0, 11.0), batch)
 
     h.assert_value_and_grad(f, [h.array(2.0)], 330.0, 165.0)
 
@@ -133,7 +129,7 @@ def vmap_maps_tracked(h: Checked) -> None:
     b, c = h.array([1.0, 4.0]), h.array(2.0)
 
     def f(a: Any) -> Any:
-        return _total(h.vmap(lambda a, b: h.probe(a) * h.scale(b, 7.0, 11.0) * h.scale(c, 13.0, 17.0))(a, b))
+        return h.sum_of_rows(lambda a, b: h.probe(a) * h.scale(b, 7.0, 11.0) * h.scale(c, 13.0, 17.0), a, b)
 
     h.assert_value_and_grad(f, [h.array([3.0, 2.0])], 12342.0, [1122.0, 4488.0])
 
@@ -161,7 +157,7 @@ def vmap_of_grad_of_unmapped(h: Checked) -> None:
 def jit_of_vmap_closes_over_tracked(h: Checked) -> None:
     """The same for a jitted function that is differentiated and then called plain."""
     batch = h.array([1.0, 4.0])
-    jitted = h.jit(lambda x: _total(h.vmap(lambda a: h.probe(x) * h.scale(a, 7.0, 11.0))(batch)))
+    jitted = h.jit(lambda x: h.sum_of_rows(lambda a: h.probe(x) * h.scale(a, 7.0, 11.0), batch))
     h.assert_value_and_grad(jitted, [h.array(2.0)], 330.0, 165.0)
     h.assert_equal(jitted(h.array(2.0)), 550.0, "the plain call afterwards")
 
