@@ -138,7 +138,8 @@ def nan_in_what_carries(h: Checked, transforms: str) -> None:
     transform="vmap of grad",
     needs=("grad", "vmap"),
     source=_FAILED,
-    expects="a x with a closed over, where x > 0, else an exception; then 3 a = 6, and of a x, -a x slopes 2 and -2",
+    expects="one branch raises while it closes over a = 2; afterwards 3 a is 6, and the rows of a x and -a x have "
+    "the gradients 2 and -2",
 )
 def after_an_error_under_vmap(h: Checked) -> None:
     """An exception in a batched branch leaves what the branch closes over as it was."""

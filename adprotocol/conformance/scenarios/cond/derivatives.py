@@ -26,7 +26,7 @@ def _root(x: Any) -> Any:
     return adprotocol.cond(x > 0.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
 
 
-@scenario(varies=True, expects="cond(p, a a, b b) at a = 5, b = 3: the gradients are 2 a = 10 and 0, or 0 and 2 b = 6")
+@scenario(varies=True, expects="a**2 or b**2 at a = 5, b = 3: the gradients in a and b are 10 and 0, or 0 and 6")
 def unused_operand(h: Checked) -> None:
     """An operand that the chosen branch does not use has the gradient zero, not None."""
     five, three = h.array(5.0), h.array(3.0)
@@ -42,7 +42,8 @@ def unused_operand(h: Checked) -> None:
 
 @scenario(
     varies=True,
-    expects="cond(False, v[0] v[1], 7) + v[0] and cond(False, v, (7, 7))[0]: the gradients (1, 0) and (0, 0)",
+    expects="where the branch with v is not taken, v has no part in it: the gradient (1, 0) of 7 + v[0], and (0, 0) "
+    "of an element of the constant (7, 7)",
 )
 def unused_vector(h: Checked) -> None:
     """The zeros have the shape of the operand, also where the chosen branch returns a constant."""
@@ -81,7 +82,8 @@ def unused_operand_forward_mode(h: Checked) -> None:
 @scenario(
     "unused-operand",
     transform="grad of {way}",
-    expects="cond(a > 0, a a, b b) under {way} at a = 5, b = 3: 25, gradients 10, 0; at a = -2: 9, gradients 0, 6",
+    expects="a**2 where a > 0, else b**2, under {way}: at a = 5, b = 3 it is 25, with the gradients 10 and 0; at a = "
+    "-2 it is 9, with 0 and 6",
 )
 def unused_operand_traced(h: Checked, way: str) -> None:
     """With a staged predicate the operand of the other branch has the gradient zero."""
@@ -96,7 +98,7 @@ def unused_operand_traced(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of vmap",
     source=_BATCHED,
-    expects="rows cond(p, a a, k a) with p = (true, false), a = (2, 3), k = 5: 4 + 15, gradient (4, 5) in a, 3 in k",
+    expects="the rows a**2 and k * a at a = (2, 3), k = 5: their sum is 19, with the gradient (4, 5) in a and 3 in k",
 )
 def unused_operand_under_vmap(h: Checked) -> None:
     """Each row has the derivative of its branch; a shared operand has the sum over the rows that use it."""
@@ -174,8 +176,8 @@ def infinite_slope_not_taken_forward_mode(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source="TensorFlow, infinity in the other branch: https://github.com/tensorflow/tensorflow/issues/38349",
-    expects="rows of k / x where x > 0, else k x, with k = 3 closed over, at (0, 2): 3 / 2, with the gradient 1 / 2 in "
-    "k, and (3, -3 / 4) in x",
+    expects="rows of k / x where x > 0, else k * x, with k = 3 closed over, at (0, 2): their sum is 1.5, with the "
+    "gradient 0.5 in k and (3, -0.75) in x",
 )
 def infinite_value_not_taken(h: Checked) -> None:
     """An infinite value in the other branch reaches no gradient, of an operand or of what is closed over."""
@@ -216,7 +218,8 @@ def slope_at_the_edge(h: Checked) -> None:
 
 
 @scenario(
-    expects="cond(a > b, a b c, a + 5 c) at (3, 2, 4): 24, gradients 8, 12, 6; at (1, 2, 4): 21, gradients 1, 0, 5",
+    expects="a * b * c where a > b, else a + 5 c: 24 at (3, 2, 4), with the gradients 8, 12 and 6; 21 at (1, 2, 4), "
+    "with 1, 0 and 5",
 )
 def several_operands(h: Checked) -> None:
     """Every operand has its own derivative; being in the predicate adds none."""

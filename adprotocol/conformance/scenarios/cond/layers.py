@@ -69,8 +69,8 @@ def product_with_a_break_traced(h: Checked, way: str) -> None:
 
 @scenario(
     source=_FLUX,
-    expects="7 or 11 times w layer(x), with layer(x) 3 x or 5 x, at x = 2, w = 7: 770 plain; in x 7 7 3 = 147; in w "
-    "the first layer evaluates: 7 10 = 70",
+    expects="the second layer, 7 or 11 times its input, follows w times the layer of x, at x = 2, w = 7: 770 plain; "
+    "both train in the gradient in x, 147; the second alone in that in w, 70",
 )
 def layers_in_a_row(h: Checked) -> None:
     """Each layer trains if its input is differentiated: in front of a parameter it evaluates."""
@@ -87,7 +87,8 @@ def layers_in_a_row(h: Checked) -> None:
 @scenario(
     varies=True,
     source=_PENNYLANE,
-    expects='cond(within_gradient({"w": w, "b": 1}, x), w x, 5 w x): 70 plain; 14 and a gradient, in w 2 and in x 7',
+    expects="asked about a dict with w, and x: w * x where one of them is tracked, else 5 w * x; 70 plain at 7, 2, "
+    "and 14 with the gradients 2 in w and 7 in x",
 )
 def layer_asks_parameters(h: Checked) -> None:
     """The predicate may be the answer for a structure and more values; any tracked leaf makes it true."""
@@ -147,8 +148,8 @@ def layer_inside_a_branch(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of vmap",
     source="PyTorch: requires_grad is False inside vmap: https://github.com/pytorch/pytorch/issues/134784",
-    expects="rows of a layer, 3 x x in a gradient where x > 0, else 5 x, at (2, -2): (10, -10) plain; 12 - 10, the "
-    "gradient (12, 5)",
+    expects="rows of a layer where x > 0, which is 3 x**2 in a gradient, else of 5 x, at (2, -2): (10, -10) plain; "
+    "in a gradient they add up to 2, with the gradient (12, 5)",
 )
 def layer_of_rows(h: Checked) -> None:
     """A layer asks inside a batched branch, where rows go different ways."""
@@ -170,8 +171,8 @@ def layer_of_rows(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005",
-    expects="d/dy of layer(x) 11 k y, k = 1, is 3 x 11 = 66 at x = 2 in a gradient in x, which is 33; 5 x 11 = 110 "
-    "without one",
+    expects="the inner gradient is 11 times the layer of x: 3 x in a gradient in x, so 66 at 2, with the gradient "
+    "33; 5 x without one, so 110",
 )
 def layer_of_outer_variable(h: Checked) -> None:
     """Inside a gradient in y a layer of x trains only if a gradient in x is around."""

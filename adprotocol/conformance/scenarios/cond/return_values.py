@@ -111,7 +111,8 @@ def numbers_of_two_types(h: Checked, way: str) -> None:
 
 @scenario(
     source=_STRUCTURE,
-    expects='{"y": (x x, [x]), "n": None, "name": "s"} or the same with 4 x and 7: gradients 2 x + 1 = 5 and 4 at 2',
+    expects="branches return a dict of a tuple, a list, None and a string; of the numbers in it, x**2 + x or 4 x + "
+    "7, the gradients at 2 are 5 and 4",
 )
 def containers(h: Checked) -> None:
     """Branches return containers, with None, strings and numbers among the leaves."""
@@ -137,7 +138,8 @@ def containers(h: Checked) -> None:
     "containers",
     transform="grad of {way}",
     source=_STRUCTURE,
-    expects='{"y": (x x, [x]), "n": None} where x > 0, else with 4 x and 7, under {way}: 6 and 5 at 2; -1 and 4 at -2',
+    expects="branches under {way} return a dict of a tuple, a list and None; the numbers in it add up to 6 at 2 and "
+    "to -1 at -2, with the gradients 5 and 4",
 )
 def containers_traced(h: Checked, way: str) -> None:
     """A staged predicate chooses between containers, with numbers and None in them."""
@@ -190,7 +192,7 @@ def operand_returned(h: Checked) -> None:
     "operand-returned",
     transform="grad of {way}",
     source=_ALIAS,
-    expects="x where x > 0, else y, times x under {way}, y = 3: 25 and the gradient 10 at 5; -6 and 3 at -2",
+    expects="x * x where x > 0, else y * x, under {way}, with y = 3: 25 with the gradient 10 at 5, -6 with 3 at -2",
 )
 def operand_returned_traced(h: Checked, way: str) -> None:
     """A branch of a staged cond may return an operand as it is."""
@@ -262,8 +264,8 @@ def mismatch_under_vmap(h: Checked) -> None:
     transform="grad of {way}",
     native="grad of {way}",
     source="JAX: outputs known and unknown to partial evaluation: https://docs.jax.dev/en/latest/autodidax.html",
-    expects="both branches return x x twice, at one place constant; k v l w of both with k = 3 or 5, l = 7 or 11, at 2 "
-    "and -2: 560 or 528, the gradients these and their negatives; 880 plain",
+    expects="both branches return x**2 twice, once as a constant: in a gradient the product of both at 2 and -2 is 5 "
+    "* 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
 )
 def constant_beside_a_result(h: Checked, way: str) -> None:
     """Of two results of a staged cond the constant is not tracked and the other is, in both first orders."""

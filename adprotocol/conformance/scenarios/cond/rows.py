@@ -47,7 +47,8 @@ def rows_choose(h: Checked) -> None:
 @scenario(
     rule="C3",
     source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263",
-    expects="rows cond(v[0] > 0, v, k v) of ((1, 2), (-1, 3)), k = (5, 7): ((1, 2), (-5, 21)), gradient (-1, 30) in k",
+    expects="of the rows (1, 2) and (-1, 3) the second, which begins with a negative number, is multiplied by k = "
+    "(5, 7): (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k",
 )
 def rows_choose_vectors(h: Checked) -> None:
     """A scalar predicate of each row chooses a vector."""
@@ -88,7 +89,8 @@ def two_batches(h: Checked) -> None:
 @scenario(
     transform="grad of vmap of vmap",
     source=_TWO_BATCHES,
-    expects="x y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), weighed 1, 10: -135, gradient (-27, 0)",
+    expects="x * y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), the columns weighed with 1 and 10: -135, "
+    "with the gradient (-27, 0) in x",
 )
 def gradient_of_two_batches(h: Checked) -> None:
     """The gradient through two vmaps reaches the rows that chose the variable."""
@@ -104,7 +106,10 @@ def gradient_of_two_batches(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array([2.0, -2.0]),), -135.0, [-27.0, 0.0])
 
 
-@scenario(expects="rows y x x where y > 0, else y + x, x closed over, at y = (3, -1), x = 4: 51, with the gradient 25")
+@scenario(
+    expects="rows of y * x**2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, with "
+    "the gradient 25 in x"
+)
 def closes_over_under_vmap(h: Checked) -> None:
     """Branches of a batched cond may close over a row and over what an outer gradient tracks."""
     y = h.array([3.0, -1.0])

@@ -79,7 +79,8 @@ def structure_returned_under_vmap(h: Checked) -> None:
 
 @scenario(
     source="JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660",
-    expects="x times the string's length where x > 0, else x x x, from a dataclass: 8 and 4 at 2, -8 and 12 at -2",
+    expects="a dataclass holds x and a string of length 4: 4 x where x > 0, else x**3; 8 with the gradient 4 at 2, "
+    "-8 with 12 at -2",
 )
 def structure_as_operand(h: Checked, way: str) -> None:
     """Branches of a staged cond get a dataclass as it is, strings in it too."""
@@ -99,7 +100,7 @@ def structure_as_operand(h: Checked, way: str) -> None:
 
 @scenario(
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="a label of 3 x where x > 0, else of x x, times x: 12 and the gradient 6 at 2, -8 and 4 at -2",
+    expects="a label of 3 x where x > 0, else of x**2, times x: 12 with the gradient 6 at 2, -8 with 4 at -2",
 )
 def label_returned_by_both(h: Checked, way: str) -> None:
     """A label that both branches of a staged cond return is a label, of a constant."""

@@ -45,8 +45,8 @@ _QUARTERS = (
 
 @scenario(
     source=_STALE,
-    expects="x x x where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2, 27 at 3; the same of the "
-    "jitted gradient",
+    expects="x**3 where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2 and 27 at 3, traced "
+    "outside of the gradient or inside",
 )
 def traced_on_one_branch(h: Checked, way: str) -> None:
     """A program traced on one branch has the right gradient on the other."""
@@ -87,7 +87,7 @@ def nested(h: Checked, way: str) -> None:
 @scenario(
     transform="grad",
     source=_CLOSURE,
-    expects="branches without operands, x x k or x + k with x and k = 5 closed over, at 3: gradients 2 x k = 30 and 1",
+    expects="branches close over x and k = 5 and take no operands: x**2 * k and x + k have the gradients 30 and 1 at 3",
 )
 def closes_over(h: Checked) -> None:
     """Branches may close over what is tracked and over what is not."""
@@ -106,7 +106,8 @@ def closes_over(h: Checked) -> None:
 @scenario(
     "closes-over",
     source=_CLOSURE,
-    expects="y x k where y > 0, else y + x, x tracked and closed over by {way}, at y = 1, -1, x = 3: gradients 5 and 1",
+    expects="branches under {way} close over a tracked x and k = 5: x y k where y > 0, else x + y; the gradients in "
+    "x are 5 at y = 1 and 1 at y = -1",
 )
 def closes_over_traced(h: Checked, way: str) -> None:
     """Staged branches may close over what an outer gradient tracks."""
@@ -122,7 +123,8 @@ def closes_over_traced(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX, grad of cond: https://github.com/jax-ml/jax/issues/2256",
-    expects="the gradient 3 x x of x x x where x > 0, else of 5 x: at 3 27, with the gradient 18; at -2 5 and 0",
+    expects="a branch returns the gradient of x**3 where x > 0, else of 5 x: 27 with the gradient 18 at 3, 5 with "
+    "the gradient 0 at -2",
 )
 def gradient_inside_a_branch(h: Checked) -> None:
     """A branch may compute a gradient, which is differentiated again."""
@@ -137,7 +139,8 @@ def gradient_inside_a_branch(h: Checked) -> None:
 @scenario(
     transform="grad of scan",
     source="JAX, a wrong gradient of cond inside scan: https://github.com/jax-ml/jax/issues/5900",
-    expects="c x where w > 0, else c + x, over w = 1, -1, 1 c = x = 2: (x x + x) x = 12, gradient 3 x x + 2 x = 16",
+    expects="a carry that starts at x is multiplied by x, x is added, and it is multiplied again: x**3 + x**2 is 12 "
+    "at 2, with the gradient 16",
 )
 def inside_scan(h: Checked) -> None:
     """Each step of a loop chooses for itself."""

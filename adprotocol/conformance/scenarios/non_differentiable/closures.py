@@ -25,7 +25,8 @@ scenario = defaults(
 
 @scenario(
     source=_RECOMPILED,
-    expects="5 c x with c = constant(x x) from a compiled function: 40 at 2, gradient 20; c x: 8, gradient 4",
+    expects="a compiled function returns the constant of x**2: times 5 x, as it is untracked, 40 at 2 with the "
+    "gradient 20; times x, 8 with the gradient 4",
 )
 def closes_over_constant(h: Checked, way: str) -> None:
     """What a compiled function returns as a constant is one to the functions around it, in both first orders."""
@@ -68,8 +69,8 @@ def decorated_around(h: Checked, way: str) -> None:
 
 @scenario(
     source="TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",
-    expects="a compiled function returns x x twice, one of them constant; at 2 the gradient of that is 0, of the other "
-    "4, and of their product c x x 16",
+    expects="a compiled function returns x**2 twice, once as a constant: at 2 the gradient of the constant is 0, of "
+    "the other 4, and of their product 16",
 )
 def beside_a_result(h: Checked, way: str) -> None:
     """A constant that a compiled function returns leaves the derivative of its other result alone."""
@@ -85,7 +86,7 @@ def beside_a_result(h: Checked, way: str) -> None:
 @scenario(
     transform="",
     needs=NEEDS,
-    expects="constant(p) p p with p = 3: the gradient 2 c p = 18; constant(p) + p: 1; p p afterwards: 6",
+    expects="at p = 3 the gradient of constant(p) * p**2 is 18, of constant(p) + p it is 1, and of p**2 afterwards 6",
 )
 def parameter(h: Checked) -> None:
     """The constant of a parameter is its value, and takes no derivative."""

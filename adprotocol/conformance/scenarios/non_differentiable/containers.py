@@ -54,7 +54,8 @@ def mixed_leaves(h: Checked) -> None:
 
 @scenario(
     source=_ARRAYS,
-    expects='{"x": x, "n": 2, "s": "s", "none": None} gives x n x at 3: 18, with the gradient 6; the others identical',
+    expects="of a dict with x, 2, a string and None, x becomes a constant and the others come back as they are: "
+    "constant(x) * 2 * x is 18 at 3, with the gradient 6",
 )
 def mixed_leaves_under_grad(h: Checked) -> None:
     """Beside a tracked array, too, the other leaves come back as the identical object."""
@@ -130,7 +131,8 @@ def registered_node(h: Checked) -> None:
 @scenario(
     needs=("grad", PROMOTION),
     source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
-    expects='{"x": x, "c": 5, "i": (3, 4)} gives x c i[0] x at 2: 60, with the gradient 30',
+    expects="constants of x = 2, of 5 and of the integers (3, 4), multiplied with x: 2 * 5 * 3 * x is 60, with the "
+    "gradient 30",
 )
 def tracked_and_untracked(h: Checked) -> None:
     """A dict may hold tracked and untracked arrays, also of integers."""

@@ -18,7 +18,10 @@ _KEYWORDS = (
 scenario = defaults("non_differentiable", rule="N3", transform="grad")
 
 
-@scenario(source=_KEYWORDS, expects="s(x, 2 x, scale=x) x with s = a + b scale at 2: 20, with the gradient s = 10")
+@scenario(
+    source=_KEYWORDS,
+    expects="s, decorated, returns a + b * scale: s(x, 2 x, scale=x) * x is 20 at 2, with the gradient s = 10",
+)
 def decorated_arguments(h: Checked) -> None:
     """Positional and keyword arguments of a decorated function are constants."""
 
@@ -49,7 +52,8 @@ def decorated_closed_over(h: Checked) -> None:
 
 @scenario(
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
-    expects='s({"a": [x]}) = {"y": (x, x x), "n": None, "name": "s"} at 3: y[0] y[1] x = 81, with the gradient 27',
+    expects="the function returns x and x**2 in a tuple in a dict, beside None and a string: their product times x "
+    "is 81 at 3, with the gradient x**3 = 27",
 )
 def decorated_containers(h: Checked) -> None:
     """Containers are walked in arguments and result; None and strings come out unchanged."""
@@ -122,7 +126,7 @@ def decorated_metadata(h: Checked) -> None:
 @scenario(
     transform="jvp",
     source="PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600",
-    expects="s(x) x with s = k x x, k = x closed over, at 2: 16, with the tangent s = 8",
+    expects="s, decorated, returns k * x**2 and closes over k = x: s(x) * x is 16 at 2, with the tangent s = 8",
 )
 def decorated_forward_mode(h: Checked) -> None:
     """A decorated function has no tangent, through its argument or its closure."""
@@ -157,7 +161,8 @@ def decorated_around_grad(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
-    expects="d/dy of s(y) y x with s = x y, x closed over, at x = 2, y = 3 is s x = 12, with the derivative s = 6 in x",
+    expects="s returns x * y as a constant, so the inner gradient of s(y) * y * x in y is s * x = 12 at x = 2, y = "
+    "3, and its derivative in x is s = 6",
 )
 def decorated_inside_inner_grad(h: Checked) -> None:
     """The result is constant for the surrounding gradient, which tracks what the function closes over."""

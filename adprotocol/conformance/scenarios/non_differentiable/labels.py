@@ -79,7 +79,7 @@ def label_of_tracked(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
-    expects="d/dy of NonDifferentiable(x y) y x at x = 2, y = 3 is x x y = 12, with the derivative 6 in x",
+    expects="the gradient in y of label(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its derivative in x is 6",
 )
 def label_at_every_level(h: Checked) -> None:
     """The value in a label is constant for all surrounding gradients."""

@@ -24,7 +24,8 @@ scenario = defaults("non_differentiable", rule="N1", transform="grad of grad")
 
 @scenario(
     source=_PERTURBATION,
-    expects="d/dy of constant(x) y y x at y = 3 is 6 x x, of which the derivative in x at 2 is 6 constant(x) = 12",
+    expects="the gradient in y of constant(x) * y**2 * x at x = 2, y = 3 is 24, and its derivative in x is 6 * "
+    "constant(x) = 12",
 )
 def outer_variable_inside_inner_grad(h: Checked) -> None:
     """Inside a gradient in y, a constant of x is constant for the gradient in x around it."""
@@ -38,7 +39,7 @@ def outer_variable_inside_inner_grad(h: Checked) -> None:
 @scenario(
     needs=("grad",),
     source=_LEVELS,
-    expects="d/dy of constant(x y) y at x = 2, y = 3 is x y = 6, a constant also of x: the derivative is 0",
+    expects="the gradient in y of constant(x * y) * y at x = 2, y = 3 is 6, a constant for x too: its derivative is 0",
 )
 def every_level_is_stopped(h: Checked) -> None:
     """A constant of a value that two gradients track is constant for both."""
@@ -49,7 +50,10 @@ def every_level_is_stopped(h: Checked) -> None:
     h.assert_value_and_grad(inner, (h.array(2.0),), 6.0, 0.0)
 
 
-@scenario(source=_LEVELS, expects="d/dy of x constant(y) y at y = 3 is 3 x, with the derivative 3 in x")
+@scenario(
+    source=_LEVELS,
+    expects="the gradient in y of x * constant(y) * y at x = 2, y = 3 is 6, and its derivative in x is 3",
+)
 def other_variables_go_on(h: Checked) -> None:
     """Stopping the inner variable does not stop the outer one."""
 
@@ -62,7 +66,8 @@ def other_variables_go_on(h: Checked) -> None:
 @scenario(
     transform="jvp of jvp",
     source=_PERTURBATION,
-    expects="the tangent in y of constant(x) x y y at y = 3 is 6 x x, of which the tangent in x at 2 is 12",
+    expects="the tangent in y of constant(x) * x * y**2 at x = 2, y = 3 is 24, and its tangent in x is 6 * "
+    "constant(x) = 12",
 )
 def forward_mode_of_outer_variable(h: Checked) -> None:
     """Inside a forward derivative in y, a constant of x has no tangent of x."""
@@ -77,7 +82,7 @@ def forward_mode_of_outer_variable(h: Checked) -> None:
 @scenario(
     transform="jvp of grad",
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
-    expects="d/dy of constant(x y) y x at x = 2, y = 3 is x x y = 12, of which the tangent in x is constant(x y) = 6",
+    expects="the gradient in y of constant(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its tangent in x is 6",
 )
 def forward_over_reverse(h: Checked) -> None:
     """A constant inside a gradient has no tangent of the forward mode around it."""
@@ -105,7 +110,8 @@ def one_of_two_batched(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source=_VMAP,
-    expects="constant(x) x w over rows w = 1, 2, summed: 3 x x = 12 at 2, with the gradient 3 x = 6",
+    expects="rows of constant(x) * x * w for w = 1 and 2: their sum is 12 at x = 2, with the gradient 3 * "
+    "constant(x) = 6",
 )
 def unbatched_inside_vmap(h: Checked) -> None:
     """A variable that the rows close over is stopped inside vmap, and differentiated beside it."""
@@ -120,7 +126,8 @@ def unbatched_inside_vmap(h: Checked) -> None:
     rule="N3",
     transform="grad of vmap",
     source=_VMAP,
-    expects="rows s(a, x) a for s = a x decorated, a = x, 4 x at x = 3: 17 x x x = 459, with the gradient 17 x x = 153",
+    expects="rows s(a, x) * a where s is a * x, decorated, for a = x and 4 x: their sum, 17 x**3, is 459 at 3, and "
+    "its gradient 17 x**2 = 153, since s is constant",
 )
 def decorated_under_vmap(h: Checked) -> None:
     """A decorated function treats rows of a batch, and values tracked by an outer gradient, as constants."""
@@ -138,7 +145,8 @@ def decorated_under_vmap(h: Checked) -> None:
 @scenario(
     transform="grad of scan",
     source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
-    expects="c = constant(c) x w over w = 1, 2 from c = x: 2 x x x = 16 at 2, with the gradient 2 constant(c) = 8",
+    expects="the carry, stopped in each step, is multiplied by x and by 1, then 2: 2 x**3 is 16 at 2, and its "
+    "gradient that of the last step alone, 8",
 )
 def inside_scan(h: Checked) -> None:
     """A carry that each step stops carries no gradient to the next."""
@@ -153,7 +161,7 @@ def inside_scan(h: Checked) -> None:
 @scenario(
     transform="grad of {way}",
     source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
-    expects="c y under {way}, c = constant(x) made outside, at y = x = 2: 4, gradient 2, second derivative 0",
+    expects="{way} closes over the constant c of x: c * x is 4 at 2, with the gradient 2 and the second derivative 0",
 )
 def constant_closed_over(h: Checked, way: str) -> None:
     """A constant that a jitted function closes over stays constant."""

@@ -112,7 +112,8 @@ def _nested(h: Checked, way: str) -> Any:
 
 @scenario(
     source=_NESTED,
-    expects="x c with x guarded where both are differentiated: an error in the gradient by t of t x, t c; 5 x c plain",
+    expects="the guard stands where both x and c are differentiated: an error in a gradient in both, and 5 x c = 30 "
+    "at 2, 3 plain",
 )
 def in_nested_branches(h: Checked, way: str) -> None:
     """A guard in a branch of a branch raises where both are taken."""
@@ -132,8 +133,8 @@ def in_nested_branches(h: Checked, way: str) -> None:
 @scenario(
     level=SHOULD,
     source=_NESTED,
-    expects="3 x c where x is differentiated, else 7 x c where c is, else 5 x c with x guarded, at 2, 3: 18 and 9 in "
-    "x; 42, gradient 14 in c; 30 plain",
+    expects="the guard stands where neither x nor c is differentiated, so it never raises: 30 plain at 2, 3; 18 with "
+    "the gradient 9 in x; 42 with the gradient 14 in c",
 )
 def in_nested_branches_not_taken(h: Checked, way: str) -> None:
     """A guard in a branch of a branch passes where the outer one is not taken."""

@@ -25,7 +25,8 @@ scenario = defaults("value_and_grad", rule="T6", needs=("grad",))
 @scenario(
     rule="T7",
     source=_THROUGH,
-    expects="(c (b (a x) ** 2)) at a = 3, b = 2, c = 5, x = 1 is 90, with the gradient 60 for a, None for b, 18 for c",
+    expects="c * b * (a * x)**2 at a = 3, b = 2, c = 5, x = 1 is 90, with the gradient 60 for a, None for the frozen "
+    "b and 18 for c",
 )
 def frozen_mid_network(h: Checked) -> None:
     """Gradients pass unchanged through a frozen layer between two that train."""

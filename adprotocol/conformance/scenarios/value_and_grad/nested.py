@@ -32,7 +32,7 @@ def loss(model: dict[str, Any]) -> Any:
 @scenario(
     transform="grad",
     varies=True,
-    expects="of w w b b at (2, 3): the gradient for w is 2 w b b; its derivative with respect to b is 4 w b = 24",
+    expects="our gradient of w**2 * b**2 by w at (2, 3) is 36, and its native derivative by the frozen b is 24",
 )
 def frozen_inside_differentiated_outside(h: Checked) -> None:
     """A native gradient around ours differentiates our gradient with respect to what ours freezes."""
@@ -49,7 +49,7 @@ def frozen_inside_differentiated_outside(h: Checked) -> None:
 @scenario(
     transform="grad",
     varies=True,
-    expects="of w w b b at (5, 3): the value 225 has the derivative 2 w w b = 150 by b, frozen, and 2 w b b = 90 by w",
+    expects="the value of w**2 * b**2 at (5, 3), 225, has the native derivative 150 by the frozen b and 90 by w",
 )
 def value_differentiated_outside(h: Checked) -> None:
     """The value that comes with our gradient is differentiated by a native gradient around it."""
@@ -62,7 +62,8 @@ def value_differentiated_outside(h: Checked) -> None:
 @scenario(
     transform="grad",
     varies=True,
-    expects="of (2 x + 1) ** 2 at 3, by w: 2 (2 x + 1) x = 42; its derivative by x is 26, by position and by keyword",
+    expects="the gradient of (w * x + 1)**2 by w = 2 is 42 at x = 3, and its native derivative by x is 26, given by "
+    "position or by keyword",
 )
 def arguments_differentiated_outside(h: Checked) -> None:
     """The other arguments, by position and by keyword, are differentiated by a native gradient around ours."""
@@ -76,7 +77,7 @@ def arguments_differentiated_outside(h: Checked) -> None:
     transform="grad",
     varies=True,
     source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950",
-    expects="the auxiliary output w x x at w = 3, x = 5 is 75, with the derivative 2 w x = 30 by x and x x = 25 by w",
+    expects="the auxiliary output w * x**2 at w = 3, x = 5 is 75, and a native gradient of it is 30 by x and 25 by w",
 )
 def aux_differentiated_outside(h: Checked) -> None:
     """Auxiliary output is no longer tracked by our gradient, and still by a native one around it."""
@@ -114,7 +115,7 @@ def native_inside_other_variable(h: Checked) -> None:
 
 @scenario(
     source=_HIGHER,
-    expects="of w ** 3 b at (3, 5): 3 w w b = 135, and of that 6 w b = 90 by w and 3 w w = 27 by b",
+    expects="the gradient of w**3 * b by w at (3, 5) is 135, and our gradient of that is 90 by w and 27 by b",
 )
 def second_derivative(h: Checked) -> None:
     """Our gradient of our gradient is the second derivative."""
@@ -154,7 +155,7 @@ def mixed_second_derivative(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": None, "b": 24.0})
 
 
-@scenario(source=_CONFUSION, expects="the derivative of x D(y -> x + y)(1) at 1 is 1, and not 2")
+@scenario(source=_CONFUSION, expects="the derivative of x times the gradient of x + y in y is 1, and not 2")
 def perturbation_confusion(h: Checked) -> None:
     """The variables of two levels stay apart where the inner function closes over the outer one."""
     one = h.array(1.0)
@@ -167,7 +168,7 @@ def perturbation_confusion(h: Checked) -> None:
     h.assert_equal(gradient, 1.0, "the gradient")
 
 
-@scenario(expects="D(y -> y (x - y)) at y = x is -x; its derivative at 1 is -1, and not 0 or -2")
+@scenario(expects="the gradient of y * (x - y) at y = x is -x; its derivative at 1 is -1, and not 0 or -2")
 def same_value_at_two_levels(h: Checked) -> None:
     """The variable of the outer level, passed on, is another variable inside."""
 
@@ -197,8 +198,8 @@ def jvp_of_frozen(h: Checked) -> None:
     transform="grad of grad",
     needs=None,
     source="C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400",
-    expects="r r after one step of size 1/16 of r = a x + b - y for a = 3, b = 1, x = 2, y = 4: 9 / 64 * 9, gradients "
-    "9 / 64 times 12 in a and 6 in b",
+    expects="the loss (3 * 2 + 1 - 4)**2 = 9 becomes 9 * 9 / 64 after a step of size 1/16; its gradient in the model "
+    "before the step is 9 / 64 times that of the loss, 12 and 6",
 )
 def adapted_model(h: Checked) -> None:
     """The gradient through a step of the model's own gradient reaches the model."""

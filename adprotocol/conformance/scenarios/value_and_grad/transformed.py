@@ -55,7 +55,7 @@ def compile_of_frozen(h: Checked) -> None:
     h.assert_equal(compiled(h.array(1.0), h.array(4.0)), 3216.0, "value + 100 gradient, the second time")
 
 
-@scenario(source=_SAMPLES, expects="of (w x) ** 2 at w = 2: the gradients 2 w x x = 4, 16 and 36 for x = 1, 2 and 3")
+@scenario(source=_SAMPLES, expects="the gradients of (w * x)**2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3")
 def per_example_gradients(h: Checked) -> None:
     """Under vmap over the data there is a gradient of the one model for each example."""
     model = {"w": h.array(2.0), "b": h.array(0.0)}
@@ -80,7 +80,7 @@ def batch_of_models(h: Checked) -> None:
 
 @scenario(
     source=_SAMPLES,
-    expects="of the sum of w x x b over x = 1 and 2 at w = 3, b = 2: the gradient 10 for w, None for b",
+    expects="w * x**2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b",
 )
 def around_vmap(h: Checked) -> None:
     """Our gradient of a function over a batch is the sum of those of the examples."""

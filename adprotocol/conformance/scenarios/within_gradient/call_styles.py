@@ -18,7 +18,11 @@ _FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/
 
 scenario = defaults("within_gradient", rule="W5")
 
-SQUARES = "3 s times 11 t with s = x x, t = c c, at 2, 3: 1188, gradient 1188 in x; 5 s 7 t in c; 55 s t plain: 1980"
+# What `about_squares` expects.
+SQUARES = (
+    "the squares s of x and t of c, at 2 and 3, are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, "
+    "5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
+)
 
 
 def about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
@@ -57,7 +61,8 @@ def after_a_call(h: Checked, way: str) -> None:
     transform="grad of {way}",
     native="grad of {way} of {way}",
     source=CALLED,
-    expects="f(x) + f(c), f a compiled layer, 3 x or 5 x, in a compiled function, at 2, 4: 3 x + 5 c = 26, slope 3",
+    expects="a compiled layer, called for x and for c in a compiled function: in the gradient in x it gives 3 x + 5 "
+    "c = 26 at 2, 4, with the gradient 3",
 )
 def asks_in_a_called_function(h: Checked, way: str) -> None:
     """A compiled function that asks answers for each of its calls in another one alone."""

@@ -51,7 +51,8 @@ def _closes_over(h: Checked, way: str, make: Callable[[Any], Callable[[Any], Any
 
 @scenario(
     source=_FROZEN,
-    expects="3 x times 11 c y with c = 3 closed over, at 2, 4: 792, gradient 396 in x; 5 x 11 c y in y and plain: 1320",
+    expects="in the gradient in x the closed-over c = 3 is a constant, so 3 x times 11 c y: 792 at 2, 4, gradient "
+    "396; 5 x times 11 c y = 1320 plain and in y",
 )
 def closes_over_array(h: Checked, way: str) -> None:
     """A compiled function keeps no answer about an array that it closes over, in whichever order it is called."""

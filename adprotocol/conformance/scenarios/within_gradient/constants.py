@@ -28,7 +28,8 @@ scenario = defaults(
     transform="grad",
     needs=("grad", "stop_gradient"),
     varies=True,
-    expects="5 c for the stopped value, 3 y for what is computed from it and x: 5 x + x + 3 x x, at 2: 24, gradient 7",
+    expects="5 c for the stopped value c, and 3 times c * x, which is tracked: with x added 24 at 2, and the "
+    "gradient 1 + 3 c = 7",
 )
 def native_stop(h: Checked) -> None:
     """A value stopped by the system itself is not tracked; a result computed from it and x is."""
@@ -70,7 +71,8 @@ def constant(h: Checked, transforms: str) -> None:
 @scenario(
     transform="grad of grad",
     needs=("grad",),
-    expects="d/dy of 5 c y with c the constant of x y is 5 c; times x, at 2, 4: 80, gradient 40",
+    expects="the gradient in y of 5 c y, with c the constant of x * y, is 5 c; times x it is 80 at 2, 4, with the "
+    "gradient 40",
 )
 def constant_at_all_levels(h: Checked) -> None:
     """A value made constant in an inner gradient is constant for the outer one too."""
@@ -85,7 +87,8 @@ def constant_at_all_levels(h: Checked) -> None:
     transform="grad",
     source="ChainRulesCore: @non_differentiable: "
     "https://github.com/JuliaDiff/ChainRulesCore.jl/blob/main/docs/src/rule_author/rule_definition_tools.md",
-    expects="5 c for c = x + x, of a decorated function that closes over x; 3 x beside: 26, gradient 3",
+    expects="5 c for the result c = x + x of a decorated function that closes over x, plus 3 x: 26 at 2, with the "
+    "gradient 3",
 )
 def result_of_constant_function(h: Checked) -> None:
     """Neither the result of a decorated function nor its arguments inside are tracked."""

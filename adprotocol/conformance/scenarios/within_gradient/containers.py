@@ -113,7 +113,8 @@ def several_values(h: Checked) -> None:
     rule="W9",
     transform="grad",
     source=LABELS,
-    expects="5 x for a label of x, 10 times 5 x for it in a container, 100 times 3 x where x stands beside: 710, 355",
+    expects="5 x for a label of x, and 10 times that for it in a container; 100 times 3 x where x stands beside it: "
+    "in all 355 x, 710 at 2",
 )
 def labelled_leaf(h: Checked) -> None:
     """A leaf that is labelled non-differentiable is not tracked; its neighbours are."""

@@ -91,7 +91,8 @@ def second_argument(h: Checked) -> None:
     rule="W5",
     transform="grad of jit",
     source=TESSERACT,
-    expects="3 x times 11 y times 3 x, the last for both, at 3, 4: 3564, gradient 2376; plain 5 x 11 y 5 x: 9900",
+    expects="asked about x, about y and about both, at 3, 4: 3 x times 11 y times 3 x is 3564, with the gradient "
+    "2376; plain, 5 x times 11 y times 5 x is 9900",
 )
 def second_argument_of_jit(h: Checked) -> None:
     """Of two arguments of a jitted function, only the differentiated one is tracked."""

@@ -68,7 +68,8 @@ for _name, _function, _source, _transforms in (
     rule="W6",
     transform="grad of jit",
     source="JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945",
-    expects="3 x times 11 a, for a = 1 and then 4, x = 2: 330, gradient 165; then 5 x times 11 a: 550",
+    expects="the closed-over x = 2 is tracked and the arguments 1 and 4 are not: 3 x times 11 a adds up to 330, with "
+    "the gradient 165; plain, 5 x times 11 a is 550",
 )
 def jit_closes_over_tracked(h: Checked) -> None:
     """A jitted function closes over a tracked value, is called twice, then again outside the gradient."""

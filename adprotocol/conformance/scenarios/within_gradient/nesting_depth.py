@@ -22,7 +22,7 @@ scenario = defaults(
 @scenario(
     transform="grad of {way}",
     native="grad of {way} of {way} of {way}",
-    expects=f"{SQUARES}; squared by a compiled function that one calls which the one that asks calls",
+    expects=f"{SQUARES}; squared in a compiled function that a second one calls, which the one that asks calls",
 )
 def after_a_call_in_a_call(h: Checked, way: str) -> None:
     """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""

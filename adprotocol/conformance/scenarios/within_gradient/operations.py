@@ -84,7 +84,8 @@ for _name, (_needs, _) in OPERATIONS.items():
     transform=("grad", "jvp", "grad of jit", "grad of compile"),
     also_needs=("operations",),
     source=_LOST,
-    expects="33 x for the variable, 3 by the answer about its result and 11 by that of a constant; 55 x plain: 110",
+    expects="x is multiplied by 3 for the operation's result of x, and by 11 for its result of a constant: 33 x, in "
+    "a gradient; 55 x = 110 plain",
 )
 def after_each_operation(h: Checked, transforms: str) -> None:
     """The result of each operation of the harness is tracked as its operand is, under {transforms}.

@@ -27,7 +27,8 @@ NEEDS = ("parameter", "parameter_grad")
 @scenario(
     rule="W1",
     needs=NEEDS,
-    expects="3 p c times 11 q, of which q has its flag off and c is an array: 3 11 p c q, gradient 3 11 c q in p",
+    expects="the parameter p gives 3 p, q with its flag off 11 q, and the array c 17 c: at 2, 3, 4 the product is "
+    "13464 and its gradient in p 6732",
 )
 def parameter_that_is_read(h: Checked) -> None:
     """In its gradient a parameter is tracked, and one whose flag is off and an array are not."""
@@ -51,7 +52,7 @@ def parameter_that_is_read(h: Checked) -> None:
     rule="W3",
     needs=NEEDS,
     source=_LEAVES,
-    expects="True for p, 2 p, a dict with p and a module's weight, False for the constant of p: the digits 1 1 1 1 0",
+    expects="True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p",
 )
 def parameter_and_result(h: Checked) -> None:
     """A parameter, what is computed from it, and a container with it are tracked; its constant is not."""

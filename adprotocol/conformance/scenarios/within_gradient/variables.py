@@ -64,7 +64,8 @@ def outer_variable_alone(h: Checked) -> None:
     rule="W1",
     transform="grad of jvp",
     source=REVERSE_CONFUSION,
-    expects="3 d for d = 2 x y, the derivative of x y y: 48, gradient 24; 5 d for d = 2 y, that of y y, times x: 80",
+    expects="the inner tangent 2 x y of x * y**2 is tracked, so 3 times it: 48, gradient 24; the tangent 2 y of y**2 "
+    "is not, so 5 times it, times x: 80, gradient 40",
 )
 def inner_result(h: Checked) -> None:
     """The result of an inner derivative is tracked by the outer one only if it depends on the outer variable."""
@@ -77,7 +78,8 @@ def inner_result(h: Checked) -> None:
     rule="W1",
     transform="grad of jvp",
     source=CONFUSION,
-    expects="d/dx of x d/dy (3 x 3 y) = 9 x x is 18 x: 36, and the same with the modes exchanged",
+    expects="the derivative in y of 3 x times 3 y is 9 x; that of x times this is 18 x, 36 at 2; and the same with "
+    "the modes exchanged",
 )
 def perturbation_confusion(h: Checked) -> None:
     """The classic example of perturbation confusion, with a query for each variable."""
@@ -122,7 +124,8 @@ def vmap_closes_over_tracked(h: Checked) -> None:
     transform="grad of vmap",
     varies=True,
     source=VMAP,
-    expects="3 a times 11 b times 17 c, with c = 2: 1122 a b, summed over two rows; gradient 1122 b",
+    expects="only a is tracked, so the rows are 3 a times 11 b times 17 c: with c = 2 they are 1122 a b, with the "
+    "gradient 1122 b",
 )
 def vmap_maps_tracked(h: Checked) -> None:
     """Of two mapped arguments and a closed-over constant, only the tracked argument is tracked."""
