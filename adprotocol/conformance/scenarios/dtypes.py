@@ -17,13 +17,13 @@ def first_element(array: Any) -> Any:
     return array
 
 
-SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0, 2.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
+_SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0, 2.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
 
 
 def each_array(h: Checked) -> Any:
     """Yield the name of each dtype, and an array of it in each shape."""
     for dtype in h.dtypes():
-        for value in SHAPES:
+        for value in _SHAPES:
             yield f"{dtype}, {value}", h.cast(h.array(value), dtype)
 
 

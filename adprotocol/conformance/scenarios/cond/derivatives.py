@@ -1,4 +1,4 @@
-"""Derivatives through `cond` (C4): those of the chosen branch, and nothing of the other."""
+"""Derivatives through `cond`: those of the chosen branch, and nothing of the other."""
 
 from __future__ import annotations
 

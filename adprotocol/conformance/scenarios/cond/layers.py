@@ -1,4 +1,4 @@
-"""`cond(within_gradient(x), train, evaluate, x)` (C7): right whichever transformations surround it."""
+"""`cond(within_gradient(x), train, evaluate, x)`: right whichever transformations surround it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cond` with a predicate that is known (C1, C2): what it may be, and one branch alone, once."""
+"""`cond` with a predicate that is known: what it may be, and one branch alone, once."""
 
 # ruff: noqa: FBT003  (booleans are the subject here)
 

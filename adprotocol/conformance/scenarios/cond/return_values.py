@@ -1,4 +1,4 @@
-"""What branches of `cond` may return (C5), and what of it must agree when both are traced (C3)."""
+"""What branches of `cond` may return, and what of it must agree when both are traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cond` in batches (C3, C6): each row chooses for itself, under one vmap and under two."""
+"""`cond` in batches: each row chooses for itself, under one vmap and under two."""
 
 from __future__ import annotations
 

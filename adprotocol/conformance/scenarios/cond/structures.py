@@ -1,4 +1,4 @@
-"""Structures that a staged or batched `cond` takes and returns (C8): those that T4 knows, registered nowhere."""
+"""Structures that a staged or batched `cond` takes and returns: dataclasses, named tuples, labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cond` inside transformations (C6): nested, closing over values, traced once, batched by rows."""
+"""`cond` inside transformations: nested, closing over values, traced once, batched by rows."""
 
 from __future__ import annotations
 

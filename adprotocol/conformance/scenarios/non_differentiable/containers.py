@@ -1,4 +1,4 @@
-"""`non_differentiable` on containers (N2): rebuilt as they were, with constants in place of arrays alone."""
+"""`non_differentiable` on containers: rebuilt as they were, with constants in place of arrays alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`non_differentiable` on functions (N3): constant arguments, constant results, and nothing left behind."""
+"""`non_differentiable` on functions: constant arguments, constant results, and nothing left behind."""
 
 from __future__ import annotations
 

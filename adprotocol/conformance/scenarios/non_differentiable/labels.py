@@ -1,4 +1,4 @@
-"""`NonDifferentiable`, the label (N4): an array to compute with, a constant to every derivative."""
+"""`NonDifferentiable`, the label: an array to compute with, a constant to every derivative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`non_differentiable` inside transformations (N1): constant for all levels, and for what is stopped alone."""
+"""`non_differentiable` inside transformations: constant for all levels, and for what is stopped alone."""
 
 from __future__ import annotations
 

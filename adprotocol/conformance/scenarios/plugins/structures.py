@@ -1,4 +1,4 @@
-"""Classes of `register_structure` as arguments and results of the system's own transformations (T11)."""
+"""Classes of `register_structure` as arguments and results of the system's own transformations."""
 
 from __future__ import annotations
 

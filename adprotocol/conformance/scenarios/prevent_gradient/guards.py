@@ -1,4 +1,4 @@
-"""`prevent_gradient` (N5): what nobody differentiates passes, and what somebody does is an error with the message."""
+"""`prevent_gradient`: what nobody differentiates passes, and what somebody does is an error with the message."""
 
 from __future__ import annotations
 

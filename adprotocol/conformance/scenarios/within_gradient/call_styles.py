@@ -20,8 +20,8 @@ scenario = defaults("within_gradient", rule="W5")
 
 # What `about_squares` expects.
 SQUARES = (
-    "the squares s of x and t of c, at 2 and 3, are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, 5 s "
-    " times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
+    "the squares s of x = 2 and t of c = 3 are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, "
+    "5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
 )
 
 

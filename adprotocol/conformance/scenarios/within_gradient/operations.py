@@ -152,4 +152,4 @@ def evaluated(h: Checked) -> None:
     """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
     x = h.array(2.0)
     h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
-    h.assert_value_and_grad(lambda x: h.scale(h.evaluate(x * x), 3.0, 5.0) * x, (x,), 24.0, 36.0)
+    h.assert_value_and_grad(lambda x: h.probe(h.evaluate(x * x)) * x, (x,), 24.0, 36.0)

@@ -24,7 +24,7 @@ def squares(x: Any, constant: int) -> tuple[Any, Any]:
 
 def asked_product(h: Checked, first: Any, second: Any) -> Any:
     """Return the product of both, 3 times or 5 times the first and 7 times or 11 times the second."""
-    return h.scale(first, 3.0, 5.0) * h.scale(second, 7.0, 11.0)
+    return h.probe(first) * h.scale(second, 7.0, 11.0)
 
 
 # By the place of the constant. Both have the value x x; of 5 c x x 7 or 3 x x 11 c the slope is half of that of x^4.
