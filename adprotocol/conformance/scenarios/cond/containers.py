@@ -97,7 +97,7 @@ def _listed(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 # From x: the branch that is 0 / 0 for every x, and that which is x ** 3.
-CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]] = {
+_CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]] = {
     "a default": _defaulting,
     "a keyword default": _by_keyword,
     "a partial function": lambda x: (functools.partial(_bad, x), functools.partial(_cube, x)),
@@ -125,7 +125,7 @@ def nan_in_what_carries(h: Checked, transforms: str) -> None:
     Compare programs whose taken branches give x ** 3 and whose other branches are NaN.
     """
     want = nesting.expected(transforms, cube)(X)[0]
-    for what, make in CARRIERS.items():
+    for what, make in _CARRIERS.items():
 
         def f(x: Any, make: Any = make) -> Any:
             return adprotocol.cond(x > FAR, *make(x))

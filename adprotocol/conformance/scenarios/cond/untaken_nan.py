@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("cond")
 
-NESTINGS = (
+_NESTINGS = (
     "grad",
     "jvp",
     "grad of jit",
@@ -72,7 +71,7 @@ def _nested(x: Any) -> Any:
     )
 
 
-PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
+_PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "operand": (_operand, "the root of -x x, an operand"),
     "closure": (_closure, "the root of -x x, with x closed over"),
     "closed-over-result": (_of_a_result, "0 / 0 of x x, computed outside and closed over"),
@@ -87,7 +86,7 @@ def cube(x: float) -> list[float]:
 
 def clean(h: Checked, transforms: str, program: str) -> None:
     """Compare a program whose taken branches give x ** 3 and whose other branches are NaN."""
-    fun, _ = PROGRAMS[program]
+    fun, _ = _PROGRAMS[program]
     h.assert_equal(h.nest(transforms, fun)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
 
 
@@ -95,11 +94,11 @@ def _expects(text: str, transforms: str) -> str:
     return f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
 
 
-for _program, (_, _text) in PROGRAMS.items():
+for _program, (_, _text) in _PROGRAMS.items():
     scenario(
         f"nan-in-{_program}",
         rule="C4",
-        transform=NESTINGS,
+        transform=_NESTINGS,
         source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
         expects=functools.partial(_expects, _text),
         summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",

@@ -12,7 +12,6 @@ from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("non_differentiable", rule="N3")
 
 

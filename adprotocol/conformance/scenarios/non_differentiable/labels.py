@@ -11,7 +11,6 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults(
     "non_differentiable",
     rule="N4",

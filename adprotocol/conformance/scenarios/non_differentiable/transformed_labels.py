@@ -15,7 +15,6 @@ from adprotocol.errors import kind_of
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("non_differentiable", rule="N4")
 
 

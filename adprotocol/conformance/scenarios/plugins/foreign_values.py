@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("plugins", rule="P5")
 
 # What a plugin may import of adprotocol.
-PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}
+_PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}
 
 
 @scenario(
@@ -149,15 +148,15 @@ def private(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of each import of adprotocol that is not for plugins."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names if alias.name not in PUBLIC]
+            found = [alias.name for alias in node.names if alias.name not in _PUBLIC]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
             full = [f"{node.module}.{alias.name}" for alias in node.names]
-            open_to_all = node.module in PUBLIC and node.module != "adprotocol"
+            open_to_all = node.module in _PUBLIC and node.module != "adprotocol"
             found = [
                 name
                 for name in full
                 if name.rpartition(".")[2].startswith("_")
-                or not (open_to_all or name in PUBLIC or name.rpartition(".")[2] in adprotocol.__all__)
+                or not (open_to_all or name in _PUBLIC or name.rpartition(".")[2] in adprotocol.__all__)
             ]
         else:
             continue

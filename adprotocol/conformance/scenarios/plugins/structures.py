@@ -12,7 +12,6 @@ from adprotocol.conformance.scenario import defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("plugins", rule="T11")
 
 

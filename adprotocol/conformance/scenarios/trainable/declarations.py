@@ -13,7 +13,6 @@ from adprotocol.conformance.scenarios.models import Head, Layer, Network
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("trainable", rule="T2")
 
 

@@ -24,7 +24,7 @@ scenario = defaults(
     needs=("grad", "dtypes", "cast"),
 )
 
-PARAMETERS = ("grad", "parameter")
+_PARAMETERS = ("grad", "parameter")
 
 
 @scenario(
@@ -70,7 +70,7 @@ def empty_leaf(h: Checked) -> None:
 
 @scenario(
     rule="T8",
-    needs=PARAMETERS,
+    needs=_PARAMETERS,
     source=_SHARED,
     expects="p p q with two parameters of the value 3: the gradients 18 and 9; with one of them frozen 9 alone",
 )
@@ -89,7 +89,7 @@ def equal_parameters(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     rule="T8",
-    needs=PARAMETERS,
+    needs=_PARAMETERS,
     source=_WATCHED,
     expects="p p of the model times p read by another name, at 2: the gradient 3 p p = 12; 3 of 3 p, asked so",
 )

@@ -11,7 +11,7 @@ from adprotocol.conformance.scenario import defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-INTEGERS = (
+_INTEGERS = (
     "PyTorch: what is no floating-point tensor must never require gradients: "
     "https://github.com/pytorch/pytorch/issues/37680"
 )
@@ -112,7 +112,7 @@ def result_of_constant_function(h: Checked) -> None:
 
 @scenario(
     transform=("grad", "jvp", "grad of jit", "grad of vmap"),
-    source=INTEGERS,
+    source=_INTEGERS,
     expects="5 x for integers, for bools and for a comparison of x, 3 x for these together with x: in all 3555 x",
 )
 def integers_and_comparisons(h: Checked, transforms: str) -> None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-TREES = "JAX: argnums shaped as the tree, for parameters are containers: https://github.com/jax-ml/jax/issues/3875"
-LABELS = "pytreeclass: leaves of a tree that are not differentiated: https://github.com/ASEM000/pytreeclass/issues/21"
-CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
+_TREES = "JAX: argnums shaped as the tree, for parameters are containers: https://github.com/jax-ml/jax/issues/3875"
+_LABELS = "pytreeclass: leaves of a tree that are not differentiated: https://github.com/ASEM000/pytreeclass/issues/21"
+_CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
 
-scenario = defaults("within_gradient", rule="W3", source=TREES)
+scenario = defaults("within_gradient", rule="W3", source=_TREES)
 
 
 class Pair(NamedTuple):
@@ -38,7 +38,7 @@ class Model:
 
 
 # Containers of one value, and of things that are never tracked.
-CONTAINERS: dict[str, Callable[[Any], Any]] = {
+_CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "a list": lambda v: [v],
     "a tuple": lambda v: (1, v),
     "a dict": lambda v: {"a": None, "b": v},
@@ -60,7 +60,7 @@ def containers(h: Checked, transforms: str) -> None:
     """
     c = h.array(4.0)
     want = nesting.expected(transforms, lambda x: [53 * x, 53.0])(2.0)[0]
-    for name, make in CONTAINERS.items():
+    for name, make in _CONTAINERS.items():
 
         def f(x: Any, make: Any = make) -> Any:
             return h.probe_by(x, make(x)) + 10.0 * h.probe_by(x, make(c))
@@ -75,7 +75,7 @@ def plain_containers(h: Checked) -> None:
     empties: tuple[Any, ...] = ([], (), {}, [[], {"a": ()}], Pair([], None))
     for empty in empties:
         h.assert_is(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
-    for name, make in CONTAINERS.items():
+    for name, make in _CONTAINERS.items():
         h.assert_equal(h.probe_by(c, make(c)), 20.0, f"with {name} of a plain array")
 
 
@@ -112,7 +112,7 @@ def several_values(h: Checked) -> None:
 @scenario(
     rule="W9",
     transform="grad",
-    source=LABELS,
+    source=_LABELS,
     expects="5 x for a label of x, and 10 times that for it in a container; 100 times 3 x where x stands beside it: "
     "in all 355 x, 710 at 2",
 )
@@ -128,7 +128,7 @@ def labelled_leaf(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 710.0, 355.0)
 
 
-@scenario(rule="W8", source=CANONICAL, expects="False for each, also inside of a gradient")
+@scenario(rule="W8", source=_CANONICAL, expects="False for each, also inside of a gradient")
 def other_values(h: Checked) -> None:
     """Numbers, strings, None, functions, types and NumPy arrays are never tracked."""
     import numpy as np  # noqa: PLC0415  (--list does without)
@@ -187,7 +187,7 @@ class ForeignBuffer:
 
 @scenario(
     rule="W8",
-    source=CANONICAL,
+    source=_CANONICAL,
     expects="an error of adprotocol that names the type and the remedy, alone and beside an array of the system",
 )
 def unclaimed_array(h: Checked) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-GENERATORS = "PyTorch: modes and paused generators: https://github.com/pytorch/pytorch/pull/49017"
+_GENERATORS = "PyTorch: modes and paused generators: https://github.com/pytorch/pytorch/pull/49017"
 
 scenario = defaults("within_gradient", rule="W2", transform="grad")
 
@@ -27,7 +27,7 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
 
 @scenario(
     varies=True,
-    source=GENERATORS,
+    source=_GENERATORS,
     expects="11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33",
 )
 def generator(h: Checked) -> None:
@@ -41,7 +41,7 @@ def generator(h: Checked) -> None:
 
 
 @scenario(
-    source=GENERATORS,
+    source=_GENERATORS,
     expects="5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it",
 )
 def paused_inside_gradient(h: Checked) -> None:

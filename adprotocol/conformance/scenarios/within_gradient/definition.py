@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
-GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
-TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
+_ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
+_GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
+_TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
 
 scenario = defaults("within_gradient", rule="W2", transform="grad")
 
 # Values made of x, which is differentiated, and c, which is not.
-VALUES: dict[str, Callable[[Any, Any], Any]] = {
+_VALUES: dict[str, Callable[[Any, Any], Any]] = {
     "x": lambda x, _: x,
     "2 x / c - 1": lambda x, c: 2.0 * x / c - 1.0,
     "-x ** 2": lambda x, _: -(x**2),
@@ -33,7 +33,7 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
 @scenario(
     rule="W1",
     transform=("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile"),
-    source=ENZYME,
+    source=_ENZYME,
     expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
 )
 def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
@@ -42,7 +42,7 @@ def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
     For each value v made of x and a constant: k v x with k = 3 if the system has a derivative of v, else k = 5.
     """
     x, c = h.array(2.0), h.array(4.0)
-    for name, made in VALUES.items():
+    for name, made in _VALUES.items():
 
         def native(x: Any, made: Any = made) -> Any:
             return made(x, c) * x
@@ -61,7 +61,7 @@ def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
     rule="W9",
     needs=("grad", PROMOTION),
     varies=True,
-    source=ENZYME,
+    source=_ENZYME,
     expects="5 v x for v = (x > 1) c, which has no derivative: 40, gradient 20",
 )
 def comparison_times_constant(h: Checked) -> None:
@@ -72,7 +72,7 @@ def comparison_times_constant(h: Checked) -> None:
 
 @scenario(
     varies=True,
-    source=GLOBAL_MODE,
+    source=_GLOBAL_MODE,
     expects="3 x for the argument times 11 c for the array that was passed: 132, gradient 66",
 )
 def same_array_outside(h: Checked) -> None:
@@ -81,7 +81,7 @@ def same_array_outside(h: Checked) -> None:
     h.assert_value_and_grad(lambda x: h.probe(x) * h.scale(c, 7.0, 11.0), [c], 132.0, 66.0)
 
 
-@scenario(rule="W1", varies=True, source=TESSERACT, expects="3 x times 11 y at 2, 4: 264, gradient 132")
+@scenario(rule="W1", varies=True, source=_TESSERACT, expects="3 x times 11 y at 2, 4: 264, gradient 132")
 def second_argument(h: Checked) -> None:
     """An argument that is not differentiated is not tracked."""
     h.assert_value_and_grad(lambda x, y: h.probe(x) * h.scale(y, 7.0, 11.0), [h.array(2.0), h.array(4.0)], 264.0, 132.0)
@@ -90,7 +90,7 @@ def second_argument(h: Checked) -> None:
 @scenario(
     rule="W5",
     transform="grad of jit",
-    source=TESSERACT,
+    source=_TESSERACT,
     expects="asked about x, about y and about both, at 3, 4: 3 x times 11 y times 3 x is 3564, with the gradient "
     "2376; plain, 5 x times 11 y times 5 x is 9900",
 )
@@ -104,7 +104,7 @@ def second_argument_of_jit(h: Checked) -> None:
 @scenario(
     transform="jvp",
     varies=True,
-    source=GLOBAL_MODE,
+    source=_GLOBAL_MODE,
     expects="11 times the value 6 and 11 times the tangent 3 of 3 x",
 )
 def results_are_plain(h: Checked) -> None:

@@ -12,7 +12,7 @@ from adprotocol.conformance.scenario import MAY, defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-TRACE_COUNTER = "autograd: a counter of traces, shared and mutable: https://github.com/HIPS/autograd/pull/659"
+_TRACE_COUNTER = "autograd: a counter of traces, shared and mutable: https://github.com/HIPS/autograd/pull/659"
 
 scenario = defaults("within_gradient", rule="W2")
 
@@ -23,7 +23,7 @@ def _beside_plain(h: Checked, x: Any) -> Any:
 
 @scenario(
     transform=("grad", "jvp", "jit", "vmap", "grad of jit", "grad of checkpoint", "grad of grad"),
-    source=TRACE_COUNTER,
+    source=_TRACE_COUNTER,
     expects="5 x for a plain value; 3 x times 11, gradient 33, in a gradient",
 )
 def error_inside(h: Checked, transforms: str) -> None:
@@ -43,7 +43,7 @@ def error_inside(h: Checked, transforms: str) -> None:
 @scenario(
     transform="grad of grad",
     needs=("grad",),
-    source=TRACE_COUNTER,
+    source=_TRACE_COUNTER,
     expects="3 x times 11 c at 2, 4: 264, gradient 132",
 )
 def error_inside_caught(h: Checked) -> None:

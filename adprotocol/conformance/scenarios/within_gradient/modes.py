@@ -11,13 +11,13 @@ from adprotocol.conformance.scenario import MUST, SHOULD, defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-FLAGS = "PyTorch: a compiled frame reused after flags changed: https://github.com/pytorch/pytorch/issues/139476"
-REUSED = (
+_FLAGS = "PyTorch: a compiled frame reused after flags changed: https://github.com/pytorch/pytorch/issues/139476"
+_REUSED = (
     "PyTorch: compile can reuse an inference graph where autograd should run: "
     "https://github.com/pytorch/pytorch/issues/100977"
 )
-CHECKPOINT = "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html"
-NO_GRAD_AROUND = (
+_CHECKPOINT = "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html"
+_NO_GRAD_AROUND = (
     "functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179"
 )
 
@@ -46,13 +46,13 @@ def gradient_first(h: Checked, transforms: str) -> None:
 
 
 for _name, _function, _source, _transforms in (
-    ("compiled-once", compiled_once, REUSED, "jit"),
-    ("compiled-once", compiled_once, REUSED, "compile"),
-    ("compiled-once", compiled_once, REUSED, "jit of vmap"),
-    ("compiled-once", compiled_once, REUSED, "jit of checkpoint"),
-    ("compiled-under-gradient-first", gradient_first, FLAGS, "jit"),
-    ("compiled-under-gradient-first", gradient_first, FLAGS, "compile"),
-    ("compiled-under-gradient-first", gradient_first, FLAGS, "jit of jit"),
+    ("compiled-once", compiled_once, _REUSED, "jit"),
+    ("compiled-once", compiled_once, _REUSED, "compile"),
+    ("compiled-once", compiled_once, _REUSED, "jit of vmap"),
+    ("compiled-once", compiled_once, _REUSED, "jit of checkpoint"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "jit"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "compile"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "jit of jit"),
 ):
     scenario(
         f"{_name}-{_transforms.replace(' ', '-')}",
@@ -87,7 +87,7 @@ def jit_closes_over_tracked(h: Checked) -> None:
 @scenario(
     rule="W6",
     transform="grad of jit",
-    source=FLAGS,
+    source=_FLAGS,
     expects="5 x plain and 3 x differentiated, for a scalar and for arrays of two lengths",
 )
 def shape_compiled_anew(h: Checked) -> None:
@@ -138,7 +138,7 @@ def after_custom_rule(h: Checked) -> None:
 @scenario(
     transform="grad of checkpoint",
     varies=True,
-    source=CHECKPOINT,
+    source=_CHECKPOINT,
     expects="one and the same answer in each pass, or one left open; 3 x x and its gradient, at 3: 27, 18",
 )
 def checkpoint_answers_alike(h: Checked) -> None:
@@ -158,7 +158,7 @@ def checkpoint_answers_alike(h: Checked) -> None:
 
 @scenario(
     transform="grad of checkpoint",
-    source=CHECKPOINT,
+    source=_CHECKPOINT,
     expects="3 x times 11 c at 2, 4: 264, gradient 132; then 5 x times 11 c: 440",
 )
 def checkpoint_closes_over_tracked(h: Checked) -> None:
@@ -230,7 +230,7 @@ def after_no_grad(h: Checked) -> None:
     level=SHOULD,
     rule="W2",
     transform="no_grad of grad",
-    source=NO_GRAD_AROUND,
+    source=_NO_GRAD_AROUND,
     expects="3, as 4 comes out for x x; not applicable where a gradient under the switch is none",
 )
 def no_grad_around_gradient(h: Checked) -> None:

@@ -11,7 +11,6 @@ from adprotocol.conformance.scenarios.within_gradient.call_styles import SQUARES
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults(
     "within_gradient",
     rule="W5",

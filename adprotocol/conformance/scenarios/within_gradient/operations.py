@@ -26,7 +26,7 @@ def _cast(h: Checked, v: Any) -> Any:
 
 
 # From a name to the capabilities needed and the operation, from a vector of two to an array.
-OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
+_OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
     "sum": (("sum",), lambda h, v: h.sum(v)),
     "where": (("where",), lambda h, v: h.where(v > 1.0, v, 2.0 * v)),
     "where-of-constants": (("where",), lambda h, v: h.where(h.array([True, False]), v, h.array([5.0, 7.0]))),
@@ -42,7 +42,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
 
 def follows(h: Checked, transforms: str, operation: str) -> None:
     """Ask about the result of an operation on the variable, 3 times its element, and on a constant, 11 times."""
-    _, apply = OPERATIONS[operation]
+    _, apply = _OPERATIONS[operation]
     constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 1.0])
     outer, _, inner = transforms.partition(" of ")
 
@@ -69,7 +69,7 @@ def follows(h: Checked, transforms: str, operation: str) -> None:
     h.assert_equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value afterwards")
 
 
-for _name, (_needs, _) in OPERATIONS.items():
+for _name, (_needs, _) in _OPERATIONS.items():
     scenario(
         f"after-{_name}",
         transform=("grad", "jvp", "grad of jit", "grad of compile"),

@@ -11,7 +11,6 @@ from adprotocol.conformance.scenarios.orders import in_both_orders
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults("within_gradient")
 
 

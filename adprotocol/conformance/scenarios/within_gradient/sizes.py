@@ -16,8 +16,6 @@ _RULES = "JAX: custom derivative rules: https://docs.jax.dev/en/latest/notebooks
 scenario = defaults("within_gradient", rule="W1", transform="grad")
 
 _MANY = 4096
-
-
 _OPERATIONS = 120
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
-SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
+_WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
+_SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
 
 scenario = defaults(
     "within_gradient",
@@ -31,7 +31,7 @@ scenario = defaults(
 
 @scenario(
     varies=True,
-    source=WORKERS,
+    source=_WORKERS,
     expects="3 x x, computed in a child thread inside of a gradient, at 3: 27, gradient 18; "
     "not applicable where the system itself has no derivative from there",
 )
@@ -44,7 +44,7 @@ def child_thread_tracked(h: Checked) -> None:
 
 @scenario(
     varies=True,
-    source=WORKERS,
+    source=_WORKERS,
     expects="11 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 66, gradient 33",
 )
 def child_thread_plain(h: Checked) -> None:
@@ -135,7 +135,7 @@ def concurrent_gradients(h: Checked) -> None:
 
 @scenario(
     rule="W3",
-    source=SERVER,
+    source=_SERVER,
     expects="in each of 8 threads 3 x inside of a gradient and 5 x outside, of a class seen for the first time",
 )
 def many_threads(h: Checked) -> None:
@@ -157,7 +157,7 @@ def many_threads(h: Checked) -> None:
 
 
 @scenario(
-    source=SERVER,
+    source=_SERVER,
     expects="5 x in a thread that has differentiated, and that has failed inside of a gradient; then 3 x in a gradient",
 )
 def thread_used_again(h: Checked) -> None:
@@ -178,7 +178,7 @@ def thread_used_again(h: Checked) -> None:
 @scenario(
     needs=("grad", "no_grad", "threads"),
     varies=True,
-    source=SERVER,
+    source=_SERVER,
     expects="the gradient 3 of 3 x in one thread while another has gradients switched off",
 )
 def no_grad_in_another_thread(h: Checked) -> None:

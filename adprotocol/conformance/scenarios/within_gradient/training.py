@@ -11,7 +11,6 @@ from adprotocol.conformance.scenario import defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-
 scenario = defaults(
     "within_gradient",
     source="Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643",

@@ -10,14 +10,14 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
 
-CONFUSION = (
+_CONFUSION = (
     "ForwardDiff.jl: an inner function closes over the outer variable: "
     "https://github.com/JuliaDiff/ForwardDiff.jl/issues/83"
 )
-REVERSE_CONFUSION = "ReverseDiff.jl: the same in reverse mode: https://github.com/JuliaDiff/ReverseDiff.jl/issues/45"
-VMAP = "PyTorch: inside vmap requires_grad is always False: https://github.com/pytorch/pytorch/issues/158610"
-CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945"
-SCAN = "JAX: scan makes tangents of zeros for what has none: https://github.com/jax-ml/jax/issues/1052"
+_REVERSE_CONFUSION = "ReverseDiff.jl: the same in reverse mode: https://github.com/JuliaDiff/ReverseDiff.jl/issues/45"
+_VMAP = "PyTorch: inside vmap requires_grad is always False: https://github.com/pytorch/pytorch/issues/158610"
+_CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945"
+_SCAN = "JAX: scan makes tangents of zeros for what has none: https://github.com/jax-ml/jax/issues/1052"
 
 scenario = defaults("within_gradient", rule="W5", transform="grad of scan")
 
@@ -25,11 +25,11 @@ scenario = defaults("within_gradient", rule="W5", transform="grad of scan")
 _EXPECTS = "3 x, 7 y and 17 z inside of both, 5 x, 7 y and 17 z inside of the inner one alone"
 
 
-@scenario(rule="W1", transform=("grad of grad", "grad of jit of grad"), source=REVERSE_CONFUSION, expects=_EXPECTS)
+@scenario(rule="W1", transform=("grad of grad", "grad of jit of grad"), source=_REVERSE_CONFUSION, expects=_EXPECTS)
 @scenario(
     rule="W1",
     transform=("grad of jvp", "jvp of grad", "jvp of jvp", "grad of jit of jvp"),
-    source=CONFUSION,
+    source=_CONFUSION,
     expects=_EXPECTS,
 )
 def two_variables(h: Checked, transforms: str) -> None:
@@ -52,7 +52,7 @@ def two_variables(h: Checked, transforms: str) -> None:
 @scenario(
     rule="W1",
     transform="grad of grad",
-    source=CONFUSION,
+    source=_CONFUSION,
     expects="3 x from inside of a gradient in y that does not depend on x otherwise: 6, gradient 3",
 )
 def outer_variable_alone(h: Checked) -> None:
@@ -63,7 +63,7 @@ def outer_variable_alone(h: Checked) -> None:
 @scenario(
     rule="W1",
     transform="grad of jvp",
-    source=REVERSE_CONFUSION,
+    source=_REVERSE_CONFUSION,
     expects="the inner tangent 2 x y of x * y**2 is tracked, so 3 times it: 48, gradient 24; the tangent 2 y of y**2 "
     "is not, so 5 times it, times x: 80, gradient 40",
 )
@@ -77,7 +77,7 @@ def inner_result(h: Checked) -> None:
 @scenario(
     rule="W1",
     transform="grad of jvp",
-    source=CONFUSION,
+    source=_CONFUSION,
     expects="the derivative in y of 3 x times 3 y is 9 x; that of x times this is 18 x, 36 at 2; and the same with "
     "the modes exchanged",
 )
@@ -107,7 +107,7 @@ def zero_tangent(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     varies=True,
-    source=VMAP,
+    source=_VMAP,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165",
 )
 def vmap_closes_over_tracked(h: Checked) -> None:
@@ -123,7 +123,7 @@ def vmap_closes_over_tracked(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     varies=True,
-    source=VMAP,
+    source=_VMAP,
     expects="only a is tracked, so the rows are 3 a times 11 b times 17 c: with c = 2 they are 1122 a b, with the "
     "gradient 1122 b",
 )
@@ -139,7 +139,7 @@ def vmap_maps_tracked(h: Checked) -> None:
 
 @scenario(
     transform="vmap of grad",
-    source=VMAP,
+    source=_VMAP,
     expects="3 y times 11 a times 17 c: the gradient 561 a c at a = 1, 4 and c = 2",
 )
 def vmap_of_grad_of_unmapped(h: Checked) -> None:
@@ -154,7 +154,7 @@ def vmap_of_grad_of_unmapped(h: Checked) -> None:
 
 @scenario(
     transform="grad of jit of vmap",
-    source=CAPTURED,
+    source=_CAPTURED,
     expects="3 x times 11 a, for a = 1 and 4: 330, gradient 165; then 5 x times 11 a: 550",
 )
 def jit_of_vmap_closes_over_tracked(h: Checked) -> None:
@@ -176,14 +176,14 @@ def _scanned(h: Checked, carry: Any, xs: Any, other: Any) -> Any:
     return total
 
 
-@scenario(source=SCAN, expects="5 c times 7 x times 17 c for x = 1 and 2, c = 2: 7140, gradient 2380")
+@scenario(source=_SCAN, expects="5 c times 7 x times 17 c for x = 1 and 2, c = 2: 7140, gradient 2380")
 def scan_over_tracked(h: Checked) -> None:
     """In the body of a scan the xs are tracked; an unchanged carry and a closed-over value are not."""
     c = h.array(2.0)
     h.assert_value_and_grad(lambda xs: _scanned(h, c, xs, c), [h.array([1.0, 2.0])], 7140.0, [2380.0, 2380.0])
 
 
-@scenario(source=SCAN, expects="3 c times 11 x times 17 for x = 1 and 2, c = 2: 3366, gradient 1683")
+@scenario(source=_SCAN, expects="3 c times 11 x times 17 for x = 1 and 2, c = 2: 3366, gradient 1683")
 def scan_carries_tracked(h: Checked) -> None:
     """In the body of a scan the carry is tracked; the xs and a closed-over value are not."""
     xs, other = h.array([1.0, 2.0]), h.array(1.0)
@@ -191,7 +191,7 @@ def scan_carries_tracked(h: Checked) -> None:
 
 
 @scenario(
-    source=CAPTURED,
+    source=_CAPTURED,
     expects="5 c times 11 x times 13 y for x = 1 and 2, c = 2, y = 4 closed over: 17160, gradient 4290",
 )
 def scan_closes_over_tracked(h: Checked) -> None:
@@ -206,7 +206,7 @@ def scan_closes_over_tracked(h: Checked) -> None:
 
 @scenario(
     transform="scan of jvp",
-    source=SCAN,
+    source=_SCAN,
     expects="3 x times 11 c inside, so that the derivatives 33 c add up over two steps: 132 for c = 2",
 )
 def jvp_inside_scan(h: Checked) -> None:
