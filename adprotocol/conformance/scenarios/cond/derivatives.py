@@ -26,7 +26,7 @@ def _root(x: Any) -> Any:
     return adprotocol.cond(x > 0.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
 
 
-@scenario(varies=True, expects="a**2 or b**2 at a = 5, b = 3: the gradients in a and b are 10 and 0, or 0 and 6")
+@scenario(varies=True, expects="a ** 2 or b ** 2 at a = 5, b = 3: the gradients in a and b are 10 and 0, or 0 and 6")
 def unused_operand(h: Checked) -> None:
     """An operand that the chosen branch does not use has the gradient zero, not None."""
     five, three = h.array(5.0), h.array(3.0)
@@ -67,7 +67,7 @@ def unused_vector(h: Checked) -> None:
 @scenario(
     transform="jvp",
     varies=True,
-    expects="cond(p, a a, 7) with a = x at 2: value 4 and tangent 4, or value 7 and tangent 0",
+    expects="cond(p, a ** 2, 7) with a = x at 2: value 4 and tangent 4, or value 7 and tangent 0",
 )
 def unused_operand_forward_mode(h: Checked) -> None:
     """A constant chosen beside a variable has the tangent zero."""
@@ -82,8 +82,8 @@ def unused_operand_forward_mode(h: Checked) -> None:
 @scenario(
     "unused-operand",
     transform="grad of {way}",
-    expects="a**2 where a > 0, else b**2, under {way}: at a = 5, b = 3 it is 25, with the gradients 10 and 0; at a = "
-    "-2 it is 9, with 0 and 6",
+    expects="a ** 2 where a > 0, else b ** 2, under {way}: at a = 5, b = 3 it is 25, with the gradients 10 and 0; at "
+    "a = -2 it is 9, with 0 and 6",
 )
 def unused_operand_traced(h: Checked, way: str) -> None:
     """With a staged predicate the operand of the other branch has the gradient zero."""
@@ -98,7 +98,7 @@ def unused_operand_traced(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of vmap",
     source=_BATCHED,
-    expects="the rows a**2 and k * a at a = (2, 3), k = 5: their sum is 19, with the gradient (4, 5) in a and 3 in k",
+    expects="the rows a ** 2 and k * a at a = (2, 3), k = 5: their sum is 19, with the gradient (4, 5) in a and 3 in k",
 )
 def unused_operand_under_vmap(h: Checked) -> None:
     """Each row has the derivative of its branch; a shared operand has the sum over the rows that use it."""
@@ -193,7 +193,7 @@ def infinite_value_not_taken(h: Checked) -> None:
 @scenario(
     transform="grad of jit of vmap",
     source=_BATCHED,
-    expects="rows of (x - x) / (x - x) where x > 9, else x x, at (2, 3), summed under jit: 13, the gradient (4, 6)",
+    expects="rows of (x - x) / (x - x) where x > 9, else x ** 2, at (2, 3), summed under jit: 13, the gradient (4, 6)",
 )
 def nan_not_taken_under_jit(h: Checked) -> None:
     """A NaN that no row takes reaches no gradient of the jitted batch."""

@@ -148,7 +148,7 @@ def layer_inside_a_branch(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of vmap",
     source="PyTorch: requires_grad is False inside vmap: https://github.com/pytorch/pytorch/issues/134784",
-    expects="rows of a layer where x > 0, which is 3 x**2 in a gradient, else of 5 x, at (2, -2): (10, -10) plain; "
+    expects="rows of a layer where x > 0, which is 3 x ** 2 in a gradient, else of 5 x, at (2, -2): (10, -10) plain; "
     "in a gradient they add up to 2, with the gradient (12, 5)",
 )
 def layer_of_rows(h: Checked) -> None:

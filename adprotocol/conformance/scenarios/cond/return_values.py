@@ -111,7 +111,7 @@ def numbers_of_two_types(h: Checked, way: str) -> None:
 
 @scenario(
     source=_STRUCTURE,
-    expects="branches return a dict of a tuple, a list, None and a string; of the numbers in it, x**2 + x or 4 x + "
+    expects="branches return a dict of a tuple, a list, None and a string; of the numbers in it, x ** 2 + x or 4 x + "
     "7, the gradients at 2 are 5 and 4",
 )
 def containers(h: Checked) -> None:
@@ -264,8 +264,8 @@ def mismatch_under_vmap(h: Checked) -> None:
     transform="grad of {way}",
     native="grad of {way}",
     source="JAX: outputs known and unknown to partial evaluation: https://docs.jax.dev/en/latest/autodidax.html",
-    expects="both branches return x**2 twice, once as a constant: in a gradient the product of both at 2 and -2 is 5 "
-    "* 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
+    expects="both branches return x ** 2 twice, once as a constant: in a gradient the product of both at 2 and -2 is "
+    "5 * 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
 )
 def constant_beside_a_result(h: Checked, way: str) -> None:
     """Of two results of a staged cond the constant is not tracked and the other is, in both first orders."""

@@ -37,7 +37,7 @@ def nested_under_vmap(h: Checked) -> None:
     rule="C3",
     transform="vmap",
     varies=True,
-    expects="rows of x x x where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27)",
+    expects="rows of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27)",
 )
 def rows_choose(h: Checked) -> None:
     """Each row of a batch chooses for itself."""
@@ -64,7 +64,7 @@ def rows_choose_vectors(h: Checked) -> None:
 @scenario(
     transform="vmap of grad",
     source="JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264",
-    expects="rows of the gradient of x x x where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
+    expects="rows of the gradient of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
     "(12, 0, 18)",
 )
 def gradient_of_rows(h: Checked) -> None:
@@ -107,8 +107,8 @@ def gradient_of_two_batches(h: Checked) -> None:
 
 
 @scenario(
-    expects="rows of y * x**2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, with "
-    "the gradient 25 in x"
+    expects="rows of y * x ** 2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, "
+    "with the gradient 25 in x"
 )
 def closes_over_under_vmap(h: Checked) -> None:
     """Branches of a batched cond may close over a row and over what an outer gradient tracks."""

@@ -36,8 +36,8 @@ def _chosen(x: Any) -> Any:
     rule="C8",
     transform="grad of {way}",
     source=_STATIC,
-    expects="2 x**3, by a loop over an integer operand, where x > 0, else 3 x: 16 with the gradient 24 at 2, -6 with "
-    "3 at -2",
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x: 16 with the gradient 24 at 2, -6 "
+    "with 3 at -2",
 )
 def integer_operand(h: Checked, way: str) -> None:
     """Branches of a staged cond may count with an integer and look for None among their operands."""
@@ -52,7 +52,7 @@ def integer_operand(h: Checked, way: str) -> None:
     transform="vmap of grad",
     needs=("grad", "vmap"),
     source=_STATIC,
-    expects="2 x x x, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3",
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3",
 )
 def integer_operand_under_vmap(h: Checked) -> None:
     """Branches of a batched cond may count with an integer and look for None among their operands."""

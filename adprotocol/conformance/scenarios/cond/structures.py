@@ -57,7 +57,8 @@ def value_of(h: Checked, result: Any) -> Any:
 
 @scenario(
     source=_DATACLASSES,
-    expects="3 x where x > 0, else x x, in a dataclass of list, named tuple, string and None: the gradients 3 and -4",
+    expects="3 x where x > 0, else x ** 2, in a dataclass of list, named tuple, string and None: the gradients 3 and "
+    "-4",
 )
 def structure_returned(h: Checked, way: str) -> None:
     """Branches of a staged cond return a dataclass that no framework knows."""
@@ -69,7 +70,7 @@ def structure_returned(h: Checked, way: str) -> None:
 @scenario(
     transform="vmap of grad",
     source=_DATACLASSES,
-    expects="the gradients 3 and -4 of rows 2 and -2: 3 x where x > 0, else x x, in a dataclass",
+    expects="the gradients 3 and -4 of rows 2 and -2: 3 x where x > 0, else x ** 2, in a dataclass",
 )
 def structure_returned_under_vmap(h: Checked) -> None:
     """Branches of a batched cond return a dataclass that no framework knows."""
@@ -79,7 +80,7 @@ def structure_returned_under_vmap(h: Checked) -> None:
 
 @scenario(
     source="JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660",
-    expects="a dataclass holds x and a string of length 4: 4 x where x > 0, else x**3; 8 with the gradient 4 at 2, "
+    expects="a dataclass holds x and a string of length 4: 4 x where x > 0, else x ** 3; 8 with the gradient 4 at 2, "
     "-8 with 12 at -2",
 )
 def structure_as_operand(h: Checked, way: str) -> None:
@@ -100,7 +101,7 @@ def structure_as_operand(h: Checked, way: str) -> None:
 
 @scenario(
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="a label of 3 x where x > 0, else of x**2, times x: 12 with the gradient 6 at 2, -8 with 4 at -2",
+    expects="a label of 3 x where x > 0, else of x ** 2, times x: 12 with the gradient 6 at 2, -8 with 4 at -2",
 )
 def label_returned_by_both(h: Checked, way: str) -> None:
     """A label that both branches of a staged cond return is a label, of a constant."""

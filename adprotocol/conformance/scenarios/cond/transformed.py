@@ -45,7 +45,7 @@ _QUARTERS = (
 
 @scenario(
     source=_STALE,
-    expects="x**3 where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2 and 27 at 3, traced "
+    expects="x ** 3 where x > 0, else 5 x, traced plain at 2: the gradients 12 at 2, 5 at -2 and 27 at 3, traced "
     "outside of the gradient or inside",
 )
 def traced_on_one_branch(h: Checked, way: str) -> None:
@@ -87,7 +87,8 @@ def nested(h: Checked, way: str) -> None:
 @scenario(
     transform="grad",
     source=_CLOSURE,
-    expects="branches close over x and k = 5 and take no operands: x**2 * k and x + k have the gradients 30 and 1 at 3",
+    expects="branches close over x and k = 5 and take no operands: x ** 2 * k and x + k have the gradients 30 and 1 "
+    "at 3",
 )
 def closes_over(h: Checked) -> None:
     """Branches may close over what is tracked and over what is not."""
@@ -123,7 +124,7 @@ def closes_over_traced(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX, grad of cond: https://github.com/jax-ml/jax/issues/2256",
-    expects="a branch returns the gradient of x**3 where x > 0, else of 5 x: 27 with the gradient 18 at 3, 5 with "
+    expects="a branch returns the gradient of x ** 3 where x > 0, else of 5 x: 27 with the gradient 18 at 3, 5 with "
     "the gradient 0 at -2",
 )
 def gradient_inside_a_branch(h: Checked) -> None:
@@ -139,8 +140,8 @@ def gradient_inside_a_branch(h: Checked) -> None:
 @scenario(
     transform="grad of scan",
     source="JAX, a wrong gradient of cond inside scan: https://github.com/jax-ml/jax/issues/5900",
-    expects="a carry that starts at x is multiplied by x, x is added, and it is multiplied again: x**3 + x**2 is 12 "
-    "at 2, with the gradient 16",
+    expects="a carry that starts at x is multiplied by x, x is added, and it is multiplied again: x ** 3 + x ** 2 is "
+    "12 at 2, with the gradient 16",
 )
 def inside_scan(h: Checked) -> None:
     """Each step of a loop chooses for itself."""
@@ -158,7 +159,7 @@ def inside_scan(h: Checked) -> None:
     level=SHOULD,
     transform="grad of custom rule",
     source="JAX, cond around a custom rule: https://github.com/jax-ml/jax/issues/9374",
-    expects="r(x) where x > 0, else 5 x, with r = x x, whose rule says 7: gradient 7 at 2, 5 at -2",
+    expects="r(x) where x > 0, else 5 x, with r = x ** 2, whose rule says 7: gradient 7 at 2, 5 at -2",
 )
 def custom_rule_in_a_branch(h: Checked) -> None:
     """A function with a custom derivative rule keeps it inside a branch."""

@@ -109,8 +109,8 @@ for _program, (_, _text) in _PROGRAMS.items():
     rule="C6",
     needs=NEEDS,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
-    expects="p**2 where the parameter p is above 1, else 2 p, with a NaN in a branch that is not taken: the gradient "
-    "6 at 3, and 2 at 0.5",
+    expects="p ** 2 where the parameter p is above 1, else 2 p, with a NaN in a branch that is not taken: the "
+    "gradient 6 at 3, and 2 at 0.5",
 )
 def parameters_in_branches(h: Checked) -> None:
     """Branches may read parameters, and what is not taken leaves no NaN in their gradient."""

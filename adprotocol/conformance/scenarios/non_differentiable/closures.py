@@ -25,7 +25,7 @@ scenario = defaults(
 
 @scenario(
     source=_RECOMPILED,
-    expects="a compiled function returns the constant of x**2: times 5 x, as it is untracked, 40 at 2 with the "
+    expects="a compiled function returns the constant of x ** 2: times 5 x, as it is untracked, 40 at 2 with the "
     "gradient 20; times x, 8 with the gradient 4",
 )
 def closes_over_constant(h: Checked, way: str) -> None:
@@ -69,8 +69,8 @@ def decorated_around(h: Checked, way: str) -> None:
 
 @scenario(
     source="TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",
-    expects="a compiled function returns x**2 twice, once as a constant: at 2 the gradient of the constant is 0, of "
-    "the other 4, and of their product 16",
+    expects="a compiled function returns x ** 2 twice, once as a constant: at 2 the gradient of the constant is 0, "
+    "of the other 4, and of their product 16",
 )
 def beside_a_result(h: Checked, way: str) -> None:
     """A constant that a compiled function returns leaves the derivative of its other result alone."""
@@ -86,7 +86,8 @@ def beside_a_result(h: Checked, way: str) -> None:
 @scenario(
     transform="",
     needs=NEEDS,
-    expects="at p = 3 the gradient of constant(p) * p**2 is 18, of constant(p) + p it is 1, and of p**2 afterwards 6",
+    expects="at p = 3 the gradient of constant(p) * p ** 2 is 18, of constant(p) + p it is 1, and of p ** 2 "
+    "afterwards 6",
 )
 def parameter(h: Checked) -> None:
     """The constant of a parameter is its value, and takes no derivative."""

@@ -112,7 +112,7 @@ def nested_containers(h: Checked) -> None:
 @scenario(
     needs=("grad", "node"),
     source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html",
-    expects='a node of (x, [x], "s") at 2: x x x = 8, with the gradient 4; the class and the string are kept',
+    expects='a node of (x, [x], "s") at 2: x ** 3 = 8, with the gradient 4; the class and the string are kept',
 )
 def registered_node(h: Checked) -> None:
     """A container that only the system's registry knows is walked too."""
@@ -147,7 +147,7 @@ def tracked_and_untracked(h: Checked) -> None:
 
 @scenario(
     source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
-    expects="after the constant of a dict and of a list in it was made, its x x at 3 still has the gradient 6",
+    expects="after the constant of a dict and of a list in it was made, its x ** 2 at 3 still has the gradient 6",
 )
 def container_is_not_changed(h: Checked) -> None:
     """The given container is not changed."""
@@ -161,7 +161,7 @@ def container_is_not_changed(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 9.0, 6.0)
 
 
-@scenario(transform="jvp", expects='{"a": [x], "b": x x} gives a b x at 2: 16, with the tangent 8')
+@scenario(transform="jvp", expects='{"a": [x], "b": x ** 2} gives a b x at 2: 16, with the tangent 8')
 def container_forward_mode(h: Checked) -> None:
     """The leaves of a container have no tangent."""
 

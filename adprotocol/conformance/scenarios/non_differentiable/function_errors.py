@@ -18,7 +18,8 @@ scenario = defaults("non_differentiable", rule="N3")
 @scenario(
     transform="grad",
     source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348",
-    expects="the error comes out as it is; x x afterwards has the gradient 2 x = 6, in the same gradient and after it",
+    expects="the error comes out as it is; x ** 2 afterwards has the gradient 2 x = 6, in the same gradient and "
+    "after it",
 )
 def decorated_raises(h: Checked) -> None:
     """An error in a decorated function leaves nothing behind."""
@@ -42,7 +43,7 @@ def decorated_raises(h: Checked) -> None:
     transform="threads",
     needs=("grad", "threads"),
     source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
-    expects="while a decorated function runs in another thread, x x at 3 has the gradient 6",
+    expects="while a decorated function runs in another thread, x ** 2 at 3 has the gradient 6",
 )
 def decorated_in_another_thread(h: Checked) -> None:
     """A decorated function does not stop what another thread differentiates meanwhile."""

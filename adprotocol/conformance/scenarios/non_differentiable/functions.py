@@ -35,7 +35,7 @@ def decorated_arguments(h: Checked) -> None:
 @scenario(
     varies=True,
     source="ChainRules, rules that forget what a closure holds: https://github.com/JuliaDiff/ChainRules.jl/issues/99",
-    expects="s() x with s = x x, x closed over, at 3: 27, with the gradient 9",
+    expects="s() x with s = x ** 2, x closed over, at 3: 27, with the gradient 9",
 )
 def decorated_closed_over(h: Checked) -> None:
     """The result is constant with respect to what the function closes over."""
@@ -52,8 +52,8 @@ def decorated_closed_over(h: Checked) -> None:
 
 @scenario(
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
-    expects="the function returns x and x**2 in a tuple in a dict, beside None and a string: their product times x "
-    "is 81 at 3, with the gradient x**3 = 27",
+    expects="the function returns x and x ** 2 in a tuple in a dict, beside None and a string: their product times x "
+    "is 81 at 3, with the gradient x ** 3 = 27",
 )
 def decorated_containers(h: Checked) -> None:
     """Containers are walked in arguments and result; None and strings come out unchanged."""
@@ -126,7 +126,7 @@ def decorated_metadata(h: Checked) -> None:
 @scenario(
     transform="jvp",
     source="PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600",
-    expects="s, decorated, returns k * x**2 and closes over k = x: s(x) * x is 16 at 2, with the tangent s = 8",
+    expects="s, decorated, returns k * x ** 2 and closes over k = x: s(x) * x is 16 at 2, with the tangent s = 8",
 )
 def decorated_forward_mode(h: Checked) -> None:
     """A decorated function has no tangent, through its argument or its closure."""
@@ -144,7 +144,7 @@ def decorated_forward_mode(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="functorch, a gradient inside torch.no_grad: https://github.com/pytorch/functorch/issues/13",
-    expects="s(x) x with s the derivative 3 x x of x x x, at 2: 24, gradient 12, second derivative 0",
+    expects="s(x) x with s the derivative 3 x ** 2 of x ** 3, at 2: 24, gradient 12, second derivative 0",
 )
 def decorated_around_grad(h: Checked) -> None:
     """A gradient computed inside a decorated function is right, and a constant outside."""

@@ -92,14 +92,14 @@ def label_at_every_level(h: Checked) -> None:
 @scenario(
     transform="jvp",
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
-    expects="NonDifferentiable(x x) x at 2: 8, with the tangent 4",
+    expects="NonDifferentiable(x ** 2) x at 2: 8, with the tangent 4",
 )
 def label_forward_mode(h: Checked) -> None:
     """A value taken out of a label has no tangent."""
     h.assert_value_and_tangent(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0), 8.0, 4.0)
 
 
-@scenario(expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w w at 3 is 45, with the gradient 30')
+@scenario(expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w ** 2 at 3 is 45, with the gradient 30')
 def label_closed_over_by_grad(h: Checked) -> None:
     """The system's own gradient closes over a structure that holds a label made outside."""
     scale = NonDifferentiable(h.array(5.0))
@@ -113,7 +113,8 @@ def label_closed_over_by_grad(h: Checked) -> None:
 
 @scenario(
     level=SHOULD,
-    expects='grad of scale w w for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label or not',
+    expects='grad of scale w ** 2 for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label '
+    "or not",
 )
 def label_in_native_grad(h: Checked) -> None:
     """If the system's own gradient takes structures, it takes one with a labelled float, and gives zero there."""

@@ -24,7 +24,7 @@ scenario = defaults("non_differentiable", rule="N1", transform="grad of grad")
 
 @scenario(
     source=_PERTURBATION,
-    expects="the gradient in y of constant(x) * y**2 * x at x = 2, y = 3 is 24, and its derivative in x is 6 * "
+    expects="the gradient in y of constant(x) * y ** 2 * x at x = 2, y = 3 is 24, and its derivative in x is 6 * "
     "constant(x) = 12",
 )
 def outer_variable_inside_inner_grad(h: Checked) -> None:
@@ -66,7 +66,7 @@ def other_variables_go_on(h: Checked) -> None:
 @scenario(
     transform="jvp of jvp",
     source=_PERTURBATION,
-    expects="the tangent in y of constant(x) * x * y**2 at x = 2, y = 3 is 24, and its tangent in x is 6 * "
+    expects="the tangent in y of constant(x) * x * y ** 2 at x = 2, y = 3 is 24, and its tangent in x is 6 * "
     "constant(x) = 12",
 )
 def forward_mode_of_outer_variable(h: Checked) -> None:
@@ -126,8 +126,8 @@ def unbatched_inside_vmap(h: Checked) -> None:
     rule="N3",
     transform="grad of vmap",
     source=_VMAP,
-    expects="rows s(a, x) * a where s is a * x, decorated, for a = x and 4 x: their sum, 17 x**3, is 459 at 3, and "
-    "its gradient 17 x**2 = 153, since s is constant",
+    expects="rows s(a, x) * a where s is a * x, decorated, for a = x and 4 x: their sum, 17 x ** 3, is 459 at 3, and "
+    "its gradient 17 x ** 2 = 153, since s is constant",
 )
 def decorated_under_vmap(h: Checked) -> None:
     """A decorated function treats rows of a batch, and values tracked by an outer gradient, as constants."""
@@ -145,7 +145,7 @@ def decorated_under_vmap(h: Checked) -> None:
 @scenario(
     transform="grad of scan",
     source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
-    expects="the carry, stopped in each step, is multiplied by x and by 1, then 2: 2 x**3 is 16 at 2, and its "
+    expects="the carry, stopped in each step, is multiplied by x and by 1, then 2: 2 x ** 3 is 16 at 2, and its "
     "gradient that of the last step alone, 8",
 )
 def inside_scan(h: Checked) -> None:

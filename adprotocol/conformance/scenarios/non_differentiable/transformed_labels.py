@@ -68,8 +68,8 @@ def label_traced_once(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source="PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610",
-    expects="rows of label(a) * a * label(x) * x for a = x and 2 x: their sum, 5 x**4, is 405 at 3, with the "
-    "gradient 10 x**3 = 270, since neither label has a derivative",
+    expects="rows of label(a) * a * label(x) * x for a = x and 2 x: their sum, 5 x ** 4, is 405 at 3, with the "
+    "gradient 10 x ** 3 = 270, since neither label has a derivative",
 )
 def label_under_vmap(h: Checked) -> None:
     """Labels inside vmap hold rows, and labels from outside are closed over."""

@@ -48,8 +48,8 @@ def value_is_unchanged_under_grad(h: Checked) -> None:
 @scenario(
     transform="grad of grad of grad",
     source="functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353",
-    expects="of y**3 with y = x + constant(x**2 - x), at x = 2, where y is 4: the value 64 and the derivatives 48, "
-    "24 and 6, as if y were x",
+    expects="of y ** 3 with y = x + constant(x ** 2 - x), at x = 2, where y is 4: the value 64 and the derivatives "
+    "48, 24 and 6, as if y were x",
 )
 def straight_through_third_derivative(h: Checked) -> None:
     """All orders of a straight-through estimator are those of its input."""
@@ -87,7 +87,7 @@ def straight_through_sign(h: Checked) -> None:
     transform="jvp",
     varies=True,
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
-    expects="constant(x**2) * x at 3, along 2, is 27 with the tangent 18; the constant alone is 9 with the tangent 0",
+    expects="constant(x ** 2) * x at 3, along 2, is 27 with the tangent 18; the constant alone is 9 with the tangent 0",
 )
 def forward_mode(h: Checked) -> None:
     """A constant has no tangent."""
@@ -118,8 +118,8 @@ def no_backward_pass_in_front(h: Checked) -> None:
     transform="custom rule",
     needs=("grad", "custom_rule"),
     source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
-    expects="of r(constant(x)) * x at 3, where r is x**2 with the rule 7, the gradient is r = 9; of r(x) * x it is 9 "
-    "+ 7 * 3 = 30",
+    expects="of r(constant(x)) * x at 3, where r is x ** 2 with the rule 7, the gradient is r = 9; of r(x) * x it is "
+    "9 + 7 * 3 = 30",
 )
 def in_front_of_custom_rule(h: Checked) -> None:
     """A custom rule applied to a constant is not asked for a derivative."""
@@ -178,8 +178,8 @@ def each_dtype_and_shape(h: Checked) -> None:
 @scenario(
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="a constant of x**2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient 20; "
-    "twice that constant gives 80 and 40",
+    expects="a constant of x ** 2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient "
+    "20; twice that constant gives 80 and 40",
 )
 def evaluated(h: Checked) -> None:
     """A constant stays one when its value is computed, or what is computed from it."""

@@ -38,7 +38,7 @@ def power_class() -> type[Any]:
     transform="{way}",
     also_needs=("node",),
     source="JAX: what is static is not what is not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="2 x x - y for the power 1, 2 x x x x - y for the power 2: 17 and 161 at (3, 1), 15 at (3, 3)",
+    expects="2 x ** 2 - y for the power 1, 2 x ** 4 - y for the power 2: 17 and 161 at (3, 1), 15 at (3, 3)",
 )
 def registered_structure(h: Checked, way: str) -> None:
     """A structure is an argument under {way}: its arrays are traced, and another static field is traced anew."""
@@ -70,7 +70,7 @@ def registered_structure_under_vmap(h: Checked) -> None:
     transform="grad of {way}",
     also_needs=("node",),
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="x x x - x, where the last x is in a label: 6 and the gradient 12 at 2",
+    expects="x ** 3 - x, where the last x is in a label: 6 and the gradient 12 at 2",
 )
 def registered_structure_with_a_label(h: Checked, way: str) -> None:
     """A label in a structure that crosses {way} is a constant there, and still a label."""

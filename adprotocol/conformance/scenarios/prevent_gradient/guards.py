@@ -50,7 +50,7 @@ def value_under_jit(h: Checked) -> None:
     h.check(bool(found < 0), f"1 / -0 is {found} behind the guard")
 
 
-@scenario(needs=("grad", PROMOTION), expects="n x x for the integer n = 3, at 2: 12, gradient 12")
+@scenario(needs=("grad", PROMOTION), expects="n x ** 2 for the integer n = 3, at 2: 12, gradient 12")
 def integers_in_gradient(h: Checked) -> None:
     """Integers, texts and functions pass while something else is differentiated."""
     n = h.array(3)
@@ -131,7 +131,9 @@ def compiled_once(h: Checked) -> None:
             h.grad(f)(h.array(2.0))
 
 
-@scenario(expects="an error with the message in each of two gradients, x x at 2, 4, after each, and 4 for its gradient")
+@scenario(
+    expects="an error with the message in each of two gradients, x ** 2 at 2, 4, after each, and 4 for its gradient"
+)
 def after_error(h: Checked) -> None:
     """An error leaves nothing behind: the next gradient raises again, and what is not differentiated passes."""
     x = h.array(2.0)
@@ -146,7 +148,7 @@ def after_error(h: Checked) -> None:
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,
-    expects="x x with the derivative 7 of the rule, at 3: 9, gradient 7",
+    expects="x ** 2 with the derivative 7 of the rule, at 3: 9, gradient 7",
 )
 def inside_custom_rule(h: Checked) -> None:
     """A function with a derivative rule of its own is not differentiated inside."""

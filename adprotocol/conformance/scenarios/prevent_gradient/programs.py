@@ -56,7 +56,7 @@ def in_the_other_branch(h: Checked, way: str) -> None:
             h.grad(lambda x: traced(x, c))(x)
 
 
-@scenario(expects="the error of a branch; then of x x with x guarded, at 2: 4 plain, and an error in the gradient")
+@scenario(expects="the error of a branch; then of x ** 2 with x guarded, at 2: 4 plain, and an error in the gradient")
 def after_an_error_in_a_branch(h: Checked, way: str) -> None:
     """An exception in a branch that is being traced leaves nothing behind that disarms a guard."""
     x = h.array(2.0)
@@ -81,8 +81,8 @@ def after_an_error_in_a_branch(h: Checked, way: str) -> None:
 @scenario(
     native="grad of {way} of {way}",
     source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",
-    expects="x x x with x guarded in a compiled function that another one calls: 8 plain; an error with the message in "
-    "a gradient, and again; 4 where its constant is given",
+    expects="x ** 3 with x guarded in a compiled function that another one calls: 8 plain; an error with the message "
+    "in a gradient, and again; 4 where its constant is given",
 )
 def in_a_called_function(h: Checked, way: str) -> None:
     """A guard in a compiled function that another one calls raises as it does by itself."""

@@ -135,7 +135,7 @@ def cyclic(h: Checked) -> None:
     transform="grad",
     varies=True,
     source=_FREEZE,
-    expects="the gradient of w w b at (3, 2) with respect to w is 12, and to b 9, through both parts",
+    expects="the gradient of w ** 2 * b at (3, 2) with respect to w is 12, and to b 9, through both parts",
 )
 def partition_inside_grad(h: Checked) -> None:
     """Parts keep what is being differentiated: `combine` loses no derivative."""
@@ -154,7 +154,7 @@ def partition_inside_grad(h: Checked) -> None:
     rule="T9",
     transform="jit",
     source="docs/structures.md, With optax",
-    expects="w w b at (3, 2) is 18, through both parts",
+    expects="w ** 2 * b at (3, 2) is 18, through both parts",
 )
 def partition_inside_jit(h: Checked) -> None:
     """A structure of traced leaves is parted and put together."""

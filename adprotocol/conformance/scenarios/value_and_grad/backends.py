@@ -27,7 +27,7 @@ def unknown_backend(h: Checked) -> None:
 
 @scenario(
     source=_BACKEND,
-    expects="of w w x at (2.0, 3), with a float in the model and the array x beside it: 12, of the class of x",
+    expects="of w ** 2 * x at (2.0, 3), with a float in the model and the array x beside it: 12, of the class of x",
 )
 def framework_of_arguments(h: Checked) -> None:
     """The framework is that of any of the arguments; nothing needs to be named."""
@@ -46,7 +46,7 @@ def framework_of_arguments(h: Checked) -> None:
 
 @scenario(
     source="JAX: grad of Python numbers: https://docs.jax.dev/en/latest/101/transformations.html",
-    expects="w w n at (3.0, 2) is 18, with the gradient 12 for the float and None for the integer",
+    expects="w ** 2 * n at (3.0, 2) is 18, with the gradient 12 for the float and None for the integer",
 )
 def python_numbers(h: Checked) -> None:
     """Python numbers alone are differentiated by the backend that is named."""

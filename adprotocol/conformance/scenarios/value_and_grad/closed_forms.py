@@ -127,7 +127,9 @@ def node(h: Checked) -> None:
     h.assert_is(second, None, "what the node has for the integer")
 
 
-@scenario(source=_UNUSED, expects="the gradient of w w is zeros, of its shape, for a vector that the function ignores")
+@scenario(
+    source=_UNUSED, expects="the gradient of w ** 2 is zeros, of its shape, for a vector that the function ignores"
+)
 def zeros_for_unused(h: Checked) -> None:
     """A leaf that takes a gradient and is not used has zeros."""
     model = {"w": h.array(3.0), "ignored": h.array([1.0, 2.0]), "number": h.array(4.0)}

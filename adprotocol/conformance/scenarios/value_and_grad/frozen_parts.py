@@ -25,8 +25,8 @@ scenario = defaults("value_and_grad", rule="T6", needs=("grad",))
 @scenario(
     rule="T7",
     source=_THROUGH,
-    expects="c * b * (a * x)**2 at a = 3, b = 2, c = 5, x = 1 is 90, with the gradient 60 for a, None for the frozen "
-    "b and 18 for c",
+    expects="c * b * (a * x) ** 2 at a = 3, b = 2, c = 5, x = 1 is 90, with the gradient 60 for a, None for the "
+    "frozen b and 18 for c",
 )
 def frozen_mid_network(h: Checked) -> None:
     """Gradients pass unchanged through a frozen layer between two that train."""
@@ -47,7 +47,7 @@ def frozen_mid_network(h: Checked) -> None:
 @scenario(
     needs=("grad", "counter"),
     source=_WASTE,
-    expects="no run of the rule in the frozen branch, and the gradient 6 of w w at 3",
+    expects="no run of the rule in the frozen branch, and the gradient 6 of w ** 2 at 3",
 )
 def frozen_branch_costs_nothing(h: Checked) -> None:
     """What depends on frozen leaves alone is not differentiated: a counter in its derivative does not move."""
@@ -66,7 +66,7 @@ def frozen_branch_costs_nothing(h: Checked) -> None:
 @scenario(
     needs=("grad", "counter"),
     source=_WASTE,
-    expects="at least one run of the rule in the trained branch, and the gradient 8 of f f at 4",
+    expects="at least one run of the rule in the trained branch, and the gradient 8 of f ** 2 at 4",
 )
 def trained_branch_is_differentiated(h: Checked) -> None:
     """The same counter moves where the branch is trained, so its rest elsewhere is significant."""
@@ -122,7 +122,7 @@ def frozen_weight_costs_nothing(h: Checked) -> None:
 @scenario(
     rule="N4",
     source="scarlet2: stop_gradient instead of static parameters: https://github.com/pmelchior/scarlet2/issues/32",
-    expects="w w c at (3, 2) is 18, with the gradient 12 for w and None for the label",
+    expects="w ** 2 * c at (3, 2) is 18, with the gradient 12 for w and None for the label",
 )
 def labelled_leaf(h: Checked) -> None:
     """A field labelled NonDifferentiable is used as an array, and takes no gradient."""
@@ -155,7 +155,7 @@ def declared_fields(h: Checked) -> None:
 @scenario(
     rule="T3",
     source="Flux: layers frozen after the model is made: https://github.com/FluxML/Flux.jl/issues/1931",
-    expects="w s s at (2, 3): the gradient 12 for s, which its metadata freeze, and None for w",
+    expects="w s ** 2 at (2, 3): the gradient 12 for s, which its metadata freeze, and None for w",
 )
 def where_replaces_declarations(h: Checked) -> None:
     """`where` trains what the class freezes, and freezes what it trains, for one call."""
@@ -185,7 +185,7 @@ def parameter_flags(h: Checked) -> None:
     rule="T3",
     needs=("grad", "parameter"),
     source=_FLAGS,
-    expects="a b b at (2, 3): the gradient 12 for the selected b, whose flag is off; afterwards 9 for a alone",
+    expects="a b ** 2 at (2, 3): the gradient 12 for the selected b, whose flag is off; afterwards 9 for a alone",
 )
 def where_replaces_flags(h: Checked) -> None:
     """`where` trains a parameter against its flag, and freezes one whose flag is on; the flags are as before."""
@@ -203,7 +203,7 @@ def where_replaces_flags(h: Checked) -> None:
 @scenario(
     rule="T8",
     source=_TIED,
-    expects="a b b at a = b = 3, one array: the partial derivatives 9 and 18, whose sum is that of x ** 3",
+    expects="a b ** 2 at a = b = 3, one array: the partial derivatives 9 and 18, whose sum is that of x ** 3",
 )
 def array_at_two_paths(h: Checked) -> None:
     """One array at two paths has a partial derivative at each."""
@@ -212,7 +212,7 @@ def array_at_two_paths(h: Checked) -> None:
     h.assert_gradients(gradient, {"a": 9.0, "b": 18.0})
 
 
-@scenario(rule="T8", source=_TIED, expects="a b b at a = b = 3, one array, with respect to a alone: 9, and not 27")
+@scenario(rule="T8", source=_TIED, expects="a b ** 2 at a = b = 3, one array, with respect to a alone: 9, and not 27")
 def array_frozen_at_one_path(h: Checked) -> None:
     """One array at two paths, selected at one of them, is a constant at the other."""
     shared = h.array(3.0)
@@ -224,7 +224,7 @@ def array_frozen_at_one_path(h: Checked) -> None:
     rule="T8",
     needs=("grad", "parameter"),
     source="PyTorch: functional_call with tied weights: https://github.com/pytorch/pytorch/issues/86708",
-    expects="a b b at a = b = 3, one parameter: 27 at the first name, None at the second",
+    expects="a b ** 2 at a = b = 3, one parameter: 27 at the first name, None at the second",
 )
 def parameter_under_two_names(h: Checked) -> None:
     """One parameter under two names is one leaf, with the total derivative at the first."""
@@ -236,7 +236,7 @@ def parameter_under_two_names(h: Checked) -> None:
 @scenario(
     rule="T5",
     source="JAX: a NaN that is not used reaches the gradient: https://github.com/jax-ml/jax/issues/347",
-    expects="the gradient 6 of w w at 3, zeros for an unused leaf of NaN, None for a frozen one",
+    expects="the gradient 6 of w ** 2 at 3, zeros for an unused leaf of NaN, None for a frozen one",
 )
 def unused_nan(h: Checked) -> None:
     """A NaN in a leaf that is not used, trained or frozen, reaches no gradient: zeros are zeros."""
@@ -256,7 +256,7 @@ def unused_nan(h: Checked) -> None:
     transform="grad",
     needs=None,
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects='{"scale": NonDifferentiable(5), "w": 3}: scale w w is 45, with the gradient None at scale and 30 at w',
+    expects='{"scale": NonDifferentiable(5), "w": 3}: scale w ** 2 is 45, with the gradient None at scale and 30 at w',
 )
 def label_takes_none(h: Checked) -> None:
     """A labelled field takes no gradient, and a selection of it is an error."""

@@ -30,8 +30,8 @@ _PARAMETERS = ("grad", "parameter")
 @scenario(
     rule="T5",
     source="JAX: gradients and their dtypes: https://docs.jax.dev/en/latest/_autosummary/jax.grad.html",
-    expects="w w b with w of each floating-point dtype and b of the default one, at 2, 3, computed in either: slopes "
-    "12, 4, each of the dtype of its leaf",
+    expects="w ** 2 * b with w of each floating-point dtype and b of the default one, at 2, 3, computed in either: "
+    "slopes 12, 4, each of the dtype of its leaf",
 )
 def leaves_of_two_dtypes(h: Checked) -> None:
     """Gradients have the dtypes of their leaves, whatever that of the value."""
@@ -56,7 +56,8 @@ def leaves_of_two_dtypes(h: Checked) -> None:
     rule="T5",
     needs=("grad", "sum"),
     source="PyTorch: zero-size tensors: https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
-    expects="w w plus the sum of e, which has no elements, at 3: 9, gradients 6 and one without elements, used or not",
+    expects="w ** 2 plus the sum of e, which has no elements, at 3: 9, gradients 6 and one without elements, used or "
+    "not",
 )
 def empty_leaf(h: Checked) -> None:
     """A leaf without elements takes a gradient without elements."""
@@ -72,7 +73,7 @@ def empty_leaf(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_SHARED,
-    expects="p p q with two parameters of the value 3: the gradients 18 and 9; with one of them frozen 9 alone",
+    expects="p ** 2 * q with two parameters of the value 3: the gradients 18 and 9; with one of them frozen 9 alone",
 )
 def equal_parameters(h: Checked) -> None:
     """Two parameters of the same value are two leaves."""
@@ -91,7 +92,7 @@ def equal_parameters(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_WATCHED,
-    expects="p p of the model times p read by another name, at 2: the gradient 3 p p = 12; 3 of 3 p, asked so",
+    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so",
 )
 def parameter_read_elsewhere(h: Checked) -> None:
     """A parameter that takes a gradient counts wherever the function reads it."""
@@ -113,7 +114,9 @@ def number_beside_each_dtype(h: Checked) -> None:
         assert_near(h, gradient["n"], 3.0, f"the gradient of the number, {dtype}")
 
 
-@scenario(rule="T1", expects="x x at 2 in a dict: value 4, gradient 4 of the dtype of x, for each floating-point dtype")
+@scenario(
+    rule="T1", expects="x ** 2 at 2 in a dict: value 4, gradient 4 of the dtype of x, for each floating-point dtype"
+)
 def each_dtype(h: Checked) -> None:
     """A leaf of each floating-point dtype takes a gradient of that dtype."""
     for dtype in h.dtypes():

@@ -32,7 +32,7 @@ def loss(model: dict[str, Any]) -> Any:
 @scenario(
     transform="grad",
     varies=True,
-    expects="our gradient of w**2 * b**2 by w at (2, 3) is 36, and its native derivative by the frozen b is 24",
+    expects="our gradient of w ** 2 * b ** 2 by w at (2, 3) is 36, and its native derivative by the frozen b is 24",
 )
 def frozen_inside_differentiated_outside(h: Checked) -> None:
     """A native gradient around ours differentiates our gradient with respect to what ours freezes."""
@@ -49,7 +49,7 @@ def frozen_inside_differentiated_outside(h: Checked) -> None:
 @scenario(
     transform="grad",
     varies=True,
-    expects="the value of w**2 * b**2 at (5, 3), 225, has the native derivative 150 by the frozen b and 90 by w",
+    expects="the value of w ** 2 * b ** 2 at (5, 3), 225, has the native derivative 150 by the frozen b and 90 by w",
 )
 def value_differentiated_outside(h: Checked) -> None:
     """The value that comes with our gradient is differentiated by a native gradient around it."""
@@ -62,8 +62,8 @@ def value_differentiated_outside(h: Checked) -> None:
 @scenario(
     transform="grad",
     varies=True,
-    expects="the gradient of (w * x + 1)**2 by w = 2 is 42 at x = 3, and its native derivative by x is 26, given by "
-    "position or by keyword",
+    expects="the gradient of (w * x + 1) ** 2 by w = 2 is 42 at x = 3, and its native derivative by x is 26, given "
+    "by position or by keyword",
 )
 def arguments_differentiated_outside(h: Checked) -> None:
     """The other arguments, by position and by keyword, are differentiated by a native gradient around ours."""
@@ -77,7 +77,7 @@ def arguments_differentiated_outside(h: Checked) -> None:
     transform="grad",
     varies=True,
     source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950",
-    expects="the auxiliary output w * x**2 at w = 3, x = 5 is 75, and a native gradient of it is 30 by x and 25 by w",
+    expects="the auxiliary output w * x ** 2 at w = 3, x = 5 is 75, and a native gradient of it is 30 by x and 25 by w",
 )
 def aux_differentiated_outside(h: Checked) -> None:
     """Auxiliary output is no longer tracked by our gradient, and still by a native one around it."""
@@ -98,7 +98,7 @@ def aux_differentiated_outside(h: Checked) -> None:
     transform="grad",
     varies=True,
     source=_CONFUSION,
-    expects="the native derivative of z ** 3 w by z at 2 is 12 w; ours of it by w is 12, and None for the frozen b",
+    expects="the native derivative of z ** 3 * w by z at 2 is 12 w; ours of it by w is 12, and None for the frozen b",
 )
 def native_inside_other_variable(h: Checked) -> None:
     """A native derivative of another variable inside the function is differentiated by ours."""
@@ -115,7 +115,7 @@ def native_inside_other_variable(h: Checked) -> None:
 
 @scenario(
     source=_HIGHER,
-    expects="the gradient of w**3 * b by w at (3, 5) is 135, and our gradient of that is 90 by w and 27 by b",
+    expects="the gradient of w ** 3 * b by w at (3, 5) is 135, and our gradient of that is 90 by w and 27 by b",
 )
 def second_derivative(h: Checked) -> None:
     """Our gradient of our gradient is the second derivative."""
@@ -131,7 +131,7 @@ def second_derivative(h: Checked) -> None:
 
 @scenario(
     source=_HIGHER,
-    expects="the gradient of w w by b, which is not used, is zero, and so is that of this zero, by w and b",
+    expects="the gradient of w ** 2 by b, which is not used, is zero, and so is that of this zero, by w and b",
 )
 def second_derivative_of_unused(h: Checked) -> None:
     """The zeros of an unused leaf are differentiated once more: they give zeros, and no error."""
@@ -145,7 +145,7 @@ def second_derivative_of_unused(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": 0.0, "b": 0.0})
 
 
-@scenario(expects="of w w b b at (2, 3), by w inside and by b outside: 4 w b = 24, and None for w")
+@scenario(expects="of w ** 2 * b ** 2 at (2, 3), by w inside and by b outside: 4 w b = 24, and None for w")
 def mixed_second_derivative(h: Checked) -> None:
     """Two of our gradients nest, each freezing what the other differentiates."""
     inner = adprotocol.grad(loss, where="w", backend=h.name)
@@ -184,7 +184,7 @@ def same_value_at_two_levels(h: Checked) -> None:
     transform="jvp",
     needs=("grad", "jvp"),
     source="functorch: forward over reverse: https://pytorch.org/functorch/0.2.0/generated/functorch.hessian.html",
-    expects="of w w b b at (2, 3): 2 w b b = 36, and along b, frozen inside, 4 w b = 24",
+    expects="of w ** 2 * b ** 2 at (2, 3): 2 w b ** 2 = 36, and along b, frozen inside, 4 w b = 24",
 )
 def jvp_of_frozen(h: Checked) -> None:
     """A native derivative in forward mode goes through our gradient, by what it freezes."""
@@ -198,8 +198,8 @@ def jvp_of_frozen(h: Checked) -> None:
     transform="grad of grad",
     needs=None,
     source="C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400",
-    expects="the loss (3 * 2 + 1 - 4)**2 = 9 becomes 9 * 9 / 64 after a step of size 1/16; its gradient in the model "
-    "before the step is 9 / 64 times that of the loss, 12 and 6",
+    expects="the loss (3 * 2 + 1 - 4) ** 2 = 9 becomes 9 * 9 / 64 after a step of size 1/16; its gradient in the "
+    "model before the step is 9 / 64 times that of the loss, 12 and 6",
 )
 def adapted_model(h: Checked) -> None:
     """The gradient through a step of the model's own gradient reaches the model."""

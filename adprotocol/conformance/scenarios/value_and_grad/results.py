@@ -55,7 +55,7 @@ def answers_inside(h: Checked) -> None:
 @scenario(
     rule="T6",
     source=_AUX,
-    expects="beside w w the auxiliary output 3 w and 11 b, at 2 and 5: 6 and 55, with the gradient 4 for w",
+    expects="beside w ** 2 the auxiliary output 3 w and 11 b, at 2 and 5: 6 and 55, with the gradient 4 for w",
 )
 def asked_in_aux(h: Checked) -> None:
     """What is computed for the auxiliary output is asked about as the value is."""

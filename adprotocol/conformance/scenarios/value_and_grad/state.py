@@ -80,7 +80,7 @@ def flags_after_exception(h: Checked) -> None:
     needs=("grad", "grad of grad"),
     varies=True,
     source="ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83",
-    expects="the gradient of x x D(y -> y y)(3) at 5 is 60, after an inner gradient that raised",
+    expects="the gradient of x ** 2 * D(y -> y ** 2)(3) at 5 is 60, after an inner gradient that raised",
 )
 def exception_inside_outer_gradient(h: Checked) -> None:
     """An exception in a gradient inside another one disturbs neither the outer one nor the next inner one."""
@@ -102,7 +102,7 @@ def exception_inside_outer_gradient(h: Checked) -> None:
     rule="T3",
     needs=("grad",),
     source="GPflow: two ways to set trainable, one without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="w w b b at (2, 3): {w: 36}, then {b: 24}, then both, then {w: 36} again",
+    expects="w ** 2 * b ** 2 at (2, 3): {w: 36}, then {b: 24}, then both, then {w: 36} again",
 )
 def one_function_many_selections(h: Checked) -> None:
     """One function and one model are differentiated with other parts frozen, from call to call."""
@@ -148,7 +148,7 @@ def threads(h: Checked) -> None:
     transform="threads",
     needs=("grad", "threads"),
     source=_THREADS,
-    expects="6 of w w at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
+    expects="6 of w ** 2 at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
 )
 def child_thread(h: Checked) -> None:
     """A gradient in a thread is independent of one that is active in another thread."""
@@ -171,7 +171,7 @@ def child_thread(h: Checked) -> None:
 @scenario(
     transform="no_grad",
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
-    expects="of w w b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
+    expects="of w ** 2 * b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
 )
 def under_the_switch(h: Checked) -> None:
     """Under the system's own switch our gradient is the gradient or an error, never zeros."""

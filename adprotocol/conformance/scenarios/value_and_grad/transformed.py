@@ -21,7 +21,8 @@ scenario = defaults("value_and_grad", rule="T9", transform="vmap", needs=("grad"
     transform="jit",
     needs=("grad", "jit"),
     source="optax: is jit smart enough to drop frozen parameters: https://github.com/google-deepmind/optax/issues/290",
-    expects="value 36 and gradient 2 w b b = 36 of w w b b at (2, 3), then 16 and 32 at (1, 4), from one trace",
+    expects="value 36 and gradient 2 w b ** 2 = 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4), from one "
+    "trace",
 )
 def jit_of_frozen(h: Checked) -> None:
     """Under jit the value and the gradient are right, for each call of the compiled function."""
@@ -40,7 +41,7 @@ def jit_of_frozen(h: Checked) -> None:
     transform="compile",
     needs=("grad", "compile"),
     source="PyTorch: compile of torch.func.grad: https://github.com/pytorch/pytorch/issues/94851",
-    expects="value 36 and gradient 36 of w w b b at (2, 3), then 16 and 32 at (1, 4)",
+    expects="value 36 and gradient 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4)",
 )
 def compile_of_frozen(h: Checked) -> None:
     """Compiled, the value and the gradient are right, for each call."""
@@ -55,7 +56,7 @@ def compile_of_frozen(h: Checked) -> None:
     h.assert_equal(compiled(h.array(1.0), h.array(4.0)), 3216.0, "value + 100 gradient, the second time")
 
 
-@scenario(source=_SAMPLES, expects="the gradients of (w * x)**2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3")
+@scenario(source=_SAMPLES, expects="the gradients of (w * x) ** 2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3")
 def per_example_gradients(h: Checked) -> None:
     """Under vmap over the data there is a gradient of the one model for each example."""
     model = {"w": h.array(2.0), "b": h.array(0.0)}
@@ -69,7 +70,7 @@ def per_example_gradients(h: Checked) -> None:
 
 @scenario(
     source="Flax: ensembling: https://flax.readthedocs.io/en/latest/howtos/ensembling.html",
-    expects="of w w b b: the gradients 2 w b b = 18 and 64 for the models (1, 3) and (2, 4)",
+    expects="of w ** 2 * b ** 2: the gradients 2 w b ** 2 = 18 and 64 for the models (1, 3) and (2, 4)",
 )
 def batch_of_models(h: Checked) -> None:
     """Under vmap over the leaves there is a gradient for each of a batch of models."""
@@ -80,7 +81,7 @@ def batch_of_models(h: Checked) -> None:
 
 @scenario(
     source=_SAMPLES,
-    expects="w * x**2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b",
+    expects="w * x ** 2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b",
 )
 def around_vmap(h: Checked) -> None:
     """Our gradient of a function over a batch is the sum of those of the examples."""
@@ -100,7 +101,7 @@ def around_vmap(h: Checked) -> None:
     transform="checkpoint",
     needs=("grad", "checkpoint"),
     source="PyTorch: checkpoint: https://docs.pytorch.org/docs/stable/checkpoint.html",
-    expects="of w ** 3 b at (2, 5), b frozen and closed over: the value 40 and the gradient 60",
+    expects="of w ** 3 * b at (2, 5), b frozen and closed over: the value 40 and the gradient 60",
 )
 def around_checkpoint(h: Checked) -> None:
     """Our gradient goes through a checkpoint that closes over a frozen part."""
@@ -119,7 +120,8 @@ def around_checkpoint(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="x x x with x x computed at once: 8 at 2, gradient 12; or an error, where the system loses the derivative",
+    expects="x ** 3 with x ** 2 computed at once: 8 at 2, gradient 12; or an error, where the system loses the "
+    "derivative",
 )
 def evaluated(h: Checked) -> None:
     """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""

@@ -81,7 +81,7 @@ def _chooses_by_if(h: Checked, transforms: str) -> None:
     )
 
 
-@scenario(rule="W4", source=_BOOLS, expects="3 x x in a gradient, 5 x x else, by a Python if")
+@scenario(rule="W4", source=_BOOLS, expects="3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if")
 def a_bool_outside(h: Checked) -> None:
     """The answer is a bool outside AD."""
     _chooses_by_if(h, "")
@@ -92,7 +92,7 @@ def a_bool_outside(h: Checked) -> None:
     rule="W4",
     transform=("grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "grad of jvp"),
     source=_BOOLS,
-    expects="3 x x in a gradient, 5 x x else, by a Python if",
+    expects="3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if",
 )
 def a_bool(h: Checked, transforms: str) -> None:
     """The answer is a bool under {transforms}."""

@@ -127,7 +127,7 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     varies=True,
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
-    expects="3 x x, times 11 c c for c = 1, at 3: 297, gradient 198",
+    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198",
 )
 def after_custom_rule(h: Checked) -> None:
     """The result of a function with a custom derivative rule is tracked if its argument is."""
@@ -139,7 +139,7 @@ def after_custom_rule(h: Checked) -> None:
     transform="grad of checkpoint",
     varies=True,
     source=_CHECKPOINT,
-    expects="one and the same answer in each pass, or one left open; 3 x x and its gradient, at 3: 27, 18",
+    expects="one and the same answer in each pass, or one left open; 3 x ** 2 and its gradient, at 3: 27, 18",
 )
 def checkpoint_answers_alike(h: Checked) -> None:
     """The recomputation answers like the first pass, so value and gradient belong to one branch."""
@@ -231,7 +231,7 @@ def after_no_grad(h: Checked) -> None:
     rule="W2",
     transform="no_grad of grad",
     source=_NO_GRAD_AROUND,
-    expects="3, as 4 comes out for x x; not applicable where a gradient under the switch is none",
+    expects="3, as 4 comes out for x ** 2; not applicable where a gradient under the switch is none",
 )
 def no_grad_around_gradient(h: Checked) -> None:
     """A switch around a gradient that the system computes anyway does not make the answer False."""

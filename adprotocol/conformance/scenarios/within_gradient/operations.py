@@ -146,7 +146,7 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="3 x x x with x x computed at once and asked: 24 at 2, gradient 36",
+    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36",
 )
 def evaluated(h: Checked) -> None:
     """What is differentiated stays tracked when its value is computed, if the system keeps it so."""

@@ -89,7 +89,7 @@ def several_values_under_vmap(h: Checked) -> None:
 @scenario(
     rule="W6",
     source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950",
-    expects="our gradient of 3 z**3 at 2, g = 36, and z itself are plain in the next gradient, in y: it is 11 g = "
+    expects="our gradient of 3 z ** 3 at 2, g = 36, and z itself are plain in the next gradient, in y: it is 11 g = "
     "396 of 11 g y, and 17 z = 34 of 17 z y",
 )
 def from_another_gradient(h: Checked) -> None:
@@ -135,7 +135,7 @@ def answers_joined(h: Checked, way: str) -> None:
     transform=("grad", "grad of jit", "grad of compile"),
     also_needs=("custom_rule",),
     source=_RULES,
-    expects="{transforms} of x x whose rule is the gradient of 3 x x, asked so, else 5 x x: 12 at 2",
+    expects="{transforms} of x ** 2 whose rule is the gradient of 3 x ** 2, asked so, else 5 x ** 2: 12 at 2",
 )
 def gradient_in_a_rule(h: Checked, transforms: str) -> None:
     """In a gradient that a derivative rule takes the variable is tracked, under {transforms}.

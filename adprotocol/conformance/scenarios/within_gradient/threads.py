@@ -32,8 +32,8 @@ scenario = defaults(
 @scenario(
     varies=True,
     source=_WORKERS,
-    expects="3 x x, computed in a child thread inside of a gradient, at 3: 27, gradient 18; "
-    "not applicable where the system itself has no derivative from there",
+    expects="3 x ** 2, computed in a child thread inside of a gradient, at 3: 27, gradient 18; not applicable where "
+    "the system itself has no derivative from there",
 )
 def child_thread_tracked(h: Checked) -> None:
     """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there."""

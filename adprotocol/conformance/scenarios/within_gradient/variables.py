@@ -64,8 +64,8 @@ def outer_variable_alone(h: Checked) -> None:
     rule="W1",
     transform="grad of jvp",
     source=_REVERSE_CONFUSION,
-    expects="the inner tangent 2 x y of x * y**2 is tracked, so 3 times it: 48, gradient 24; the tangent 2 y of y**2 "
-    "is not, so 5 times it, times x: 80, gradient 40",
+    expects="the inner tangent 2 x y of x * y ** 2 is tracked, so 3 times it: 48, gradient 24; the tangent 2 y of y "
+    "** 2 is not, so 5 times it, times x: 80, gradient 40",
 )
 def inner_result(h: Checked) -> None:
     """The result of an inner derivative is tracked by the outer one only if it depends on the outer variable."""
