@@ -1,9 +1,10 @@
-"""What traced programs hand on: results of the functions they call, and what their loops carry."""
+"""What traced programs hand on: results of the functions they call, calls in calls too, and what their loops carry."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.orders import in_both_orders
@@ -13,19 +14,23 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance.checks import Checked
 
-CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
 _FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/jax-ml/jax/blob/main/jax/_src/lax/control_flow/loops.py"
 
-scenario = defaults("within_gradient", rule="W5")
+scenario = defaults(
+    "within_gradient",
+    rule="W5",
+    source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",
+    transform="grad of {way}",
+)
 
-# What `about_squares` expects.
-SQUARES = (
+# What `_about_squares` expects.
+_SQUARES = (
     "the squares s of x = 2 and t of c = 3 are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, "
     "5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
 )
 
 
-def about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
+def _about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
     """Ask about the square that a compiled function of `make` gives, for two arguments in another one, and outside."""
     x, c = h.array(2.0), h.array(3.0)
 
@@ -47,20 +52,41 @@ def about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]
 
 
 @scenario(
-    transform="grad of {way}",
     native="grad of {way} of {way}",
-    source=CALLED,
-    expects=f"{SQUARES}; squared by a compiled function that another one calls",
+    expects=f"{_SQUARES}; squared by a compiled function that another one calls",
 )
 def after_a_call(h: Checked, way: str) -> None:
     """The result of a compiled function that another one calls is tracked as its argument is, in both first orders."""
-    about_squares(h, way, lambda: h.trace(way, lambda x: x * x))
+    _about_squares(h, way, lambda: h.trace(way, lambda x: x * x))
 
 
 @scenario(
-    transform="grad of {way}",
+    native="grad of {way} of {way} of {way}",
+    expects=f"{_SQUARES}; squared in a compiled function that a second one calls, which the one that asks calls",
+)
+def after_a_call_in_a_call(h: Checked, way: str) -> None:
+    """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""
+
+    def make() -> Any:
+        square = h.trace(way, lambda x: x * x)
+        return h.trace(way, lambda x: 1.0 * square(x))
+
+    _about_squares(h, way, make)
+
+
+@scenario(
     native="grad of {way} of {way}",
-    source=CALLED,
+    expects=f"{_SQUARES}; squared in a branch of a compiled function that the one that asks calls",
+)
+def after_a_branch_in_a_call(h: Checked, way: str) -> None:
+    """What comes out of a branch in a called function is tracked as its operand is, in both first orders."""
+    _about_squares(
+        h, way, lambda: h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x: x * x, lambda x: -1.0 * x, x))
+    )
+
+
+@scenario(
+    native="grad of {way} of {way}",
     expects="a compiled layer, called for x and for c in a compiled function: in the gradient in x it gives 3 x + 5 "
     "c = 26 at 2, 4, with the gradient 3",
 )
