@@ -7,7 +7,7 @@ reports as silently wrong. Any other exception is a failure with an error.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import adprotocol
 from adprotocol.conformance import nesting
@@ -65,34 +65,71 @@ class Checked:
             raise HarnessFault(msg)
         return made
 
-    def asks(self, *values: Any) -> Any:
+    def query(self, *values: Any) -> Any:
         """Return the answer of `within_gradient`, and note whether it is still open."""
         answer = adprotocol.within_gradient(*values)
         if not isinstance(answer, bool):
             self.staged.append("within_gradient")
         return answer
 
-    def untracked(self, answer: Any, what: str) -> None:
+    def assert_untracked(self, answer: Any, what: str) -> None:
         """Check an answer about `what`, which nobody differentiates: False, or open and False when it is computed."""
         if not isinstance(answer, bool):
             answer = bool(self.numpy(adprotocol.cond(answer, lambda: 1.0, lambda: 0.0)))
-        self.holds(not answer, f"the answer is True for {what}, which nobody differentiates")
+        self.check(not answer, f"the answer is True for {what}, which nobody differentiates")
 
-    def layer(self, x: Any) -> Any:
+    def probe(self, x: Any) -> Any:
         """Return 3 x where `x` is differentiated, 5 x where it is not."""
-        return self.scaled(x, 3.0, 5.0)
+        return self.probe_by(x, x)
 
-    def scaled(self, x: Any, inside: float, outside: float) -> Any:
+    def probe_by(self, x: Any, *values: Any) -> Any:
+        """Return 3 x where a derivative goes through one of `values`, 5 x where it goes through none."""
+        return adprotocol.cond(self.query(*values), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+    def scale(self, x: Any, inside: float, outside: float) -> Any:
         """Return `inside` times x where `x` is differentiated, else `outside` times x.
 
         Layers that are multiplied need different factors: 3 x * 5 y equals 5 x * 3 y.
         """
-        return adprotocol.cond(self.asks(x), lambda x: inside * x, lambda x: outside * x, x)
+        return adprotocol.cond(self.query(x), lambda x: inside * x, lambda x: outside * x, x)
+
+    def digit(self, *values: Any) -> Any:
+        """Return 1 where a derivative goes through one of `values`, 0 where it goes through none."""
+        return adprotocol.cond(self.query(*values), lambda: 1.0, lambda: 0.0)
+
+    def fail(self, x: Any) -> NoReturn:
+        """Raise ZeroDivisionError, after a query about `x`."""
+        self.probe(x)
+        msg = "raised on purpose"
+        raise ZeroDivisionError(msg)
 
     def nest(self, transforms: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return `fun`, from scalar to scalar, under nested transformations: "grad of jit"."""
         # Every function of the harness is an attribute here.
         return nesting.apply(cast("Harness", self), transforms, fun)
+
+    def trace(self, way: str, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `fun` under `jit` or `compile`."""
+        return cast("Callable[..., Any]", getattr(self, way)(fun))
+
+    def sum_of_rows(self, fun: Callable[..., Any], *batches: Any, rows: int = 2) -> Any:
+        """Return the sum of what `fun` returns under `vmap` for each row of the batches."""
+        found = self.vmap(fun)(*batches)
+        total = found[0]
+        for i in range(1, rows):
+            total = total + found[i]
+        return total
+
+    def require_native(self, call: Callable[[], Any], want: float) -> None:
+        """Raise `Absent` unless `call`, which does without adprotocol, returns `want`."""
+        try:
+            found = float(self.numpy(call()))
+        except Exception as error:
+            msg = f"the system itself refuses it: {type(error).__name__}: {error!s:.100}"
+            raise Absent(msg) from error
+        if abs(found - want) > self.tolerance * abs(want):
+            msg = f"the system itself gives {found:g} where {want:g} is right"
+            raise Absent(msg)
 
     def numpy(self, value: Any) -> np.ndarray[Any, Any]:
         """Return an array of the system, or a number, as a NumPy array."""
@@ -108,7 +145,7 @@ class Checked:
             raise HarnessFault(msg)
         return made
 
-    def equal(self, got: Any, want: Any, what: str = "the result") -> None:
+    def assert_equal(self, got: Any, want: Any, what: str = "the result") -> None:
         """Compare the values and shape of an array with the closed form, a number or nested lists."""
         import numpy as np  # noqa: PLC0415  (--list does without)
 
@@ -124,39 +161,48 @@ class Checked:
             msg = f"{what} is {_shown(found)}; {_shown(expected)} was expected"
             raise WrongAnswer(msg)
 
-    def gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
+    def assert_gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
         """Compare the gradients of a dict; None stands for what takes no gradient."""
         if not isinstance(got, dict) or list(got) != list(want):
             msg = f"{what} is {got!r:.120}; a dict with the keys {list(want)} was expected"
             raise WrongAnswer(msg)
         for key, value in want.items():
             if value is None:
-                self.same(got[key], None, f"{what} at {key!r}")
+                self.assert_is(got[key], None, f"{what} at {key!r}")
             else:
-                self.equal(got[key], value, f"{what} at {key!r}")
+                self.assert_equal(got[key], value, f"{what} at {key!r}")
 
-    def same(self, got: Any, want: Any, what: str = "the result") -> None:
+    def assert_is(self, got: Any, want: Any, what: str = "the result") -> None:
         """Check that `got` is `want`, the same object."""
         if got is not want:
             msg = f"{what} is {got!r:.120}; {want!r:.120} itself was expected"
             raise WrongAnswer(msg)
 
-    def holds(self, condition: object, what: str) -> None:
+    def check(self, condition: object, what: str) -> None:
         """Check a condition; `what` is the message if it does not hold."""
         if not condition:
             raise WrongAnswer(what)
 
-    def value_and_gradient(
+    def assert_value_and_grad(
         self, fun: Callable[..., Any], arguments: Sequence[Any], value: Any, gradient: Any, what: str = ""
     ) -> None:
         """Compare value and native gradient of `fun`, with respect to its first argument, with their closed forms."""
         label = f"{what}: " if what else ""
         if self.has("value_and_grad") and "grad" not in self.variant:
             got, slope = self.harness.value_and_grad(fun)(*arguments)
-            self.equal(got, value, f"{label}the value under the gradient")
+            self.assert_equal(got, value, f"{label}the value under the gradient")
         else:
             slope = self.grad(fun)(*arguments)
-        self.equal(slope, gradient, f"{label}the gradient")
+        self.assert_equal(slope, gradient, f"{label}the gradient")
+
+    def assert_value_and_tangent(  # noqa: PLR0913, PLR0917  (as above, and the direction)
+        self, fun: Callable[..., Any], x: Any, along: Any, value: Any, tangent: Any, what: str = ""
+    ) -> None:
+        """Compare value and tangent of `fun` at `x`, in the direction `along`, with their closed forms."""
+        label = f"{what}: " if what else ""
+        got, slope = self.jvp(fun, x, along)
+        self.assert_equal(got, value, f"{label}the value")
+        self.assert_equal(slope, tangent, f"{label}the tangent")
 
     @contextlib.contextmanager
     def raises(self, *errors: type[BaseException], words: Sequence[str] = ()) -> Iterator[None]:

@@ -7,15 +7,26 @@ gets an `adprotocol.conformance.checks.Checked` and raises if the answer is wron
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import KNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
+
+    class Decorator(Protocol):
+        """What `defaults` returns."""
+
+        def __call__(
+            self, name: str = ..., **own: Unpack[Metadata]
+        ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+            """Return a decorator."""
+
 
 # Without it a user's result is wrong: a failure fails the suite.
 MUST = "MUST"
@@ -36,6 +47,9 @@ RULES = (
     *(f"C{i}" for i in range(1, 9)),
     *(f"P{i}" for i in range(1, 7)),
 )
+
+# The two ways to trace a function.
+WAYS = ("jit", "compile")
 
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 _ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -123,6 +137,68 @@ def scenario(  # noqa: PLR0913  (one for each field of a scenario)
         return function
 
     return enter
+
+
+class Metadata(TypedDict, total=False):
+    """The arguments of a decorator that `defaults` returns."""
+
+    rule: str
+    expects: str | Callable[[str], str]
+    source: str
+    level: str
+    needs: Iterable[str] | None
+    also_needs: Iterable[str]
+    transform: str | tuple[str, ...]
+    varies: bool
+    native: str
+    summary: str
+
+
+def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
+    """Return the decorator of a module: `scenario` for one hook, with defaults for its arguments.
+
+    The id is the hook and the name of the function, unless its last part is given first. `also_needs` adds to the
+    capabilities that follow from `transform`.
+
+    A `transform` with "{way}" in it enters the function under `jit` and under `compile`; the function takes one of
+    these words as `way`. A tuple of nestings enters it under each; the function takes the nesting as `transforms`.
+    Both words may stand in braces in the texts, and `expects` may be a function of the nesting.
+    """
+
+    def decorate(name: str = "", **own: Unpack[Metadata]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        known: dict[str, Any] = {**common, **own}
+        transform, also_needs = known.pop("transform", ""), known.pop("also_needs", ())
+
+        def enter(function: Callable[..., None]) -> Callable[..., None]:
+            identifier = f"{hook}/{name or function.__name__.replace('_', '-')}"
+            for suffix, nested, argument in _nestings(transform):
+                given = {"summary": getattr(function, "func", function).__doc__ or "", **known}
+                if also_needs:
+                    given["needs"] = (*nesting.needs(nested), *also_needs)
+                if callable(given["expects"]):
+                    given["expects"] = given["expects"](nested)
+                for word, value in argument.items():
+                    for key in ("summary", "expects", "native"):
+                        given[key] = given.get(key, "").replace(f"{{{word}}}", value)
+                entered = functools.partial(function, **argument) if argument else function
+                scenario(f"{identifier}{suffix}", transform=nested, **given)(entered)
+            return function
+
+        return enter
+
+    return decorate
+
+
+def _nestings(transform: str | tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield for each nesting the end of the id, the nesting, and what the function takes."""
+    if isinstance(transform, tuple):
+        for nested in transform:
+            yield f"-{nested.replace(' ', '-').replace('_', '-')}", nested, {"transforms": nested}
+    elif "{way}" in transform:
+        for way in WAYS:
+            yield f"-under-{way}", transform.replace("{way}", way), {"way": way}
+    else:
+        yield "", transform, {}
 
 
 def _check(made: Scenario) -> None:

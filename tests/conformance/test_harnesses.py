@@ -77,7 +77,7 @@ NESTED = {
 )
 def test_transformations_nest(name, chain):
     h = checked(harness_of(name))
-    h.equal(h.nest(chain, lambda x: x * x * x * x)(h.array(2.0)), NESTED[chain])
+    h.assert_equal(h.nest(chain, lambda x: x * x * x * x)(h.array(2.0)), NESTED[chain])
 
 
 @on_each

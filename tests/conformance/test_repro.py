@@ -90,7 +90,7 @@ def test_the_repro_of_what_fails_fails_in_the_same_way(hooks):
 
 
 def refused(h):
-    h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 5.0 + OFFSET - OFFSET)
+    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 5.0 + OFFSET - OFFSET)
 
 
 def test_the_repro_has_the_harness_and_the_names_of_the_module():
@@ -103,7 +103,7 @@ def test_the_repro_has_the_harness_and_the_names_of_the_module():
         "from test_repro import OFFSET",
         "",
         "def refused(h):",
-        "    h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 5.0 + OFFSET - OFFSET)",
+        "    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 5.0 + OFFSET - OFFSET)",
         "",
         "refused(checked(harness_of('test_repro:Small')))",
     ]
@@ -124,7 +124,7 @@ class Varied(Autograd):
 
 
 def right(h):
-    h.equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0)
+    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0)
 
 
 def test_the_repro_of_a_variant_names_it():
@@ -144,7 +144,7 @@ def test_the_repro_of_a_device_names_it():
 
 
 def scaled(h, factor, *, offset):
-    h.equal(h.array(2.0), 2.0 * factor + offset)
+    h.assert_equal(h.array(2.0), 2.0 * factor + offset)
 
 
 def test_the_repro_of_a_partial_function_has_its_keywords():
@@ -158,7 +158,7 @@ def test_the_repro_of_a_partial_function_has_its_keywords():
 
 def closing_over(expected):
     def closed(h):
-        h.equal(h.array(2.0), expected)
+        h.assert_equal(h.array(2.0), expected)
 
     return closed
 
@@ -169,18 +169,18 @@ class Called:
     __name__ = "called"
 
     def __call__(self, h):
-        h.equal(h.array(2.0), 3.0)
+        h.assert_equal(h.array(2.0), 3.0)
 
 
 NAMELESS = {}
-exec("def sourceless(h):\n    h.equal(h.array(2.0), 3.0)\n", NAMELESS)  # noqa: S102
+exec("def sourceless(h):\n    h.assert_equal(h.array(2.0), 3.0)\n", NAMELESS)  # noqa: S102
 
 
 @pytest.mark.parametrize(
     "function",
     [
         closing_over(3.0),
-        lambda h: h.equal(h.array(2.0), 3.0),
+        lambda h: h.assert_equal(h.array(2.0), 3.0),
         Called(),
         NAMELESS["sourceless"],
         types.MethodType(Called.__call__, Called()),
@@ -197,7 +197,7 @@ def test_a_function_that_does_not_stand_alone_is_called_by_its_id(function):
 
 
 def hidden(h):
-    h.equal(NOTHING, 3.0)
+    h.assert_equal(NOTHING, 3.0)
 
 
 NOTHING = None

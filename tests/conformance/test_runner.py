@@ -36,7 +36,7 @@ def first(h):
 
 
 def last(h):
-    h.equal(h.array(1.0), 1.0)
+    h.assert_equal(h.array(1.0), 1.0)
 
 
 def one(harness, function, **options):
@@ -54,7 +54,7 @@ def test_what_raises_nothing_passes():
 
 
 def test_another_answer_is_silently_wrong():
-    result, report = one(Plain, lambda h: h.equal(h.array(2.0), 3.0))
+    result, report = one(Plain, lambda h: h.assert_equal(h.array(2.0), 3.0))
     assert (result.outcome, result.cause) == (WRONG, "plugin")
     assert result.message == "the result is 2.; 3. was expected"
     assert result.repro
@@ -193,7 +193,7 @@ def test_to_numpy_that_fails_only_later_is_the_harnesses_and_an_error():
 
     with toy():
         result, _ = one(
-            made(ToyHarness, to_numpy=to_numpy), lambda h: h.equal(h.array([1.0, 2.0, 3.0]), [1.0, 2.0, 3.0])
+            made(ToyHarness, to_numpy=to_numpy), lambda h: h.assert_equal(h.array([1.0, 2.0, 3.0]), [1.0, 2.0, 3.0])
         )
     assert (result.outcome, result.cause) == (FAIL, "harness")
     assert result.message == "HarnessFault: to_numpy of the harness returned a list; it returns a NumPy array"
@@ -248,7 +248,7 @@ def test_settings_that_a_harness_changes_reach_no_scenario_and_nobody_after_the_
 
     def warns(h):
         warnings.warn("a framework's own", UserWarning, stacklevel=1)
-        h.holds(np.isnan(np.float64(0.0) / np.float64(0.0)), "0 / 0 is NaN")
+        h.check(np.isnan(np.float64(0.0) / np.float64(0.0)), "0 / 0 is NaN")
 
     filters, errors = list(warnings.filters), np.geterr()
     with scenarios(first, warns):
@@ -442,7 +442,7 @@ def test_an_expected_error_is_an_expected_failure():
 
 
 def test_an_expected_wrong_answer_is_an_expected_failure():
-    result, report = judged("wrong", lambda h: h.equal(2.0, 3.0))
+    result, report = judged("wrong", lambda h: h.assert_equal(2.0, 3.0))
     assert (result.outcome, result.divergence) == (EXPECTED, "known")
     assert report.ok
 
@@ -460,7 +460,7 @@ def test_an_expected_failure_that_passes_fails_the_run_even_if_it_only_may_be():
 
 
 def test_a_wrong_answer_where_an_error_is_declared_is_silently_wrong():
-    result, report = judged("error", lambda h: h.equal(2.0, 3.0))
+    result, report = judged("error", lambda h: h.assert_equal(2.0, 3.0))
     assert result.outcome == WRONG
     assert result.message.endswith("(the divergence 'known' declares 'error', which this is not)")
     assert not report.ok

@@ -12,7 +12,7 @@ from small import scenarios
 
 from adprotocol.conformance import MAY, MUST, SHOULD, Scenario, all_scenarios
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
-from adprotocol.conformance.scenario import HOOKS, LEVELS, RULES, scenario
+from adprotocol.conformance.scenario import HOOKS, LEVELS, RULES, defaults, scenario
 
 ALL = list(all_scenarios().values())
 GOOD = {"rule": "C1", "expects": "one", "source": "docs/rules.md, C1", "summary": "A summary"}
@@ -120,6 +120,74 @@ def test_defaults_and_parts_of_the_id():
         "0.1",
     )
     assert (made.transform, made.varies) == ("", False)
+
+
+def entered(decorator, **known):
+    """The scenarios that a decorator of a module's defaults makes of a function."""
+    calls = []
+
+    def three_words_long(h, **argument):
+        """A summary under {way} and {transforms}."""
+        calls.append(argument)
+
+    with scenarios():
+        assert decorator(**known)(three_words_long) is three_words_long
+        made = list(all_scenarios().values())
+    for one in made:
+        one.function(None)
+    return made, calls
+
+
+DATA = {"rule": "C1", "expects": "one", "source": "docs/rules.md, C1"}
+
+
+def test_defaults_of_a_module_hold_unless_a_scenario_says_otherwise():
+    (made,), calls = entered(defaults("cond", **DATA, level=SHOULD), rule="C2", transform="grad of jit")
+    assert (made.id, made.rule, made.level, made.source) == ("cond/three-words-long", "C2", SHOULD, DATA["source"])
+    assert (made.needs, made.native, calls) == (("grad", "jit"), "grad of jit", [{}])
+    assert made.summary == "A summary under {way} and {transforms}."
+
+
+def test_the_last_part_of_the_id_may_be_given():
+    with scenarios():
+        defaults("cond", **GOOD)("other-words")(lambda h: None)
+        assert list(all_scenarios()) == ["cond/other-words"]
+
+
+def test_a_way_in_the_transform_makes_a_scenario_for_jit_and_one_for_compile():
+    known = DATA | {"expects": "{way}: {1}", "transform": "grad of {way}", "native": "grad of {way} of {way}"}
+    made, calls = entered(defaults("cond", **known), also_needs=("node",))
+    assert [one.id for one in made] == ["cond/three-words-long-under-jit", "cond/three-words-long-under-compile"]
+    assert [one.needs for one in made] == [("grad", "jit", "node"), ("grad", "compile", "node")]
+    assert [one.native for one in made] == ["grad of jit of jit", "grad of compile of compile"]
+    assert [one.expects for one in made] == ["jit: {1}", "compile: {1}"]
+    assert [one.transform for one in made] == ["grad of jit", "grad of compile"]
+    assert calls == [{"way": "jit"}, {"way": "compile"}]
+
+
+def test_several_nestings_make_a_scenario_each():
+    known = DATA | {"expects": lambda transforms: f"of {transforms}", "transform": ("jit", "grad of while_loop")}
+    made, calls = entered(defaults("cond", **known))
+    assert [one.id for one in made] == ["cond/three-words-long-jit", "cond/three-words-long-grad-of-while-loop"]
+    assert [one.needs for one in made] == [("jit",), ("grad", "while_loop")]
+    assert [one.expects for one in made] == ["of jit", "of grad of while_loop"]
+    assert [one.summary for one in made][1] == "A summary under {way} and grad of while_loop."
+    assert calls == [{"transforms": "jit"}, {"transforms": "grad of while_loop"}]
+
+
+def test_the_summary_of_defaults_is_that_of_a_partial_functions_own_function():
+    def function(h, way):
+        """The docstring."""
+
+    with scenarios():
+        defaults("cond", **DATA)("partial")(functools.partial(function, way="jit"))
+        assert all_scenarios()["cond/partial"].summary == "The docstring."
+
+
+def test_the_hook_of_a_scenario_is_the_folder_of_its_module():
+    for made in ALL:
+        module = getattr(made.function, "func", made.function).__module__
+        assert module.startswith(f"adprotocol.conformance.scenarios.{made.hook}."), made.id
 
 
 def test_what_is_refused_is_not_entered():

@@ -251,11 +251,11 @@ def test_a_wrong_selection_is_an_error():
 
 
 def a_number(h):
-    h.equal(h.array(1.0), 1.0)
+    h.assert_equal(h.array(1.0), 1.0)
 
 
 def another(h):
-    h.equal(h.array(1.0), 2.0)
+    h.assert_equal(h.array(1.0), 2.0)
 
 
 def an_error(h):

@@ -38,7 +38,7 @@ def array(h: Probe, value: Any) -> Any:
 def equal(h: Checked, got: Any, want: Any, what: str) -> None:
     """Compare a result with its closed form; a difference is a fault of the harness."""
     try:
-        h.equal(got, want, what)
+        h.assert_equal(got, want, what)
     except AssertionError as error:
         raise HarnessFault(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""The scenarios, a module for each theme."""
+"""The scenarios, a folder for each hook and in it a module for each theme."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def all_scenarios() -> dict[str, Scenario]:
     >>> all_scenarios()["within_gradient/grad-of-jit"].level
     'MUST'
     """
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     return registered()

@@ -1,0 +1,1 @@
+"""`cond`: a branch that every system understands."""

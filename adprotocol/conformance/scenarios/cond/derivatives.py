@@ -1,0 +1,234 @@
+"""Derivatives through `cond`: those of the chosen branch, and nothing of the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_BATCHED = "JAX, NaN and a batched cond: https://github.com/jax-ml/jax/pull/5658"
+_AUTOGRAD = "autograd, NaN of the other branch: https://github.com/HIPS/autograd/issues/802"
+
+scenario = defaults(
+    "cond",
+    rule="C4",
+    source="PyTorch, zeros in place of None: https://github.com/pytorch/pytorch/issues/141301",
+    transform="grad",
+)
+
+
+def _root(x: Any) -> Any:
+    """Return the root of x where x is positive, else 2 x: at 0 the derivative of the root is infinite."""
+    return adprotocol.cond(x > 0.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
+
+
+@scenario(varies=True, expects="a ** 2 or b ** 2 at a = 5, b = 3: the gradients in a and b are 10 and 0, or 0 and 6")
+def unused_operand(h: Checked) -> None:
+    """An operand that the chosen branch does not use has the gradient zero, not None."""
+    five, three = h.array(5.0), h.array(3.0)
+
+    def f(a: Any, b: Any, pred: Any) -> Any:
+        return adprotocol.cond(pred, lambda a, _: a * a, lambda _, b: b * b, a, b)
+
+    for pred, value, first, second in ((True, 25.0, 10.0, 0.0), (False, 9.0, 0.0, 6.0)):
+        for known in (pred, h.array(pred)):
+            h.assert_value_and_grad(lambda a: f(a, three, known), (five,), value, first, f"{pred}, in a")  # noqa: B023
+            h.assert_value_and_grad(lambda b: f(five, b, known), (three,), value, second, f"{pred}, in b")  # noqa: B023
+
+
+@scenario(
+    varies=True,
+    expects="where the branch with v is not taken, v has no part in it: the gradient (1, 0) of 7 + v[0], and (0, 0) "
+    "of an element of the constant (7, 7)",
+)
+def unused_vector(h: Checked) -> None:
+    """The zeros have the shape of the operand, also where the chosen branch returns a constant."""
+    v, constant = h.array([2.0, 3.0]), h.array([7.0, 7.0])
+    h.assert_value_and_grad(
+        lambda v: adprotocol.cond(False, lambda v: v[0] * v[1], lambda _: 7.0, v) + v[0],  # noqa: FBT003
+        (v,),
+        9.0,
+        [1.0, 0.0],
+        "a Python number",
+    )
+    h.assert_value_and_grad(
+        lambda v: adprotocol.cond(False, lambda v: v, lambda _: constant, v)[0],  # noqa: FBT003
+        (v,),
+        7.0,
+        [0.0, 0.0],
+        "an array",
+    )
+
+
+@scenario(
+    transform="jvp",
+    varies=True,
+    expects="cond(p, a ** 2, 7) with a = x at 2: value 4 and tangent 4, or value 7 and tangent 0",
+)
+def unused_operand_forward_mode(h: Checked) -> None:
+    """A constant chosen beside a variable has the tangent zero."""
+    for pred, want, slope in ((True, 4.0, 4.0), (False, 7.0, 0.0)):
+
+        def f(x: Any, pred: Any = pred) -> Any:
+            return adprotocol.cond(pred, lambda x: x * x, lambda _: 7.0, x) + 0.0 * x
+
+        h.assert_value_and_tangent(f, h.array(2.0), h.array(1.0), want, slope, f"{pred}")
+
+
+@scenario(
+    "unused-operand",
+    transform="grad of {way}",
+    expects="a ** 2 where a > 0, else b ** 2, under {way}: at a = 5, b = 3 it is 25, with the gradients 10 and 0; at "
+    "a = -2 it is 9, with 0 and 6",
+)
+def unused_operand_traced(h: Checked, way: str) -> None:
+    """With a staged predicate the operand of the other branch has the gradient zero."""
+    jitted = h.trace(way, lambda a, b: adprotocol.cond(a > 0.0, lambda a, _: a * a, lambda _, b: b * b, a, b))
+    three = h.array(3.0)
+    for a, value, first, second in ((5.0, 25.0, 10.0, 0.0), (-2.0, 9.0, 0.0, 6.0)):
+        array = h.array(a)
+        h.assert_value_and_grad(lambda x: jitted(x, three), (array,), value, first, f"at {a}, in a")
+        h.assert_value_and_grad(lambda y: jitted(array, y), (three,), value, second, f"at {a}, in b")  # noqa: B023
+
+
+@scenario(
+    transform="grad of vmap",
+    source=_BATCHED,
+    expects="the rows a ** 2 and k * a at a = (2, 3), k = 5: their sum is 19, with the gradient (4, 5) in a and 3 in k",
+)
+def unused_operand_under_vmap(h: Checked) -> None:
+    """Each row has the derivative of its branch; a shared operand has the sum over the rows that use it."""
+    signs = h.array([1.0, -1.0])
+
+    def f(a: Any, k: Any) -> Any:
+        def row(a: Any, s: Any) -> Any:
+            return adprotocol.cond(s > 0.0, lambda a, _: a * a, lambda a, k: k * a, a, k)
+
+        return h.sum_of_rows(row, a, signs)
+
+    a, k = h.array([2.0, 3.0]), h.array(5.0)
+    h.assert_value_and_grad(f, (a, k), 19.0, [4.0, 5.0], "in a")
+    h.assert_value_and_grad(lambda k: f(a, k), (k,), 19.0, 3.0, "in k")
+
+
+@scenario(
+    varies=True,
+    source=_AUTOGRAD,
+    expects="the root of x where x > 0, else 2 x: at 0 the value 0 and the gradient 2; at 4 the value 2 and 1 / 4",
+)
+def infinite_slope_not_taken(h: Checked) -> None:
+    """An infinite derivative in the other branch does not reach the gradient."""
+    h.assert_value_and_grad(_root, (h.array(0.0),), 0.0, 2.0, "at 0")
+    h.assert_value_and_grad(_root, (h.array(4.0),), 2.0, 0.25, "at 4")
+
+
+@scenario(
+    "infinite-slope-not-taken",
+    transform="grad of {way}",
+    source=_AUTOGRAD,
+    expects="the root of x where x > 0, else 2 x, under {way}: the gradient 2 at 0, 1 / 4 at 4, and 2 at -1",
+)
+def infinite_slope_not_taken_traced(h: Checked, way: str) -> None:
+    """With a staged predicate neither infinity nor NaN of the other branch reaches the gradient."""
+    traced = h.trace(way, _root)
+    for point, value, slope in ((0.0, 0.0, 2.0), (4.0, 2.0, 0.25), (-1.0, -2.0, 2.0)):
+        h.assert_value_and_grad(traced, (h.array(point),), value, slope, f"at {point}")
+
+
+@scenario(
+    transform="grad of vmap",
+    varies=True,
+    source=_BATCHED,
+    expects="rows of the root of x where x > 0, else 2 x, at (0, 4, -1), summed: 0, with the gradient (2, 1 / 4, 2)",
+)
+def infinite_slope_not_taken_batched(h: Checked) -> None:
+    """In a batch where rows differ neither infinity nor NaN of the other branch reaches a gradient."""
+    v = h.array([0.0, 4.0, -1.0])
+    h.assert_value_and_grad(lambda v: h.sum_of_rows(_root, v, rows=3), (v,), 0.0, [2.0, 0.25, 2.0])
+
+
+@scenario(
+    transform="vmap of grad of grad",
+    needs=("grad", "vmap"),
+    source="TensorFlow, the gradient of cond twice: https://github.com/tensorflow/tensorflow/issues/43631",
+    expects="second derivatives of the root of x where x > 0, else 2 x, at (0, 4, -1): (0, -1 / 32, 0)",
+)
+def infinite_slope_not_taken_second_order(h: Checked) -> None:
+    """Second derivatives of a batch are those of the chosen branch alone."""
+    h.assert_equal(h.vmap(h.grad(h.grad(_root)))(h.array([0.0, 4.0, -1.0])), [0.0, -1.0 / 32.0, 0.0])
+
+
+@scenario(
+    transform="jvp of vmap",
+    source="JAX, NaN of the other branch: https://github.com/jax-ml/jax/issues/347",
+    expects="rows of the root of x where x > 0, else 2 x, at (0, 4, -1) along (1, 1, 1): the tangents (2, 1 / 4, 2)",
+)
+def infinite_slope_not_taken_forward_mode(h: Checked) -> None:
+    """Tangents of a batch are those of the chosen branch alone."""
+    points, along = h.array([0.0, 4.0, -1.0]), h.array([1.0, 1.0, 1.0])
+    h.assert_value_and_tangent(h.vmap(_root), points, along, [0.0, 2.0, -2.0], [2.0, 0.25, 2.0])
+
+
+@scenario(
+    transform="grad of vmap",
+    source="TensorFlow, infinity in the other branch: https://github.com/tensorflow/tensorflow/issues/38349",
+    expects="rows of k / x where x > 0, else k * x, with k = 3 closed over, at (0, 2): their sum is 1.5, with the "
+    "gradient 0.5 in k and (3, -0.75) in x",
+)
+def infinite_value_not_taken(h: Checked) -> None:
+    """An infinite value in the other branch reaches no gradient, of an operand or of what is closed over."""
+
+    def f(k: Any, v: Any) -> Any:
+        return h.sum_of_rows(lambda x: adprotocol.cond(x > 0.0, lambda x: k / x, lambda x: k * x, x), v)
+
+    k, v = h.array(3.0), h.array([0.0, 2.0])
+    h.assert_value_and_grad(f, (k, v), 1.5, 0.5, "in k")
+    h.assert_value_and_grad(lambda v: f(k, v), (v,), 1.5, [3.0, -0.75], "in x")
+
+
+@scenario(
+    transform="grad of jit of vmap",
+    source=_BATCHED,
+    expects="rows of (x - x) / (x - x) where x > 9, else x ** 2, at (2, 3), summed under jit: 13, the gradient (4, 6)",
+)
+def nan_not_taken_under_jit(h: Checked) -> None:
+    """A NaN that no row takes reaches no gradient of the jitted batch."""
+
+    def row(x: Any) -> Any:
+        return adprotocol.cond(x - 9.0 > 0.0, lambda x: (x - x) / (x - x), lambda x: x * x, x)
+
+    f = h.jit(lambda v: h.sum_of_rows(row, v))
+    h.assert_value_and_grad(f, (h.array([2.0, 3.0]),), 13.0, [4.0, 6.0])
+
+
+@scenario(
+    source="ForwardDiff, derivatives where a branch changes: https://github.com/JuliaDiff/ForwardDiff.jl/issues/480",
+    expects="3 x where x > 0, else 5 x, at 0: the gradient 5; where x >= 0: the gradient 3",
+)
+def slope_at_the_edge(h: Checked) -> None:
+    """At the edge the derivative is that of the branch taken, not a mean."""
+    x = h.array(0.0)
+    three, five = (lambda x: 3.0 * x), (lambda x: 5.0 * x)
+    h.assert_value_and_grad(lambda x: adprotocol.cond(x > 0.0, three, five, x), (x,), 0.0, 5.0, "x > 0")
+    h.assert_value_and_grad(lambda x: adprotocol.cond(x >= 0.0, three, five, x), (x,), 0.0, 3.0, "x >= 0")
+
+
+@scenario(
+    expects="a * b * c where a > b, else a + 5 c: 24 at (3, 2, 4), with the gradients 8, 12 and 6; 21 at (1, 2, 4), "
+    "with 1, 0 and 5",
+)
+def several_operands(h: Checked) -> None:
+    """Every operand has its own derivative; being in the predicate adds none."""
+
+    def f(a: Any, b: Any, c: Any) -> Any:
+        return adprotocol.cond(a > b, lambda a, b, c: a * b * c, lambda a, _, c: a + 5.0 * c, a, b, c)
+
+    for point, value, slopes in (((3.0, 2.0, 4.0), 24.0, (8.0, 12.0, 6.0)), ((1.0, 2.0, 4.0), 21.0, (1.0, 0.0, 5.0))):
+        a, b, c = map(h.array, point)
+        h.assert_value_and_grad(lambda a: f(a, b, c), (a,), value, slopes[0], f"at {point}, in a")  # noqa: B023
+        h.assert_value_and_grad(lambda b: f(a, b, c), (b,), value, slopes[1], f"at {point}, in b")  # noqa: B023
+        h.assert_value_and_grad(lambda c: f(a, b, c), (c,), value, slopes[2], f"at {point}, in c")  # noqa: B023

@@ -1,0 +1,36 @@
+"""`cond` under every transformation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, LOOPS, SINGLE, X, compare, grid, number
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+# Between x and 2 x, so that the rows of a batch take different branches.
+_BREAK = 3.0
+
+
+def _chosen(x: float) -> list[float]:
+    """Return the derivatives of x ** 3 above 3, else of x ** 2."""
+    return [x**3, 3 * x**2, 6 * x, 6.0, 0.0] if x > _BREAK else [x**2, 2 * x, 2.0, 0.0, 0.0]
+
+
+def _expects(transforms: str) -> str:
+    below, above = (number(transforms, _chosen, at) for at in (X, 2.0 * X))
+    return f"{transforms} of x ** 3 above 3, else of x ** 2: {below} at 2.5, {above} at 5"
+
+
+@grid("cond/", (*SINGLE, *DERIVATIVE_PAIRS, *LOOPS), rule="C6", expects=_expects)
+def branches(h: Checked, transforms: str) -> None:
+    """A branch is chosen and differentiated under {transforms}."""
+
+    def f(x: Any) -> Any:
+        # The second branch is 0 / 0 where the first is taken in a batch.
+        return adprotocol.cond(x > _BREAK, lambda x: x * x * x, lambda x: x * x + (0.0 * x) / (x - 2.0 * X), x)
+
+    for x in (X, 2.0 * X):
+        compare(h, transforms, f, _chosen, at=x)

@@ -1,0 +1,289 @@
+"""What branches of `cond` may return, and what of it must agree when both are traced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import NonDifferentiable
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.return_values import FACTORS, asked_product, squares
+from adprotocol.errors import BranchMismatchError
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_CONSTANT = "PyTorch, one branch a constant: https://github.com/pytorch/pytorch/issues/141259"
+_MIXED = "JAX, a constant in one branch: https://github.com/jax-ml/jax/pull/415"
+_STRUCTURE = "JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660"
+_ALIAS = "PyTorch, a branch that is the identity: https://github.com/pytorch/pytorch/issues/153832"
+
+scenario = defaults("cond", rule="C5", transform="grad")
+
+
+def _relu(x: Any) -> Any:
+    """Return 3 x where x is positive, else the Python number 7."""
+    return adprotocol.cond(x > 0.0, lambda x: 3.0 * x, lambda _: 7.0, x)
+
+
+@scenario(
+    varies=True,
+    source=_CONSTANT,
+    expects="3 x where x > 0, else the number 7: 6 and the gradient 3 at 2; 7 and the gradient 0 at -2",
+)
+def constant_branch(h: Checked) -> None:
+    """One branch may be differentiable and the other a Python number."""
+    h.assert_value_and_grad(_relu, (h.array(2.0),), 6.0, 3.0, "at 2")
+    h.assert_value_and_grad(_relu, (h.array(-2.0),), 7.0, 0.0, "at -2")
+
+
+@scenario(
+    transform="jvp",
+    varies=True,
+    source=_CONSTANT,
+    expects="3 x where x > 0, else the array 7: 6 with the tangent 3 at 2; 7 with the tangent 0 at -2",
+)
+def constant_branch_forward_mode(h: Checked) -> None:
+    """In forward mode, too, one branch may be differentiable and the other a constant."""
+    seven = h.array(7.0)
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, lambda x: 3.0 * x, lambda _: seven, x) + 0.0 * x
+
+    for point, want, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0)):
+        h.assert_value_and_tangent(f, h.array(point), h.array(1.0), want, slope, f"at {point}")
+
+
+@scenario(
+    "constant-branch",
+    transform="grad of {way}",
+    source=_MIXED,
+    expects="3 x where x > 0, else the number 7, under {way}: 6 and 3 at 2; 7 and 0 at -2; 6 and 3 again",
+)
+def constant_branch_traced(h: Checked, way: str) -> None:
+    """A staged predicate may choose between a variable and a Python number."""
+    jitted = h.trace(way, _relu)
+    for point, value, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0), (2.0, 6.0, 3.0)):
+        h.assert_value_and_grad(jitted, (h.array(point),), value, slope, f"at {point}")
+
+
+@scenario(
+    transform="grad of vmap",
+    source=_CONSTANT,
+    expects="rows of 3 x where x > 0, else the number 7, at (2, -2), summed: 13, with the gradient (3, 0)",
+)
+def constant_branch_under_vmap(h: Checked) -> None:
+    """Rows may choose between a variable and a Python number."""
+    h.assert_value_and_grad(lambda v: h.sum_of_rows(_relu, v), (h.array([2.0, -2.0]),), 13.0, [3.0, 0.0])
+
+
+@scenario(
+    transform="",
+    source=_MIXED,
+    expects="2.5 and 1, True and False, 1 + 2j and 0j for a known predicate: the very numbers",
+)
+def numbers_from_both_branches(h: Checked) -> None:
+    """For a known bool Python numbers of any type come out unchanged."""
+    x = h.array(2.0)
+    for true, false in ((2.5, 1), (True, False), (1 + 2j, 0j), ("yes", None)):
+        for pred in (True, False):
+            got = adprotocol.cond(pred, lambda _: true, lambda _: false, x)  # noqa: B023
+            h.assert_is(got, true if pred else false)
+
+
+@scenario(
+    level=SHOULD,
+    transform="{way}",
+    source=_MIXED,
+    expects="the number 2.5 where x > 0, else the integer 1, times x, under {way}: 5 at 2, -2 at -2",
+)
+def numbers_of_two_types(h: Checked, way: str) -> None:
+    """A staged predicate under {way} may choose between a Python float and a Python int.
+
+    A staged predicate may choose between a Python float and a Python int.
+    """
+    jitted = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: 2.5, lambda: 1) * x)
+    h.assert_equal(jitted(h.array(2.0)), 5.0, "the float")
+    h.assert_equal(jitted(h.array(-2.0)), -2.0, "the integer")
+
+
+@scenario(
+    source=_STRUCTURE,
+    expects="branches return a dict of a tuple, a list, None and a string; of the numbers in it, x ** 2 + x or 4 x + "
+    "7, the gradients at 2 are 5 and 4",
+)
+def containers(h: Checked) -> None:
+    """Branches return containers, with None, strings and numbers among the leaves."""
+
+    def f(x: Any, pred: Any) -> Any:
+        made: dict[str, Any] = adprotocol.cond(
+            pred,
+            lambda x: {"y": (x * x, [x]), "n": None, "name": "s"},
+            lambda x: {"y": (4.0 * x, [7.0]), "n": None, "name": "s"},
+            x,
+        )
+        h.check(list(made) == ["y", "n", "name"] and type(made["y"]) is tuple, f"the result is {made!r:.80}")
+        h.assert_is(made["n"], None, "None in the result")
+        h.check(made["name"] == "s", "the string in the result is another")
+        return made["y"][0] + made["y"][1][0]
+
+    for truth, value, slope in ((True, 6.0, 5.0), (False, 15.0, 4.0)):
+        for pred in (truth, h.array(truth)):
+            h.assert_value_and_grad(lambda x: f(x, pred), (h.array(2.0),), value, slope, f"{truth}")  # noqa: B023
+
+
+@scenario(
+    "containers",
+    transform="grad of {way}",
+    source=_STRUCTURE,
+    expects="branches under {way} return a dict of a tuple, a list and None; the numbers in it add up to 6 at 2 and "
+    "to -1 at -2, with the gradients 5 and 4",
+)
+def containers_traced(h: Checked, way: str) -> None:
+    """A staged predicate chooses between containers, with numbers and None in them."""
+
+    def f(x: Any) -> Any:
+        made: dict[str, Any] = adprotocol.cond(
+            x > 0.0, lambda x: {"y": (x * x, [x]), "n": None}, lambda x: {"y": (4.0 * x, [7.0]), "n": None}, x
+        )
+        return made["y"][0] + made["y"][1][0]
+
+    traced = h.trace(way, f)
+    h.assert_value_and_grad(traced, (h.array(2.0),), 6.0, 5.0, "at 2")
+    h.assert_value_and_grad(traced, (h.array(-2.0),), -1.0, 4.0, "at -2")
+
+
+@scenario(
+    transform="{way}",
+    source="JAX, a branch with an effect alone: https://github.com/jax-ml/jax/issues/514",
+    expects="where both branches return None, so does a staged cond, and 3 x beside it is 6",
+)
+def none(h: Checked, way: str) -> None:
+    """Both branches of a staged cond may return None."""
+
+    def f(x: Any) -> Any:
+        got = adprotocol.cond(x > 0.0, lambda _: None, lambda _: None, x)
+        h.assert_is(got, None)
+        return 3.0 * x
+
+    h.assert_equal(h.trace(way, f)(h.array(2.0)), 6.0, "what is beside it")
+
+
+@scenario(
+    source=_ALIAS,
+    expects="(x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 15, with the gradient 10 or 3 in x",
+)
+def operand_returned(h: Checked) -> None:
+    """A branch may return an operand as it is, and twice."""
+    y = h.array(3.0)
+    for truth, value, slope in ((True, 25.0, 10.0), (False, 15.0, 3.0)):
+        for pred in (truth, h.array(truth)):
+
+            def f(x: Any, pred: Any = pred) -> Any:
+                first, second = adprotocol.cond(pred, lambda x, _: (x, x), lambda x, y: (x, y), x, y)
+                return first * second
+
+            h.assert_value_and_grad(f, (h.array(5.0),), value, slope, f"{truth}")
+
+
+@scenario(
+    "operand-returned",
+    transform="grad of {way}",
+    source=_ALIAS,
+    expects="x * x where x > 0, else y * x, under {way}, with y = 3: 25 with the gradient 10 at 5, -6 with 3 at -2",
+)
+def operand_returned_traced(h: Checked, way: str) -> None:
+    """A branch of a staged cond may return an operand as it is."""
+    y = h.array(3.0)
+    jitted = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x, _: x, lambda _, y: y, x, y) * x)
+    h.assert_value_and_grad(jitted, (h.array(5.0),), 25.0, 10.0, "at 5")
+    h.assert_value_and_grad(jitted, (h.array(-2.0),), -6.0, 3.0, "at -2")
+
+
+@scenario(
+    source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
+    expects="a label of x where x > 0, else x, times x: 4 and the gradient 2 at 2; 4 and the gradient -4 at -2",
+)
+def label_returned(h: Checked) -> None:
+    """A branch that returns a label returns a constant."""
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, lambda x: NonDifferentiable(x) * 1.0, lambda x: x, x) * x
+
+    h.assert_value_and_grad(f, (h.array(2.0),), 4.0, 2.0, "at 2")
+    h.assert_value_and_grad(f, (h.array(-2.0),), 4.0, -4.0, "at -2")
+
+
+@scenario(
+    rule="C3",
+    transform="{way}",
+    source=_STRUCTURE,
+    expects="a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers",
+)
+def mismatch(h: Checked, way: str) -> None:
+    """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so."""
+    vector, integer = h.array([1.0, 2.0]), h.array(1)
+    for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer):
+        with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
+            h.trace(way, lambda x: (adprotocol.cond(x > 0.0, lambda x: x, other, x), x)[1])(h.array(2.0))  # noqa: B023
+
+
+@scenario(
+    level=SHOULD,
+    rule="C3",
+    transform="vmap",
+    source="JAX, shapes that differ under vmap: https://github.com/jax-ml/jax/issues/1263",
+    expects="a BranchMismatchError for rows that would be x and (x, x), if vmap does not run row by row",
+)
+def mismatch_under_vmap(h: Checked) -> None:
+    """Branches of a batched cond that differ in structure raise an error that says so."""
+    ran: list[Any] = []
+
+    def true(x: Any) -> Any:
+        ran.append(x)
+        return x
+
+    def f(x: Any) -> Any:
+        adprotocol.cond(x > 0.0, true, lambda x: (x, x), x)
+        return x
+
+    rows = [1.0, 2.0, 3.0]
+    try:
+        h.vmap(f)(h.array(rows))
+    except BranchMismatchError:
+        return
+    if len(ran) == len(rows):
+        reason = "its vmap runs row by row, where every predicate is known"
+        raise Absent(reason)
+    h.check(False, "no error; a BranchMismatchError was expected")  # noqa: FBT003
+
+
+@scenario(
+    transform="grad of {way}",
+    native="grad of {way}",
+    source="JAX: outputs known and unknown to partial evaluation: https://docs.jax.dev/en/latest/autodidax.html",
+    expects="both branches return x ** 2 twice, once as a constant: in a gradient the product of both at 2 and -2 is "
+    "5 * 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
+)
+def constant_beside_a_result(h: Checked, way: str) -> None:
+    """Of two results of a staged cond the constant is not tracked and the other is, in both first orders."""
+    for constant, factor in enumerate(FACTORS):
+
+        def function(x: Any, constant: int = constant) -> Any:
+            made = adprotocol.cond(x > 0.0, lambda x: squares(x, constant), lambda x: squares(-1.0 * x, constant), x)
+            return asked_product(h, *made)
+
+        def make(function: Any = function) -> Any:
+            return h.trace(way, function)
+
+        def plain(traced: Any) -> None:
+            for point in (2.0, -2.0):
+                h.assert_equal(traced(h.array(point)), 880.0, "the plain call")
+
+        def differentiated(traced: Any, want: float = 16.0 * factor) -> None:
+            for point, sign in ((2.0, 1.0), (-2.0, -1.0)):
+                h.assert_value_and_grad(traced, (h.array(point),), want, sign * want, f"at {point}")
+
+        in_both_orders(make, plain, differentiated)

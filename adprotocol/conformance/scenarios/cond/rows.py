@@ -1,0 +1,120 @@
+"""`cond` in batches: each row chooses for itself, under one vmap and under two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.cond.transformed import piecewise, quarters
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_TWO_BATCHES = "PyTorch, cond under two nested vmaps: https://github.com/pytorch/pytorch/pull/195323"
+
+scenario = defaults(
+    "cond",
+    rule="C6",
+    source="PyTorch, vmap of cond: https://github.com/pytorch/pytorch/issues/114136",
+    transform="grad of vmap",
+)
+
+
+@scenario(expects="rows of x y, 2 x, 3 y or 5 by signs: 24, with the gradients (3, 2, 0, 0) in x and (2, 0, 3, 0) in y")
+def nested_under_vmap(h: Checked) -> None:
+    """Rows that differ in two predicates have four different branches."""
+
+    def f(x: Any, y: Any) -> Any:
+        return h.sum_of_rows(quarters, x, y, rows=4)
+
+    x, y = h.array([2.0, 2.0, -2.0, -2.0]), h.array([3.0, -3.0, 3.0, -3.0])
+    h.assert_value_and_grad(f, (x, y), 24.0, [3.0, 2.0, 0.0, 0.0], "in x")
+    h.assert_value_and_grad(lambda y: f(x, y), (y,), 24.0, [2.0, 0.0, 3.0, 0.0], "in y")
+
+
+@scenario(
+    rule="C3",
+    transform="vmap",
+    varies=True,
+    expects="rows of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27)",
+)
+def rows_choose(h: Checked) -> None:
+    """Each row of a batch chooses for itself."""
+    h.assert_equal(h.vmap(piecewise)(h.array([2.0, -2.0, 3.0])), [8.0, -10.0, 27.0])
+
+
+@scenario(
+    rule="C3",
+    source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263",
+    expects="of the rows (1, 2) and (-1, 3) the second, which begins with a negative number, is multiplied by k = "
+    "(5, 7): (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k",
+)
+def rows_choose_vectors(h: Checked) -> None:
+    """A scalar predicate of each row chooses a vector."""
+    v, k = h.array([[1.0, 2.0], [-1.0, 3.0]]), h.array([5.0, 7.0])
+
+    def rows(k: Any) -> Any:
+        return h.vmap(lambda v: adprotocol.cond(v[0] > 0.0, lambda v: v, lambda v: k * v, v))(v)
+
+    h.assert_equal(rows(k), [[1.0, 2.0], [-5.0, 21.0]], "the rows")
+    h.assert_equal(h.grad(lambda k: rows(k)[1, 0] + 10.0 * rows(k)[1, 1])(k), [-1.0, 30.0], "the gradient")
+
+
+@scenario(
+    transform="vmap of grad",
+    source="JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264",
+    expects="rows of the gradient of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
+    "(12, 0, 18)",
+)
+def gradient_of_rows(h: Checked) -> None:
+    """A batch of gradients has in each row that of the row's branch."""
+    v = h.array([2.0, -2.0, 3.0])
+    h.assert_equal(h.vmap(h.grad(piecewise))(v), [12.0, 5.0, 27.0], "the gradients")
+    h.assert_equal(h.vmap(h.grad(h.grad(piecewise)))(v), [12.0, 0.0, 18.0], "the second derivatives")
+
+
+@scenario(
+    transform="vmap of vmap",
+    source=_TWO_BATCHES,
+    expects="x y, 2 x, 3 y or 5 by signs, for x = (2, -2) by y = (3, -3, 4): ((6, 4, 8), (9, 5, 12))",
+)
+def two_batches(h: Checked) -> None:
+    """Under two nested vmaps an outer and an inner predicate choose independently."""
+    y = h.array([3.0, -3.0, 4.0])
+    table = h.vmap(lambda x: h.vmap(lambda y: quarters(x, y))(y))(h.array([2.0, -2.0]))
+    h.assert_equal(table, [[6.0, 4.0, 8.0], [9.0, 5.0, 12.0]])
+
+
+@scenario(
+    transform="grad of vmap of vmap",
+    source=_TWO_BATCHES,
+    expects="x * y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), the columns weighed with 1 and 10: -135, "
+    "with the gradient (-27, 0) in x",
+)
+def gradient_of_two_batches(h: Checked) -> None:
+    """The gradient through two vmaps reaches the rows that chose the variable."""
+    y = h.array([3.0, -3.0])
+
+    def f(x: Any) -> Any:
+        def row(x: Any) -> Any:
+            return h.vmap(lambda y: adprotocol.cond(x > 0.0, lambda x, y: x * y, lambda _, y: 3.0 * y, x, y))(y)
+
+        table = h.vmap(row)(x)
+        return table[0][0] + 10.0 * table[0][1] + table[1][0] + 10.0 * table[1][1]
+
+    h.assert_value_and_grad(f, (h.array([2.0, -2.0]),), -135.0, [-27.0, 0.0])
+
+
+@scenario(
+    expects="rows of y * x ** 2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, "
+    "with the gradient 25 in x"
+)
+def closes_over_under_vmap(h: Checked) -> None:
+    """Branches of a batched cond may close over a row and over what an outer gradient tracks."""
+    y = h.array([3.0, -1.0])
+
+    def f(x: Any) -> Any:
+        return h.sum_of_rows(lambda y: adprotocol.cond(y > 0.0, lambda: y * x * x, lambda: y + x), y)
+
+    h.assert_value_and_grad(f, (h.array(4.0),), 51.0, 25.0)

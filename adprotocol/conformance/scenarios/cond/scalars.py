@@ -1,0 +1,120 @@
+"""Python's own values as operands and results of a staged `cond`: integers to count with, flags to branch on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_STATIC = "JAX: operands that are no arrays, closed over: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html"
+_INTEGERS = (
+    "PyTorch: integers from the branches of torch.cond: https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
+)
+_DTYPES = "JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861"
+
+scenario = defaults("cond")
+
+
+def _power(x: Any, n: int, settings: dict[str, Any]) -> Any:
+    """Return x to the power n, by n multiplications, and doubled where the settings say nothing else."""
+    result = 1.0 * x
+    for _ in range(n - 1):
+        result = result * x
+    return result * 2.0 if settings["factor"] is None else result
+
+
+def _chosen(x: Any) -> Any:
+    return adprotocol.cond(x > 0.0, _power, lambda x, n, _: x * float(n), x, 3, {"factor": None})
+
+
+@scenario(
+    rule="C8",
+    transform="grad of {way}",
+    source=_STATIC,
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x: 16 with the gradient 24 at 2, -6 "
+    "with 3 at -2",
+)
+def integer_operand(h: Checked, way: str) -> None:
+    """Branches of a staged cond may count with an integer and look for None among their operands."""
+    traced = h.trace(way, _chosen)
+    for point, value, slope in ((2.0, 16.0, 24.0), (-2.0, -6.0, 3.0)):
+        h.assert_equal(traced(h.array(point)), value, f"the plain call at {point}")
+        h.assert_value_and_grad(traced, (h.array(point),), value, slope, f"at {point}")
+
+
+@scenario(
+    rule="C8",
+    transform="vmap of grad",
+    needs=("grad", "vmap"),
+    source=_STATIC,
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3",
+)
+def integer_operand_under_vmap(h: Checked) -> None:
+    """Branches of a batched cond may count with an integer and look for None among their operands."""
+    h.assert_equal(h.vmap(h.grad(_chosen))(h.array([2.0, -2.0])), [24.0, 3.0], "the gradients")
+
+
+@scenario(
+    level=SHOULD,
+    rule="C5",
+    transform="{way}",
+    source=_INTEGERS,
+    expects="2 or 1 times an integer array, by the sign of x: integers; True or False by it: then 3 x, else 5 x",
+)
+def integers_from_both_branches(h: Checked, way: str) -> None:
+    """Integers from both branches of a staged cond are integers, and flags are predicates."""
+
+    def count(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * h.array(1)
+
+    def flagged(x: Any) -> Any:
+        positive = adprotocol.cond(x > 0.0, lambda: True, lambda: False)
+        return adprotocol.cond(positive, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+    counted, branched = h.trace(way, count), h.trace(way, flagged)
+    for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):
+        found = h.numpy(counted(h.array(point)))
+        h.assert_equal(found, number, f"the integer at {point}")
+        h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
+        h.assert_equal(branched(h.array(point)), value, f"what a flag chooses at {point}")
+
+
+@scenario(
+    rule="C4",
+    transform="grad",
+    needs=("grad", "dtypes", "cast"),
+    source=_DTYPES,
+    expects="3 x where an element is above 1, else x - x: the gradient 3, for each floating-point dtype and shape",
+)
+def each_dtype_and_shape(h: Checked) -> None:
+    """Branches take and return variables of each floating-point dtype and shape."""
+    for what, x in each_array(h):
+
+        def f(x: Any) -> Any:
+            return adprotocol.cond(first_element(x) > 1.0, lambda x: 3.0 * x, lambda x: x - x, x)
+
+        assert_near(h, f(x), 6.0, f"plain, {what}")
+        assert_near(h, first_element(h.grad(lambda x, f=f: first_element(f(x)))(x)), 3.0, what)
+
+
+@scenario(
+    rule="C5",
+    transform="{way}",
+    also_needs=("dtypes", "cast"),
+    source=_DTYPES,
+    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, for x of each floating-point dtype",
+)
+def number_beside_each_dtype(h: Checked, way: str) -> None:
+    """A Python number from one branch agrees with an array of any dtype from the other, under {way}."""
+    first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: 2.0 * x, x))  # noqa: ARG005
+    second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: 2.0 * x, lambda x: 1.5, x))  # noqa: ARG005
+    for dtype in h.dtypes():
+        for at, want in ((2.0, 4.0), (0.5, 1.5)):
+            x = h.cast(h.array(at), dtype)
+            assert_near(h, first(x), want, f"the number first, at {at}, {dtype}")
+            assert_near(h, second(x), want, f"the number second, at {at}, {dtype}")

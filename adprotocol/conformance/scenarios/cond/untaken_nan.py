@@ -1,0 +1,127 @@
+"""A NaN of the branch not taken, in operands and in closures, under nestings of compilers, batches and gradients."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.grid import X, number
+from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+scenario = defaults("cond")
+
+_NESTINGS = (
+    "grad",
+    "jvp",
+    "grad of jit",
+    "jit of grad",
+    "jvp of jit",
+    "grad of compile",
+    "compile of grad",
+    "vmap of grad",
+    "grad of vmap",
+    "jit of vmap of grad",
+    "grad of jit of vmap",
+    "jit of grad of vmap",
+    "grad of grad",
+    "jit of grad of grad",
+    "grad of checkpoint",
+    "grad of scan",
+)
+
+
+# Above all points, those of a batch included.
+FAR = 100.0
+
+
+def _bad(x: Any) -> Any:
+    """Return 0 / 0 for every x."""
+    return (x - x) / (x - x)
+
+
+def _root(x: Any) -> Any:
+    """Return the square root of -x x: NaN, with a derivative that is NaN too."""
+    return (-1.0 * x * x) ** 0.5
+
+
+def _operand(x: Any) -> Any:
+    return adprotocol.cond(x > FAR, _root, lambda x: x * x * x, x)
+
+
+def _closure(x: Any) -> Any:
+    return adprotocol.cond(x > FAR, lambda: _root(x), lambda: x * x * x)
+
+
+def _of_a_result(x: Any) -> Any:
+    squared = x * x
+    return adprotocol.cond(x > FAR, lambda: _bad(squared), lambda: squared * x)
+
+
+def _nested(x: Any) -> Any:
+    return adprotocol.cond(
+        x < FAR, lambda: adprotocol.cond(2.0 * x > FAR, lambda: _bad(x), lambda: x * x * x), lambda: _root(x)
+    )
+
+
+_PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "operand": (_operand, "the root of -x x, an operand"),
+    "closure": (_closure, "the root of -x x, with x closed over"),
+    "closed-over-result": (_of_a_result, "0 / 0 of x x, computed outside and closed over"),
+    "nested": (_nested, "0 / 0 in a branch of a branch"),
+}
+
+
+def cube(x: float) -> list[float]:
+    """Return the derivatives of x ** 3."""
+    return [x**3, 3 * x**2, 6 * x, 6.0]
+
+
+def clean(h: Checked, transforms: str, program: str) -> None:
+    """Compare a program whose taken branches give x ** 3 and whose other branches are NaN."""
+    fun, _ = _PROGRAMS[program]
+    h.assert_equal(h.nest(transforms, fun)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
+
+
+def _expects(text: str, transforms: str) -> str:
+    return f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
+
+
+for _program, (_, _text) in _PROGRAMS.items():
+    scenario(
+        f"nan-in-{_program}",
+        rule="C4",
+        transform=_NESTINGS,
+        source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+        expects=functools.partial(_expects, _text),
+        summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",
+    )(functools.partial(clean, program=_program))
+
+
+@scenario(
+    rule="C6",
+    needs=NEEDS,
+    source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
+    expects="p ** 2 where the parameter p is above 1, else 2 p, with a NaN in a branch that is not taken: the "
+    "gradient 6 at 3, and 2 at 0.5",
+)
+def parameters_in_branches(h: Checked) -> None:
+    """Branches may read parameters, and what is not taken leaves no NaN in their gradient."""
+    for value, want in ((3.0, 6.0), (0.5, 2.0)):
+        p = h.parameter(value, trains=True)
+
+        def bad(p: Any = p) -> Any:
+            return (p - p) / (p - p)
+
+        def f(p: Any = p, bad: Any = bad) -> Any:
+            chosen = adprotocol.cond(p > 1.0, lambda: p * p, lambda: 2.0 * p)
+            return adprotocol.cond(p > FAR, bad, lambda: 1.0 * chosen)
+
+        h.assert_equal(h.parameter_grad(f, p), want, f"the gradient at {value}")

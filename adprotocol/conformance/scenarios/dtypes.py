@@ -1,0 +1,35 @@
+"""Arrays of each floating-point dtype and shape, and comparisons that every dtype can meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+
+def first_element(array: Any) -> Any:
+    """Return one element, by indexing alone."""
+    # In a symbolic system the shape is an array too, and the number of dimensions is not.
+    rank = getattr(array, "ndim", None)
+    for _ in range(rank if isinstance(rank, int) else len(array.shape)):
+        array = array[0]
+    return array
+
+
+_SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0, 2.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
+
+
+def each_array(h: Checked) -> Any:
+    """Yield the name of each dtype, and an array of it in each shape."""
+    for dtype in h.dtypes():
+        for value in _SHAPES:
+            yield f"{dtype}, {value}", h.cast(h.array(value), dtype)
+
+
+def assert_near(h: Checked, got: Any, want: float, what: str) -> None:
+    """Compare all elements with a small integer, which every floating-point dtype has."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    found = np.asarray(h.numpy(got), dtype=float)
+    h.check(bool(np.all(np.abs(found - want) < 0.01)), f"{what}: {found} was found, {want:g} expected")  # noqa: PLR2004

@@ -1,0 +1,1 @@
+"""`non_differentiable` and the label `NonDifferentiable`: constants for every derivative."""

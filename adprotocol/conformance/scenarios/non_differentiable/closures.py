@@ -1,0 +1,124 @@
+"""What compiled functions close over, read and return: constants stay constants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
+from adprotocol.conformance.scenarios.within_gradient.return_values import squares
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_RECOMPILED = "PyTorch: what torch.compile guards on: https://docs.pytorch.org/docs/stable/torch.compiler_faq.html"
+
+scenario = defaults(
+    "non_differentiable",
+    rule="N1",
+    source="TensorFlow: stop_gradient reads a variable: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",
+    transform="grad of {way}",
+)
+
+
+@scenario(
+    source=_RECOMPILED,
+    expects="a compiled function returns the constant of x ** 2: times 5 x, as it is untracked, 40 at 2 with the "
+    "gradient 20; times x, 8 with the gradient 4",
+)
+def closes_over_constant(h: Checked, way: str) -> None:
+    """What a compiled function returns as a constant is one to the functions around it, in both first orders."""
+    x = h.array(2.0)
+
+    def make() -> tuple[Any, Any]:
+        constant = h.trace(way, lambda x: adprotocol.non_differentiable(x * x))
+        return constant, h.trace(way, lambda x: h.probe(constant(x)) * x)
+
+    def plain(made: tuple[Any, Any]) -> None:
+        _, outer = made
+        h.assert_equal(outer(x), 40.0, "the plain call")
+
+    def differentiated(made: tuple[Any, Any]) -> None:
+        constant, outer = made
+        h.assert_value_and_grad(outer, (x,), 40.0, 20.0, "compiled in a compiled function")
+        h.assert_value_and_grad(lambda x: constant(x) * x, (x,), 8.0, 4.0, "compiled alone")
+        h.assert_value_and_grad(lambda x: h.probe(constant(x)) * x, (x,), 40.0, 20.0, "asked outside")
+
+    in_both_orders(make, plain, differentiated)
+
+
+@scenario(
+    rule="N3",
+    source=_RECOMPILED,
+    expects="c(x) x with c a compiled constant function, or the constant of a compiled one: 8 at 2, gradient 4",
+)
+def decorated_around(h: Checked, way: str) -> None:
+    """The constant of a compiled function, and a constant function that is compiled, have no derivative."""
+    x = h.array(2.0)
+    for name, f in (
+        ("the constant of a compiled function", adprotocol.non_differentiable(h.trace(way, lambda x: x * x))),
+        ("a constant function, compiled", h.trace(way, adprotocol.non_differentiable(lambda x: x * x))),
+    ):
+        h.assert_equal(f(x) * x, 8.0, f"{name}, called plain")
+        h.assert_value_and_grad(lambda x, f=f: f(x) * x, (x,), 8.0, 4.0, name)
+        h.assert_value_and_grad(h.trace(way, lambda x, f=f: f(x) * x), (x,), 8.0, 4.0, f"{name}, inside of another")
+        h.assert_equal(f(x) * x, 8.0, f"{name}, called plain again")
+
+
+@scenario(
+    source="TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",
+    expects="a compiled function returns x ** 2 twice, once as a constant: at 2 the gradient of the constant is 0, "
+    "of the other 4, and of their product 16",
+)
+def beside_a_result(h: Checked, way: str) -> None:
+    """A constant that a compiled function returns leaves the derivative of its other result alone."""
+    x = h.array(2.0)
+    for constant in (0, 1):
+        pair = h.trace(way, lambda x, constant=constant: squares(x, constant))
+        for _ in range(2):
+            h.assert_value_and_grad(lambda x: pair(x)[0] * pair(x)[1], (x,), 16.0, 16.0, "of the product")  # noqa: B023
+            h.assert_value_and_grad(lambda x: pair(x)[1 - constant] * 1.0, (x,), 4.0, 4.0, "of the variable")  # noqa: B023
+            h.assert_value_and_grad(lambda x: pair(x)[constant] + 0.0 * x, (x,), 4.0, 0.0, "of the constant")  # noqa: B023
+
+
+@scenario(
+    transform="",
+    needs=NEEDS,
+    expects="at p = 3 the gradient of constant(p) * p ** 2 is 18, of constant(p) + p it is 1, and of p ** 2 "
+    "afterwards 6",
+)
+def parameter(h: Checked) -> None:
+    """The constant of a parameter is its value, and takes no derivative."""
+    p = h.parameter(3.0, trains=True)
+    h.assert_equal(h.parameter_grad(lambda: adprotocol.non_differentiable(p) * p * p, p), 18.0, "the gradient")
+    h.assert_equal(h.parameter_grad(lambda: adprotocol.non_differentiable(p) + p, p), 1.0, "the gradient of the sum")
+    h.assert_equal(adprotocol.non_differentiable(p), 3.0, "the constant")
+    h.assert_equal(h.parameter_grad(lambda: p * p, p), 6.0, "the gradient afterwards")
+
+
+@scenario(
+    "parameter",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=NEEDS,
+    expects="constant(p) p x compiled, with p = 3, x = 2: plain 18, gradient c x = 6, in both first orders",
+)
+def parameter_compiled(h: Checked, way: str) -> None:
+    """In a compiled function the constant of a parameter takes no derivative either."""
+    x = h.array(2.0)
+
+    def make() -> tuple[Any, Any]:
+        p = h.parameter(3.0, trains=True)
+        return p, h.trace(way, lambda x: adprotocol.non_differentiable(p) * p * x)
+
+    def plain(made: tuple[Any, Any]) -> None:
+        _, traced = made
+        h.assert_equal(adprotocol.non_differentiable(traced(x)), 18.0, "the plain call")
+
+    def differentiated(made: tuple[Any, Any]) -> None:
+        p, traced = made
+        h.assert_equal(h.parameter_grad(lambda: traced(x), p), 6.0, "the gradient")
+
+    in_both_orders(make, plain, differentiated)

@@ -1,0 +1,48 @@
+"""`non_differentiable` under every transformation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import adprotocol
+from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, LOOPS, SINGLE, compare, grid, number
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+
+def with_constant(x: float) -> list[float]:
+    """Return the derivatives of c x x where c is x."""
+    return [x**3, 2 * x**2, 2 * x, 0.0, 0.0]
+
+
+def _estimated(x: float) -> list[float]:
+    """Return the value of x ** 3 with the derivatives of x."""
+    return [x**3, 1.0, 0.0, 0.0, 0.0]
+
+
+@grid(
+    "non_differentiable/",
+    (*SINGLE, *DERIVATIVE_PAIRS, *LOOPS),
+    rule="N1",
+    expects=lambda transforms: (
+        f"{transforms} of c x x, with c the constant of x: {number(transforms, with_constant)} at 2.5"
+    ),
+)
+def constant(h: Checked, transforms: str) -> None:
+    """A constant stays one under {transforms}."""
+    compare(h, transforms, lambda x: adprotocol.non_differentiable(x) * x * x, with_constant)
+
+
+@grid(
+    "non_differentiable/straight-through-",
+    ("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap", "vmap of grad", "grad of grad", "compile of grad"),
+    rule="N1",
+    expects=lambda transforms: (
+        f"{transforms} of x + constant(x ** 3 - x), which has the derivative of x: "
+        f"{number(transforms, _estimated)} at 2.5"
+    ),
+)
+def straight_through(h: Checked, transforms: str) -> None:
+    """The straight-through estimator has the derivative of its input under {transforms}."""
+    compare(h, transforms, lambda x: x + adprotocol.non_differentiable(x * x * x - x), _estimated)

@@ -1,0 +1,143 @@
+"""`NonDifferentiable`, the label: an array to compute with, a constant to every derivative."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol import NonDifferentiable
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+scenario = defaults(
+    "non_differentiable",
+    rule="N4",
+    source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
+    transform="grad",
+)
+
+
+@scenario(
+    transform="",
+    expects="+ - * / ** and neg of a label of 6 with 2, an array of 2 and a label of 2, on either side",
+)
+def label_arithmetic(h: Checked) -> None:
+    """Arithmetic with a label on either side gives the plain array."""
+    label = NonDifferentiable(h.array(6.0))
+    for kind, two in (("number", 2.0), ("array", h.array(2.0)), ("label", NonDifferentiable(h.array(2.0)))):
+        results = {
+            "+": (label + two, two + label, 8.0, 8.0),
+            "-": (label - two, two - label, 4.0, -4.0),
+            "*": (label * two, two * label, 12.0, 12.0),
+            "/": (label / two, two / label, 3.0, 1.0 / 3.0),
+            "**": (label**two, two**label, 36.0, 64.0),
+        }
+        for name, (left, right, want_left, want_right) in results.items():
+            for side, got, want in (("left", left, want_left), ("right", right, want_right)):
+                plain = not isinstance(got, NonDifferentiable)
+                h.check(plain, f"{name} with a {kind}, the label on the {side}, gives a label")
+                h.assert_equal(got, want, f"{name} with a {kind}, the label on the {side},")
+    h.assert_equal(-label, -6.0, "the negative")
+
+
+@scenario(
+    transform="",
+    expects="a label of (1, 2, 3) compares elementwise with numbers and arrays, has a length and yields its elements",
+)
+def label_comparison_and_indexing(h: Checked) -> None:
+    """Comparisons and indices of a label give plain arrays."""
+    array = h.array([1.0, 2.0, 3.0])
+    label = NonDifferentiable(array)
+    h.assert_equal(label > 1.5, [False, True, True], "label > 1.5")  # noqa: PLR2004  (arrays as above)
+    h.assert_equal(label <= array, [True, True, True], "label <= array")
+    h.assert_equal(label == 2.0, [False, True, False], "label == 2")  # noqa: PLR2004
+    h.assert_equal(label == array, [True, True, True], "label == its array")
+    h.assert_equal(label != NonDifferentiable(array), [False, False, False], "label != a label of the same")
+    h.assert_equal(label[1], 2.0, "label[1]")
+    h.assert_equal(label[1:], [2.0, 3.0], "label[1:]")
+    h.check(len(label) == len(array), f"its length is {len(label)}")
+    h.assert_equal([h.numpy(element).item() for element in label], [1.0, 2.0, 3.0], "its elements")
+
+
+@scenario(
+    varies=True,
+    expects="NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3",
+)
+def label_of_tracked(h: Checked) -> None:
+    """A label may hold a value being differentiated: no gradient passes through any way out of it."""
+    x = h.array(3.0)
+    h.assert_value_and_grad(lambda x: NonDifferentiable(x) * x, (x,), 9.0, 3.0, "label * x")
+    h.assert_value_and_grad(lambda x: x * NonDifferentiable(x), (x,), 9.0, 3.0, "x * label")
+    h.assert_value_and_grad(lambda x: NonDifferentiable(x).value * x, (x,), 9.0, 3.0, "label.value * x")
+    v = h.array([3.0, 4.0])
+    h.assert_value_and_grad(lambda v: NonDifferentiable(v)[0] * v[1], (v,), 12.0, [0.0, 3.0], "label[0]")
+
+
+@scenario(
+    transform="grad of grad",
+    source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
+    expects="the gradient in y of label(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its derivative in x is 6",
+)
+def label_at_every_level(h: Checked) -> None:
+    """The value in a label is constant for all surrounding gradients."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: NonDifferentiable(x * y) * y * x)(h.array(3.0))
+
+    h.assert_value_and_grad(inner, (h.array(2.0),), 12.0, 6.0)
+
+
+@scenario(
+    transform="jvp",
+    source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
+    expects="NonDifferentiable(x ** 2) x at 2: 8, with the tangent 4",
+)
+def label_forward_mode(h: Checked) -> None:
+    """A value taken out of a label has no tangent."""
+    h.assert_value_and_tangent(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0), 8.0, 4.0)
+
+
+@scenario(expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w ** 2 at 3 is 45, with the gradient 30')
+def label_closed_over_by_grad(h: Checked) -> None:
+    """The system's own gradient closes over a structure that holds a label made outside."""
+    scale = NonDifferentiable(h.array(5.0))
+
+    def f(x: Any) -> Any:
+        model = {"w": x, "scale": scale}
+        return model["scale"] * model["w"] * model["w"]
+
+    h.assert_value_and_grad(f, (h.array(3.0),), 45.0, 30.0)
+
+
+@scenario(
+    level=SHOULD,
+    expects='grad of scale w ** 2 for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label '
+    "or not",
+)
+def label_in_native_grad(h: Checked) -> None:
+    """If the system's own gradient takes structures, it takes one with a labelled float, and gives zero there."""
+    given = {"scale": NonDifferentiable(h.array(5.0)), "w": h.array(3.0)}
+    try:
+        h.grad(lambda m: m["scale"] * m["w"])({"scale": h.array(5.0), "w": h.array(3.0)})
+    except Exception as error:
+        reason = "its gradient takes no structures"
+        raise Absent(reason) from error
+    gradient = h.grad(lambda m: m["scale"] * m["w"] * m["w"])(given)
+    h.assert_equal(gradient["w"], 30.0, "the gradient at w")
+    h.assert_equal(gradient["scale"], 0.0, "the gradient at the label")
+
+
+@scenario(expects="the answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x")
+def label_query(h: Checked) -> None:
+    """A label is not within a gradient, whatever it holds."""
+
+    def f(x: Any) -> Any:
+        label = NonDifferentiable(x)
+        first, second = (h.digit(y) for y in (label, label * x))
+        return (10.0 * first + second) * x
+
+    h.assert_equal(
+        h.grad(f)(h.array(2.0)), 1.0, "the gradient, whose digits are the answers for the label and the product"
+    )

@@ -1,0 +1,215 @@
+"""`non_differentiable` inside transformations: constant for all levels, and for what is stopped alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.threads import in_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_PERTURBATION = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
+_LEVELS = (
+    "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"
+)
+_VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610"
+
+scenario = defaults("non_differentiable", rule="N1", transform="grad of grad")
+
+
+@scenario(
+    source=_PERTURBATION,
+    expects="the gradient in y of constant(x) * y ** 2 * x at x = 2, y = 3 is 24, and its derivative in x is 6 * "
+    "constant(x) = 12",
+)
+def outer_variable_inside_inner_grad(h: Checked) -> None:
+    """Inside a gradient in y, a constant of x is constant for the gradient in x around it."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x) * y * y * x)(h.array(3.0))
+
+    h.assert_value_and_grad(inner, (h.array(2.0),), 24.0, 12.0)
+
+
+@scenario(
+    needs=("grad",),
+    source=_LEVELS,
+    expects="the gradient in y of constant(x * y) * y at x = 2, y = 3 is 6, a constant for x too: its derivative is 0",
+)
+def every_level_is_stopped(h: Checked) -> None:
+    """A constant of a value that two gradients track is constant for both."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y)(h.array(3.0))
+
+    h.assert_value_and_grad(inner, (h.array(2.0),), 6.0, 0.0)
+
+
+@scenario(
+    source=_LEVELS,
+    expects="the gradient in y of x * constant(y) * y at x = 2, y = 3 is 6, and its derivative in x is 3",
+)
+def other_variables_go_on(h: Checked) -> None:
+    """Stopping the inner variable does not stop the outer one."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: x * adprotocol.non_differentiable(y) * y)(h.array(3.0))
+
+    h.assert_value_and_grad(inner, (h.array(2.0),), 6.0, 3.0)
+
+
+@scenario(
+    transform="jvp of jvp",
+    source=_PERTURBATION,
+    expects="the tangent in y of constant(x) * x * y ** 2 at x = 2, y = 3 is 24, and its tangent in x is 6 * "
+    "constant(x) = 12",
+)
+def forward_mode_of_outer_variable(h: Checked) -> None:
+    """Inside a forward derivative in y, a constant of x has no tangent of x."""
+    one = h.array(1.0)
+
+    def inner(x: Any) -> Any:
+        return h.jvp(lambda y: adprotocol.non_differentiable(x) * x * y * y, h.array(3.0), one)[1]
+
+    h.assert_value_and_tangent(inner, h.array(2.0), one, 24.0, 12.0)
+
+
+@scenario(
+    transform="jvp of grad",
+    source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
+    expects="the gradient in y of constant(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its tangent in x is 6",
+)
+def forward_over_reverse(h: Checked) -> None:
+    """A constant inside a gradient has no tangent of the forward mode around it."""
+
+    def inner(x: Any) -> Any:
+        return h.grad(lambda y: adprotocol.non_differentiable(x * y) * y * x)(h.array(3.0))
+
+    h.assert_value_and_tangent(inner, h.array(2.0), h.array(1.0), 12.0, 6.0)
+
+
+@scenario(
+    transform="grad of vmap",
+    source=_VMAP,
+    expects="constant(a) b over rows a = b = v, summed: the gradient is v, not 2 v",
+)
+def one_of_two_batched(h: Checked) -> None:
+    """Of two batched arguments that share a variable only one is stopped."""
+
+    def f(v: Any) -> Any:
+        return h.sum_of_rows(lambda a, b: adprotocol.non_differentiable(a) * b, v, v)
+
+    h.assert_value_and_grad(f, (h.array([2.0, 3.0]),), 13.0, [2.0, 3.0])
+
+
+@scenario(
+    transform="grad of vmap",
+    source=_VMAP,
+    expects="rows of constant(x) * x * w for w = 1 and 2: their sum is 12 at x = 2, with the gradient 3 * "
+    "constant(x) = 6",
+)
+def unbatched_inside_vmap(h: Checked) -> None:
+    """A variable that the rows close over is stopped inside vmap, and differentiated beside it."""
+
+    def f(x: Any) -> Any:
+        return h.sum_of_rows(lambda w: adprotocol.non_differentiable(x) * x * w, h.array([1.0, 2.0]))
+
+    h.assert_value_and_grad(f, (h.array(2.0),), 12.0, 6.0)
+
+
+@scenario(
+    rule="N3",
+    transform="grad of vmap",
+    source=_VMAP,
+    expects="rows s(a, x) * a where s is a * x, decorated, for a = x and 4 x: their sum, 17 x ** 3, is 459 at 3, and "
+    "its gradient 17 x ** 2 = 153, since s is constant",
+)
+def decorated_under_vmap(h: Checked) -> None:
+    """A decorated function treats rows of a batch, and values tracked by an outer gradient, as constants."""
+
+    @adprotocol.non_differentiable
+    def s(a: Any, x: Any) -> Any:
+        return a * x
+
+    def f(x: Any) -> Any:
+        return h.sum_of_rows(lambda a: s(a, x) * a, h.array([1.0, 4.0]) * x)
+
+    h.assert_value_and_grad(f, (h.array(3.0),), 459.0, 153.0)
+
+
+@scenario(
+    transform="grad of scan",
+    source="JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
+    expects="the carry, stopped in each step, is multiplied by x and by 1, then 2: 2 x ** 3 is 16 at 2, and its "
+    "gradient that of the last step alone, 8",
+)
+def inside_scan(h: Checked) -> None:
+    """A carry that each step stops carries no gradient to the next."""
+
+    def f(x: Any) -> Any:
+        last, _ = h.scan(lambda c, w: (adprotocol.non_differentiable(c) * x * w, w), x, h.array([1.0, 2.0]))
+        return last
+
+    h.assert_value_and_grad(f, (h.array(2.0),), 16.0, 8.0)
+
+
+@scenario(
+    transform="grad of {way}",
+    source="JAX, what a jitted function closes over: https://github.com/jax-ml/jax/issues/2912",
+    expects="{way} closes over the constant c of x: c * x is 4 at 2, with the gradient 2 and the second derivative 0",
+)
+def constant_closed_over(h: Checked, way: str) -> None:
+    """A constant that a jitted function closes over stays constant."""
+
+    def f(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x)
+        return h.trace(way, lambda y: c * y)(x)
+
+    x = h.array(2.0)
+    h.assert_value_and_grad(f, (x,), 4.0, 2.0)
+    h.assert_equal(h.grad(h.grad(f))(x), 0.0, "the second derivative")
+
+
+@scenario(
+    rule="W9",
+    source=_PERTURBATION,
+    expects="inside a gradient in y the answer is False for constant(x y), and True for x and for y",
+)
+def result_is_not_within_outer_gradient(h: Checked) -> None:
+    """A constant is within neither of two gradients."""
+
+    def inner(x: Any) -> Any:
+        def f(y: Any) -> Any:
+            c = adprotocol.non_differentiable(x * y)
+            first, second, third = (h.digit(z) for z in (c, x, y))
+            return (100.0 * first + 10.0 * second + third) * x * y
+
+        return h.grad(f)(h.array(3.0))
+
+    h.assert_value_and_grad(inner, (h.array(2.0),), 22.0, 11.0, "the digits are the answers for c, x and y")
+
+
+@scenario(
+    transform="threads",
+    needs=("grad", "threads"),
+    varies=True,
+    source="PyTorch, grad mode is kept for each thread: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    expects="x c with c the constant of x, made in a thread that the function starts, at 3: 9, with the gradient 3",
+)
+def in_a_child_thread(h: Checked) -> None:
+    """A constant made in a child thread of the differentiated function is constant."""
+
+    def product(stop: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def f(x: Any) -> Any:
+            return x * in_threads(h, lambda: stop(x))[0]
+
+        return f
+
+    x = h.array(3.0)
+    h.require_native(lambda: h.grad(product(lambda x: x * 1.0))(x), 6.0)
+    h.assert_value_and_grad(product(adprotocol.non_differentiable), (x,), 9.0, 3.0)

@@ -1,0 +1,199 @@
+"""`non_differentiable` on values: unchanged, and constant for every order, mode and level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.harness import PROMOTION
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
+
+scenario = defaults("non_differentiable", rule="N1", transform="grad")
+
+
+@scenario(
+    transform="",
+    source=_ESTIMATOR,
+    expects="each value bit for bit, -0, subnormal numbers, infinity and NaN included, with its shape and dtype",
+)
+def value_is_unchanged(h: Checked) -> None:
+    """A constant has the bits, the shape and the dtype of the value."""
+    for value in (-0.0, 1e-40, 1.0 / 3.0, float("inf"), float("nan"), 7, True, [[1.5, -2.5]], [], [0.1, -0.0]):
+        array = h.array(value)
+        before = h.numpy(array)
+        after = h.numpy(adprotocol.non_differentiable(array))
+        h.check(after.dtype == before.dtype, f"the constant of {value} has dtype {after.dtype}, not {before.dtype}")
+        h.check(after.shape == before.shape, f"the constant of {value} has shape {after.shape}, not {before.shape}")
+        h.check(after.tobytes() == before.tobytes(), f"the constant of {value} is {after}")
+
+
+@scenario(
+    source=_ESTIMATOR,
+    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept",
+)
+def value_is_unchanged_under_grad(h: Checked) -> None:
+    """The sign of zero survives while the value is tracked."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    slope = h.numpy(h.grad(lambda x: x * (1.0 / adprotocol.non_differentiable(x)))(h.array(-0.0)))
+    h.check(bool(np.isneginf(slope)), f"the gradient is {slope}; 1 / -0 is -infinity")
+
+
+@scenario(
+    transform="grad of grad of grad",
+    source="functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353",
+    expects="of y ** 3 with y = x + constant(x ** 2 - x), at x = 2, where y is 4: the value 64 and the derivatives "
+    "48, 24 and 6, as if y were x",
+)
+def straight_through_third_derivative(h: Checked) -> None:
+    """All orders of a straight-through estimator are those of its input."""
+
+    def f(x: Any) -> Any:
+        y = x + adprotocol.non_differentiable(x * x - x)
+        return y * y * y
+
+    x = h.array(2.0)
+    h.assert_value_and_grad(f, (x,), 64.0, 48.0, "first order")
+    h.assert_equal(h.grad(h.grad(f))(x), 24.0, "the second derivative")
+    h.assert_equal(h.grad(h.grad(h.grad(f)))(x), 6.0, "the third derivative")
+
+
+@scenario(
+    varies=True,
+    source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
+    expects="the signs of (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10) of the values "
+    "themselves",
+)
+def straight_through_sign(h: Checked) -> None:
+    """A quantiser built with cond passes the gradient through unchanged."""
+
+    def quantised(x: Any) -> Any:
+        sign = adprotocol.cond(x > 0.0, lambda: 1.0, lambda: -1.0)
+        return x + adprotocol.non_differentiable(sign - x)
+
+    def f(v: Any) -> Any:
+        return quantised(v[0]) + 10.0 * quantised(v[1])
+
+    h.assert_value_and_grad(f, (h.array([0.5, -3.0]),), -9.0, [1.0, 10.0])
+
+
+@scenario(
+    transform="jvp",
+    varies=True,
+    source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
+    expects="constant(x ** 2) * x at 3, along 2, is 27 with the tangent 18; the constant alone is 9 with the tangent 0",
+)
+def forward_mode(h: Checked) -> None:
+    """A constant has no tangent."""
+    x, along = h.array(3.0), h.array(2.0)
+    h.assert_value_and_tangent(lambda x: adprotocol.non_differentiable(x * x) * x, x, along, 27.0, 18.0)
+    h.assert_value_and_tangent(
+        lambda x: adprotocol.non_differentiable(x * x) + 0.0 * x, x, along, 9.0, 0.0, "the constant alone"
+    )
+
+
+@scenario(
+    level=SHOULD,
+    needs=("grad", "counter"),
+    source="JAX: why softmax stops a value in the forward pass: "
+    "https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
+    expects="no derivative of a function in front of the stop is computed; one is if the value is used beside it",
+)
+def no_backward_pass_in_front(h: Checked) -> None:
+    """Nothing in front of a stop is differentiated only to be discarded."""
+    identity, count = h.counter()
+    h.assert_equal(h.grad(lambda x: adprotocol.non_differentiable(identity(x)) * x)(h.array(3.0)), 3.0, "the gradient")
+    h.check(count() == 0, f"the function in front of the stop was differentiated {count()} time(s)")
+    h.grad(lambda x: adprotocol.non_differentiable(x) * identity(x))(h.array(3.0))
+    h.check(count() > 0, "the counter does not count")
+
+
+@scenario(
+    transform="custom rule",
+    needs=("grad", "custom_rule"),
+    source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
+    expects="of r(constant(x)) * x at 3, where r is x ** 2 with the rule 7, the gradient is r = 9; of r(x) * x it is "
+    "9 + 7 * 3 = 30",
+)
+def in_front_of_custom_rule(h: Checked) -> None:
+    """A custom rule applied to a constant is not asked for a derivative."""
+    rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
+    x = h.array(3.0)
+    h.assert_value_and_grad(lambda x: rule(adprotocol.non_differentiable(x)) * x, (x,), 27.0, 9.0, "behind the stop")
+    h.assert_value_and_grad(lambda x: rule(x) * x, (x,), 27.0, 30.0, "without a stop")
+
+
+@scenario(
+    rule="W9",
+    varies=True,
+    source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
+    expects="the answer is False for constant(x), and True for constant(x) x and for x",
+)
+def result_is_not_within_gradient(h: Checked) -> None:
+    """A constant is not within a gradient; a result of it and a variable is."""
+
+    def f(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x)
+        first, second, third = (h.digit(y) for y in (c, c * x, x))
+        return (100.0 * first + 10.0 * second + third) * x
+
+    h.assert_equal(h.grad(f)(h.array(2.0)), 11.0, "the gradient, whose digits are the answers for c, c x and x")
+
+
+@scenario(
+    level=SHOULD,
+    needs=("grad", PROMOTION),
+    source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
+    expects="constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6",
+)
+def untracked_stays_usable(h: Checked) -> None:
+    """Constants of undifferentiated arrays, also of integers and booleans, compute as before."""
+    two, integers, true = (adprotocol.non_differentiable(h.array(value)) for value in (2.0, [3, 4], True))
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(true, lambda x: two * integers[0] * x, lambda x: 0.0 * x, x)
+
+    h.assert_value_and_grad(f, (h.array(5.0),), 30.0, 6.0)
+
+
+@scenario(
+    needs=("grad", "dtypes", "cast"),
+    source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
+    expects="c x with c the constant of x, 2: the gradient 2 in one element, for each floating-point dtype and shape",
+)
+def each_dtype_and_shape(h: Checked) -> None:
+    """The constant of a variable of each floating-point dtype and shape has its value, and no derivative."""
+    for what, x in each_array(h):
+        assert_near(h, adprotocol.non_differentiable(x), 2.0, f"plain, {what}")
+        found = h.grad(lambda x: first_element(adprotocol.non_differentiable(x) * x))(x)
+        assert_near(h, first_element(found), 2.0, what)
+
+
+@scenario(
+    needs=("grad", "evaluate"),
+    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
+    expects="a constant of x ** 2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient "
+    "20; twice that constant gives 80 and 40",
+)
+def evaluated(h: Checked) -> None:
+    """A constant stays one when its value is computed, or what is computed from it."""
+
+    def of_constant(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x * x)
+        return h.probe(h.evaluate(2.0 * c)) * x
+
+    def constant(x: Any) -> Any:
+        c = adprotocol.non_differentiable(x * x)
+        return h.probe(h.evaluate(c)) * x
+
+    x = h.array(2.0)
+    h.assert_value_and_grad(constant, (x,), 40.0, 20.0, "a constant")
+    h.assert_value_and_grad(of_constant, (x,), 80.0, 40.0, "computed from a constant")
+    c = h.evaluate(adprotocol.non_differentiable(h.evaluate(x * x)))
+    h.assert_value_and_grad(lambda x: h.probe(c) * x, (x,), 40.0, 20.0, "a constant from outside")

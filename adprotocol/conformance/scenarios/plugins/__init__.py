@@ -1,0 +1,1 @@
+"""Plugins beside each other, and classes that `register_structure` makes known."""

@@ -1,0 +1,163 @@
+"""Plugins and what is not theirs: values of other frameworks, predicates they refuse, what they import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pathlib
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import errors
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.plugins.registration import (
+    Foreign,
+    ForeignPlugin,
+    plugin_of,
+    registered,
+    still_right,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from adprotocol.conformance.checks import Checked
+
+scenario = defaults("plugins", rule="P5")
+
+# What a plugin may import of adprotocol.
+_PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}
+
+
+@scenario(
+    transform="grad",
+    source="SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052",
+    expects="MixedFrameworksError that names both, from each function, in any order and in containers",
+)
+def two_frameworks(h: Checked) -> None:
+    """Values of two frameworks in one call raise an error that names both."""
+    other = Foreign()
+
+    def square(x: Any) -> Any:
+        calls: tuple[Callable[[], Any], ...] = (
+            lambda: adprotocol.within_gradient(x, other),
+            lambda: adprotocol.within_gradient([other, {"x": x}]),
+            lambda: adprotocol.trainable({"x": x, "other": other}),
+            lambda: adprotocol.grad(lambda x, _: x * x, backend=h.name)(x, other),
+            lambda: adprotocol.grad(lambda x: x * x, backend="foreignad")(x),
+        )
+        for call in calls:
+            with h.raises(errors.MixedFrameworksError, words=[h.name, "foreignad"]):
+                call()
+        return x * x
+
+    with registered(ForeignPlugin()):
+        h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+
+
+@scenario(
+    transform="grad",
+    varies=True,
+    source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
+    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3",
+)
+def numpy_mixes(h: Checked) -> None:
+    """NumPy arrays and Python values mix with those of any framework."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    others = (np.array([1.0, 2.0]), 1.0, 2, True, "text", None)
+
+    def layer(x: Any) -> Any:
+        h.assert_is(adprotocol.within_gradient(*others), want=False, what="the answer for the others")
+        h.assert_is(adprotocol.trainable([x, *others])[0], x, "the leaf that takes a gradient")
+        return adprotocol.cond(h.query(*others, [x]), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+    h.assert_value_and_grad(layer, (h.array(2.0),), 6.0, 3.0)
+
+
+@scenario(
+    source="JAX: a mapping that is not registered is a leaf, silently: https://github.com/jax-ml/jax/issues/40517",
+    expects="UnclaimedTypeError that names the type, from each function, beside an array of the system too",
+)
+def unknown_framework(h: Checked) -> None:
+    """An array of a framework without a plugin is an error, not False."""
+    array, other = h.array(2.0), Foreign()
+    for call in (
+        lambda: adprotocol.within_gradient(other),
+        lambda: adprotocol.within_gradient({"a": array, "other": [other]}),
+        lambda: adprotocol.trainable({"a": array, "other": other}),
+        lambda: adprotocol.non_differentiable([array, other]),
+    ):
+        with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
+            call()
+    still_right(h, "after an unknown type")
+
+
+@scenario(
+    rule="C1",
+    transform="grad",
+    source="docs/plugins.md, The hooks",
+    expects="PredicateError for a tracked number and for a vector of bools; no branch runs",
+)
+def refused_predicate(h: Checked) -> None:
+    """The plugin refuses a predicate that is not a boolean scalar, with the common error type."""
+    runs: list[Any] = []
+
+    def square(x: Any) -> Any:
+        for pred in (x, x * h.array([1.0, 2.0]) > x):
+            with h.raises(errors.PredicateError):
+                adprotocol.cond(pred, runs.append, runs.append, x)
+        return x * x
+
+    h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+    h.check(not runs, "a branch ran although the predicate is refused")
+
+
+@scenario(
+    level=SHOULD,
+    rule="P6",
+    source="NumPyro: do not use private functions of JAX: https://github.com/pyro-ppl/numpyro/issues/32",
+    expects="no import of adprotocol but of the modules for plugins, and of no name with a leading underscore",
+)
+def nothing_private(h: Checked) -> None:
+    """The plugin imports only public modules."""
+    plugin = plugin_of(h)
+    point = plugin.entry_point
+    name = point.module if point is not None else str(plugin.hooks["array_types"].__module__)
+    found = [
+        f"{path.name}, line {line}, imports {imported}"
+        for path in sources(name)
+        for line, imported in private(path.read_text(encoding="utf-8"))
+    ]
+    h.check(not found, f"the plugin imports what is not for plugins: {'; '.join(found)}")
+
+
+def sources(name: str) -> list[pathlib.Path]:
+    """Return the files of a module, and those below it if it is a package."""
+    module = importlib.import_module(name)
+    paths = [module.__file__] if module.__file__ else []
+    for finder, below, _ in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+        spec = finder.find_spec(below, None)
+        if spec is not None and spec.origin is not None:
+            paths.append(spec.origin)
+    return [pathlib.Path(path) for path in paths if path.endswith(".py")]
+
+
+def private(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each import of adprotocol that is not for plugins."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names if alias.name not in _PUBLIC]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            open_to_all = node.module in _PUBLIC and node.module != "adprotocol"
+            found = [
+                name
+                for name in full
+                if name.rpartition(".")[2].startswith("_")
+                or not (open_to_all or name in _PUBLIC or name.rpartition(".")[2] in adprotocol.__all__)
+            ]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in found if name.partition(".")[0] == "adprotocol")

@@ -1,0 +1,249 @@
+"""Plugins beside each other: what is loaded, who serves a type, and what a broken or foreign one does to the others."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import errors
+from adprotocol._dispatch import registry as plugins
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import MAY, SHOULD, defaults
+from adprotocol.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from adprotocol._dispatch.registry import Plugin
+    from adprotocol.conformance.checks import Checked
+
+_ORDER = "pluggy: the order in which hooks are called: https://github.com/pytest-dev/pluggy/issues/250"
+
+scenario = defaults("plugins", rule="P3")
+
+
+class Foreign:
+    """An array of an AD system that nobody else knows."""
+
+    shape: tuple[int, ...] = ()
+    dtype = "float64"
+
+
+class ForeignPlugin:
+    """Serve `Foreign` arrays, or other types, all of which are tracked; `calls` counts the questions."""
+
+    def __init__(self, *types: type) -> None:
+        self.types: tuple[type, ...] = types or (Foreign,)
+        self.calls: int = 0
+
+    @hookimpl(trylast=True)
+    def array_types(self) -> tuple[type, ...]:
+        """Claim the types."""
+        return self.types
+
+    @hookimpl
+    def within_gradient(self, value: Any) -> bool:  # noqa: ARG002
+        """Answer True."""
+        self.calls += 1
+        return True
+
+    @hookimpl
+    def non_differentiable(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    @hookimpl
+    def cond(self, pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) -> Any:
+        """Run the chosen branch."""
+        return true_fun(*operands) if pred else false_fun(*operands)
+
+
+class EagerPlugin(ForeignPlugin):
+    """The same, before all others."""
+
+    @hookimpl(tryfirst=True)
+    def array_types(self) -> tuple[type, ...]:
+        """Claim the types."""
+        return self.types
+
+
+@contextlib.contextmanager
+def registered(implementation: object, framework: str = "foreignad") -> Iterator[Plugin]:
+    """Register a plugin for the time of the block."""
+    plugin = plugins.REGISTRY.register(implementation, framework)
+    try:
+        yield plugin
+    finally:
+        plugins.REGISTRY.unregister(plugin.name)
+
+
+def plugin_of(h: Checked) -> Plugin:
+    """Return the plugin that serves the harness; raises `Absent` for NumPy, which has none."""
+    plugin = plugins.REGISTRY.known().get(h.name)
+    if plugin is None:
+        msg = f"{h.name} has no plugin: the core answers for it"
+        raise Absent(msg)
+    return plugin
+
+
+def still_right(h: Checked, when: str) -> None:
+    """Check that the plugin of the harness answers, plain and, if the system differentiates, in a gradient."""
+    h.assert_equal(h.probe(h.array(2.0)), 10.0, f"5 x at 2, {when}")
+    if h.has("grad"):
+        h.assert_value_and_grad(h.probe, (h.array(2.0),), 6.0, 3.0, when)
+
+
+@scenario(
+    rule="P1",
+    transform="import",
+    source="opt_einsum: importing TensorFlow imports JAX as well: https://github.com/dgasmith/opt_einsum/pull/135",
+    expects="in a new interpreter, after the import and a question about a number, neither NumPy nor the framework",
+)
+def imports_nothing(h: Checked) -> None:
+    """`import adprotocol` imports no framework and no NumPy, nor does a question about a Python number."""
+    known = plugins.REGISTRY.known().get(h.name)
+    framework = known.framework if known is not None else "numpy"
+    root = str(pathlib.Path(adprotocol.__file__).parent.parent)
+    code = (
+        f"import sys; sys.path.insert(0, {root!r}); before = set(sys.modules); import adprotocol; "
+        "assert adprotocol.within_gradient(1.0) is False; "
+        f"print(*sorted({{'numpy', {framework!r}}} & (set(sys.modules) - before)))"
+    )
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    if found.returncode:
+        msg = f"import adprotocol fails in a new interpreter: {found.stderr[-500:]}"
+        raise RuntimeError(msg)
+    h.check(not found.stdout.strip(), f"import adprotocol imports {found.stdout.strip()}")
+
+
+@scenario(
+    rule="P1",
+    source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/",
+    expects="array_types returns the classes of tracked values; explain names plugin and answer",
+)
+def hooks(h: Checked) -> None:
+    """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
+    plugin = plugin_of(h)
+    h.check(plugin.state == plugins.ACTIVE, f"the plugin is {plugin.state}: {plugin.reason}")
+    h.check(bool(plugin.types) and all(isinstance(cls, type) for cls in plugin.types), f"its types are {plugin.types}")
+    if not h.has("grad"):
+        return
+
+    def square(x: Any) -> Any:
+        h.check(isinstance(x, plugin.types), f"the tracked {type(x).__qualname__} is of none of the types it claims")
+        text = adprotocol.explain(x)
+        h.check(isinstance(text, str) and f"plugin {h.name}" in text, f"explain says {text!r:.200}")
+        answer = adprotocol.within_gradient(x)
+        h.check((str(answer) if isinstance(answer, bool) else "staged") in text, f"explain says {text!r:.200}")
+        return x * x
+
+    h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+
+
+@scenario(
+    level=MAY,
+    source="PyTorch: support for subclasses of Tensor: https://github.com/pytorch/pytorch/issues/28361",
+    expects="the plugin gets each subclass that can be made of its types",
+)
+def subclasses(h: Checked) -> None:
+    """A subclass of one of the plugin's types is served by it."""
+    plugin, made = plugin_of(h), []
+    for cls in plugin.types:
+        with contextlib.suppress(TypeError):  # a class that is final
+            made.append(type("Special", (cls,), {}))
+    if not made:
+        msg = "none of its types can be subclassed"
+        raise Absent(msg)
+    for cls in made:
+        found = [claimant.name for claimant in plugins.REGISTRY.claimants(cls)]
+        h.check(found[:1] == [h.name], f"a subclass of {cls.__mro__[1].__qualname__} is served by {found or 'nobody'}")
+
+
+@scenario(
+    rule="P2",
+    source="llm: a single broken plugin makes the program unusable: https://github.com/simonw/llm/pull/1351",
+    expects="a PluginError that names the fault, five times; the answers are as before",
+)
+def broken(h: Checked) -> None:
+    """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work."""
+
+    class Lacking:
+        @hookimpl
+        def array_types(self) -> tuple[type, ...]:
+            return (Foreign,)
+
+    class Unknown(ForeignPlugin):
+        @hookimpl
+        def within_gradients(self, value: Any) -> bool:
+            return bool(value)
+
+    class Greedy(ForeignPlugin):
+        @hookimpl
+        def within_gradient(self, *values: Any) -> bool:
+            return bool(values)
+
+    class Raising(ForeignPlugin):
+        @hookimpl
+        def array_types(self) -> tuple[type, ...]:
+            msg = "raised in the plugin"
+            raise OSError(msg)
+
+    wrong: Any = "Foreign"
+    before = list(plugins.REGISTRY.known())
+    cases = (
+        (Lacking(), "cond"),
+        (Unknown(), "within_gradients"),
+        (Greedy(), "values"),
+        (ForeignPlugin(wrong), "Foreign"),
+        (Raising(), "raised"),
+    )
+    for implementation, word in cases:
+        with h.raises(errors.PluginError, words=[word]), registered(implementation):
+            pass
+    h.check(list(plugins.REGISTRY.known()) == before, f"the plugins are {list(plugins.REGISTRY.known())} afterwards")
+    still_right(h, "after the broken plugins")
+
+
+@scenario(
+    source=_ORDER,
+    expects="the plugin serves its types, with one that tries last beside it, which is not asked; both are reported",
+)
+def two_for_one_type(h: Checked) -> None:
+    """A second plugin for the same types that asks to come last changes no answer, and is reported."""
+    plugin = plugin_of(h)
+    other = ForeignPlugin(*plugin.types)
+    # "aaa" comes first in the alphabet.
+    with registered(other, "aaa") as second:
+        still_right(h, "beside a second plugin for the same types")
+        h.check(other.calls == 0, f"the second plugin was asked {other.calls} times")
+        found = [(first, others) for _, first, others in plugins.REGISTRY.conflicts() if second.name in others]
+        expected = [(h.name, [second.name])] * len(plugin.types)
+        h.check(found == expected, f"the conflicts are {found}; {expected[:1]} was expected for each type")
+    still_right(h, "after the second plugin has gone")
+    h.check(not [1 for _, _, others in plugins.REGISTRY.conflicts() if second.name in others], "a conflict stays")
+
+
+@scenario(
+    level=SHOULD,
+    transform="grad",
+    source=_ORDER,
+    expects="the second plugin is asked about the tracked value, and the first one again after it has gone",
+)
+def first_by_choice(h: Checked) -> None:
+    """A second plugin that asks to come first serves the types until it is removed."""
+    other = EagerPlugin(*plugin_of(h).types)
+
+    def square(x: Any) -> Any:
+        h.assert_is(adprotocol.within_gradient(x), want=True, what="the answer of the plugin that tries first")
+        return x * x
+
+    still_right(h, "before the second plugin")
+    with registered(other):
+        h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+        h.check(other.calls == 1, f"the plugin that tries first was asked {other.calls} times")
+    still_right(h, "after the second plugin has gone")
+    h.check(other.calls == 1, "a plugin that has gone was asked")

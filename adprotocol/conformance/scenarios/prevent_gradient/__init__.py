@@ -1,0 +1,1 @@
+"""`prevent_gradient`: an error where somebody differentiates."""

@@ -1,0 +1,44 @@
+"""`prevent_gradient` under every transformation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenarios.grid import PAIRS, SINGLE, X, compare, grid, number
+from adprotocol.conformance.scenarios.non_differentiable.grid import with_constant
+from adprotocol.errors import GradientPreventedError
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+MESSAGE = "nobody may differentiate this"
+
+
+def guarded(value: Any) -> Any:
+    """Return a value that nobody may differentiate."""
+    return adprotocol.prevent_gradient(value, MESSAGE)
+
+
+def _expects(transforms: str) -> str:
+    if nesting.differentiates(transforms):
+        return (
+            f"{transforms} of c x x with a guarded constant c of x: {number(transforms, with_constant)} at 2.5; an "
+            "error with the message for a guarded x"
+        )
+    return f"{transforms} of x ** 3, since nobody differentiates: {number(transforms, with_constant)} at 2.5"
+
+
+@grid("prevent_gradient/", (*SINGLE, *PAIRS), rule="N5", expects=_expects)
+def prevented(h: Checked, transforms: str) -> None:
+    """`prevent_gradient` passes what nobody differentiates, and nothing else, under {transforms}."""
+    if not nesting.differentiates(transforms):
+        compare(h, transforms, lambda x: guarded(x) * x * x, with_constant)
+        return
+    compare(h, transforms, lambda x: guarded(adprotocol.non_differentiable(x)) * x * x, with_constant)
+    # A compiler that runs Python may show an error that is raised meanwhile as one of its own, with the text.
+    traced = {"jit", "compile"} & {*nesting.parse(transforms)}
+    expected = (Exception,) if traced else (GradientPreventedError,)
+    with h.raises(*expected, words=[MESSAGE]):
+        h.nest(transforms, lambda x: guarded(x) * x * x)(h.array(X))

@@ -1,0 +1,153 @@
+"""Guards in compiled functions, in functions that these call, and in branches: which raises, with which message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.orders import in_both_orders
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_CHECKS = "JAX: checks inside of transformed functions, and which of them failed: https://docs.jax.dev/en/latest/debugging/checkify_guide.html"
+_NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
+
+scenario = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
+
+
+@scenario(
+    expects="x c of guarded x and c compiled, at 2, 3: 6 plain; in each gradient an error with the message of that one",
+)
+def two_messages(h: Checked, way: str) -> None:
+    """Of two guards in a compiled function the one raises whose value is differentiated, with its own message."""
+    x, c = h.array(2.0), h.array(3.0)
+
+    def product(x: Any, c: Any) -> Any:
+        return adprotocol.prevent_gradient(x, "not the first") * adprotocol.prevent_gradient(c, "not the second")
+
+    traced = h.trace(way, product)
+    for _ in range(2):
+        h.assert_equal(traced(x, c), 6.0, "the plain call")
+        # A compiler that runs Python may show the error as one of its own, with the text.
+        with h.raises(Exception, words=["not the second"]):
+            h.grad(lambda c: traced(x, c))(c)
+        with h.raises(Exception, words=["not the first"]):
+            h.grad(lambda x: traced(x, c))(x)
+
+
+@scenario(
+    expects="7 c where c is differentiated, else 3 x c with x guarded, at 2, 3: 18 plain; an error in the gradient in "
+    "x, and 21 with the gradient 7 in that in c",
+)
+def in_the_other_branch(h: Checked, way: str) -> None:
+    """A guard in the branch for what is not differentiated raises where something else is."""
+    x, c = h.array(2.0), h.array(3.0)
+
+    def guarded(x: Any, c: Any) -> Any:
+        return 3.0 * adprotocol.prevent_gradient(x, "not this one") * c
+
+    traced = h.trace(way, lambda x, c: adprotocol.cond(h.query(c), lambda _, c: 7.0 * c, guarded, x, c))
+    for _ in range(2):
+        h.assert_equal(traced(x, c), 18.0, "the plain call")
+        h.assert_value_and_grad(lambda c: traced(x, c), (c,), 21.0, 7.0, "in what decides")
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(lambda x: traced(x, c))(x)
+
+
+@scenario(expects="the error of a branch; then of x ** 2 with x guarded, at 2: 4 plain, and an error in the gradient")
+def after_an_error_in_a_branch(h: Checked, way: str) -> None:
+    """An exception in a branch that is being traced leaves nothing behind that disarms a guard."""
+    x = h.array(2.0)
+
+    def fails(_: Any) -> Any:
+        msg = "the branch fails"
+        raise ValueError(msg)
+
+    for t, f in ((fails, lambda x: 1.0 * x), (lambda x: 1.0 * x, fails)):
+        failing = h.trace(way, lambda x, t=t, f=f: adprotocol.cond(h.query(x), t, f, x))
+        with h.raises(Exception):
+            # Compiled for what is asked, only the branch taken is there to fail.
+            h.grad(failing)(x)
+            failing(x)
+        traced = h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x)
+        for _ in range(2):
+            h.assert_equal(traced(x), 4.0, "the plain call")
+            with h.raises(Exception, words=["not this one"]):
+                h.grad(traced)(x)
+
+
+@scenario(
+    native="grad of {way} of {way}",
+    source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",
+    expects="x ** 3 with x guarded in a compiled function that another one calls: 8 plain; an error with the message "
+    "in a gradient, and again; 4 where its constant is given",
+)
+def in_a_called_function(h: Checked, way: str) -> None:
+    """A guard in a compiled function that another one calls raises as it does by itself."""
+    x = h.array(2.0)
+    inner = h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x)
+    outer = h.trace(way, lambda x: inner(x) * x)
+    of_constant = h.trace(way, lambda x: inner(adprotocol.non_differentiable(x)) * x)
+    for _ in range(2):
+        h.assert_equal(outer(x), 8.0, "the plain call")
+        # A compiler that runs Python may show the error as one of its own, with the text.
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(outer)(x)
+        h.assert_value_and_grad(of_constant, (x,), 8.0, 4.0, "of a constant")
+
+
+def _nested(h: Checked, way: str) -> Any:
+    """Return x c with x guarded where both are differentiated, 3 x c where c is, else 5 x c."""
+
+    def inner(x: Any, c: Any) -> Any:
+        def guarded(x: Any, c: Any) -> Any:
+            return adprotocol.prevent_gradient(x, "not this one") * c
+
+        return adprotocol.cond(h.query(x), guarded, lambda x, c: 3.0 * x * c, x, c)
+
+    return h.trace(way, lambda x, c: adprotocol.cond(h.query(c), inner, lambda x, c: 5.0 * x * c, x, c))
+
+
+@scenario(
+    source=_NESTED,
+    expects="the guard stands where both x and c are differentiated: an error in a gradient in both, and 5 x c = 30 "
+    "at 2, 3 plain",
+)
+def in_nested_branches(h: Checked, way: str) -> None:
+    """A guard in a branch of a branch raises where both are taken."""
+    x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
+
+    def plain(traced: Any) -> None:
+        h.assert_equal(traced(x, c), 30.0, "the plain call")
+
+    def differentiated(traced: Any) -> None:
+        # A compiler that runs Python may show the error as one of its own, with the text.
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(lambda t: traced(t * x, t * c))(one)
+
+    in_both_orders(lambda: _nested(h, way), plain, differentiated)
+
+
+@scenario(
+    level=SHOULD,
+    source=_NESTED,
+    expects="the guard stands where neither x nor c is differentiated, so it never raises: 30 plain at 2, 3; 18 with "
+    "the gradient 9 in x; 42 with the gradient 14 in c",
+)
+def in_nested_branches_not_taken(h: Checked, way: str) -> None:
+    """A guard in a branch of a branch passes where the outer one is not taken."""
+    x, c = h.array(2.0), h.array(3.0)
+
+    def inner(x: Any, c: Any) -> Any:
+        def guarded(x: Any, c: Any) -> Any:
+            return 5.0 * adprotocol.prevent_gradient(x, "not this one") * c
+
+        return adprotocol.cond(h.query(c), lambda x, c: 7.0 * x * c, guarded, x, c)
+
+    traced = h.trace(way, lambda x, c: adprotocol.cond(h.query(x), lambda x, c: 3.0 * x * c, inner, x, c))
+    for _ in range(2):
+        h.assert_equal(traced(x, c), 30.0, "the plain call")
+        h.assert_value_and_grad(lambda x: traced(x, c), (x,), 18.0, 9.0, "in the guarded one")
+        h.assert_value_and_grad(lambda c: traced(x, c), (c,), 42.0, 14.0, "in the other")

@@ -1,0 +1,1 @@
+"""`trainable`, `partition` and `combine`: which leaves of a structure take gradients."""

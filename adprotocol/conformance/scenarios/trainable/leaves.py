@@ -1,0 +1,194 @@
+"""Which leaves of a structure take gradients by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import errors
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.models import Layer, Network, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol.conformance.checks import Checked
+
+_INTEGERS = "JAX: grad should leave out what is not differentiable: https://github.com/jax-ml/jax/issues/15861"
+
+scenario = defaults("trainable", rule="T1")
+
+
+def selected(h: Checked, tree: dict[str, Any], names: Sequence[str], where: Any = None) -> None:
+    """Check that of the entries of a dict those in `names` are left, as the identical objects, and None else."""
+    found = adprotocol.trainable(tree, where)
+    h.check(isinstance(found, dict) and list(found) == list(tree), f"trainable returned {found!r:.200}")
+    for name, leaf in tree.items():
+        h.assert_is(found[name], leaf if name in names else None, f"what trainable returned at {name!r}")
+
+
+@scenario(
+    source="Equinox: filters by is_inexact_array: https://docs.kidger.site/equinox/all-of-equinox/",
+    expects="a scalar, a vector and a matrix are returned as the identical objects",
+)
+def float_arrays(h: Checked) -> None:
+    """Floating-point arrays of any shape take gradients."""
+    tree = {"scalar": h.array(1.0), "vector": h.array([1.0, 2.0]), "matrix": h.array([[1.0], [2.0]])}
+    selected(h, tree, ["scalar", "vector", "matrix"])
+
+
+@scenario(
+    source="Haiku: the counter of a batch norm breaks grad: https://github.com/google-deepmind/dm-haiku/issues/513",
+    expects="None at the integers, the identical array beside them",
+)
+def integer_arrays(h: Checked) -> None:
+    """Integer arrays take no gradient."""
+    selected(h, {"w": h.array(1.0), "steps": h.array(3), "index": h.array([0, 1])}, ["w"])
+
+
+@scenario(source=_INTEGERS, expects="None at the booleans, the identical array beside them")
+def boolean_arrays(h: Checked) -> None:
+    """Boolean arrays take no gradient."""
+    selected(h, {"w": h.array(1.0), "mask": h.array([True, False]), "one": h.array([True])[0]}, ["w"])
+
+
+@scenario(
+    level=SHOULD,
+    source="JAX: trees of real and complex leaves: https://github.com/jax-ml/jax/issues/7157",
+    expects="the identical arrays: one of NumPy, and one of the system if it has such",
+)
+def complex_arrays(h: Checked) -> None:
+    """Complex arrays take gradients."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    tree = {"w": h.array(1.0), "numpy": np.array([1.0 + 2.0j])}
+    with contextlib.suppress(TypeError, ValueError, NotImplementedError):
+        tree["own"] = h.array(1.0 + 2.0j)
+    selected(h, tree, list(tree))
+
+
+@scenario(
+    source="JAX: grad with respect to anything that is not differentiable: https://github.com/jax-ml/jax/issues/2215",
+    expects="of float, int, bool, str, None and a function beside an array, the float and the array are left",
+)
+def python_values(h: Checked) -> None:
+    """A Python float takes a gradient; an integer, bool, string, None and a function beside it do not."""
+    tree = {"w": h.array(1.0), "lr": 0.5, "n": 3, "on": True, "name": "x", "no": None, "act": abs}
+    selected(h, tree, ["w", "lr"])
+
+
+@scenario(
+    source="scarlet2: stop_gradient instead of static parameters: https://github.com/pmelchior/scarlet2/issues/32",
+    expects="None at the label, the identical array beside it",
+)
+def label(h: Checked) -> None:
+    """An array labelled NonDifferentiable takes no gradient."""
+    selected(h, {"w": h.array(1.0), "c": adprotocol.NonDifferentiable(h.array(2.0))}, ["w"])
+
+
+@scenario(
+    needs=("parameter",),
+    source="PyTorch: parameters and requires_grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    expects="the identical parameter whose flag is on, None for the one whose flag is off",
+)
+def parameter_flags(h: Checked) -> None:
+    """A parameter takes a gradient if its own flag says so."""
+    on, off = h.parameter(1.0, trains=True), h.parameter(2.0, trains=False)
+    selected(h, {"on": on, "off": off, "array": h.array(3.0)}, ["on", "array"])
+
+
+@scenario(
+    rule="T4",
+    source="JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371",
+    expects="the structure is kept, with the identical arrays at its floating-point leaves and None else",
+)
+def nested_containers(h: Checked) -> None:
+    """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration."""
+    a, b, c = h.array(1.0), h.array([2.0, 3.0]), h.array(4.0)
+    tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))}
+    found = adprotocol.trainable(tree)
+    h.check(list(found) == ["list", "net"], f"the dict became {found!r:.200}")
+    pair, inner = found["list"]
+    h.check(type(pair) is Pair and type(inner) is tuple, f"the list became {found['list']!r:.200}")
+    h.assert_is(pair.first, a, "an array in a named tuple")
+    h.assert_is(pair.second, None, "an integer in a named tuple")
+    h.assert_is(inner[0].weight, b, "an array in a dataclass in a tuple")
+    h.assert_is(inner[1], None, "a string in a tuple")
+    h.assert_is(found["net"].head.first, c, "an array in a frozen, slotted dataclass")
+
+
+@scenario(
+    rule="T4",
+    needs=("node",),
+    source="JAX: a registered class that cannot be rebuilt: https://github.com/jax-ml/jax/issues/25486",
+    expects="a node of the same class, with the identical array and None",
+)
+def node(h: Checked) -> None:
+    """A container of the system's own registry is walked like any other."""
+    array = h.array(1.0)
+    made = h.node([array, 3])
+    found = adprotocol.trainable({"node": made})["node"]
+    h.assert_is(type(found), type(made), "the class of the node")
+    first, second = list(found)
+    h.assert_is(first, array, "the array in the node")
+    h.assert_is(second, None, "the integer in the node")
+
+
+@scenario(
+    level=SHOULD,
+    rule="T4",
+    source="JAX: a mapping that is not registered is a leaf, silently: https://github.com/jax-ml/jax/issues/40517",
+    expects="OpaqueValueError",
+)
+def hidden_arrays(h: Checked) -> None:
+    """An object that hides arrays is refused, rather than frozen without a word."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    array = h.array(1.0)
+    if isinstance(array, np.ndarray):
+        msg = "its arrays are NumPy arrays, which are constants where nothing differentiates"
+        raise Absent(msg)
+    hiding = type("Hiding", (), {})()
+    hiding.weight = array
+    with h.raises(errors.OpaqueValueError, words=["Hiding"]):
+        adprotocol.trainable({"w": h.array(2.0), "hiding": hiding})
+
+
+@scenario(
+    rule="T9",
+    transform="grad",
+    varies=True,
+    source=_INTEGERS,
+    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result",
+)
+def inside_grad(h: Checked) -> None:
+    """A leaf that is being differentiated takes a gradient, and stays tracked in the result."""
+
+    def square(x: Any) -> Any:
+        tree = {"w": x, "n": 2}
+        found = adprotocol.trainable(tree)
+        h.assert_is(found["w"], x, "the tracked leaf")
+        h.assert_is(found["n"], None, "the integer beside it")
+        return found["w"] * adprotocol.combine(found, tree)["w"]
+
+    h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+
+
+@scenario(
+    rule="T9",
+    transform="jit",
+    source="docs/structures.md, With native transformations",
+    expects="the traced leaf itself: x ** 2 at 3 is 9, through the result; integers that are traced are None",
+)
+def inside_jit(h: Checked) -> None:
+    """A leaf that is being traced takes a gradient if it is floating-point."""
+
+    def square(x: Any, n: Any) -> Any:
+        found = adprotocol.trainable({"w": x, "n": n})
+        h.assert_is(found["w"], x, "the traced leaf")
+        h.assert_is(found["n"], None, "the traced integer beside it")
+        return found["w"] * found["w"]
+
+    h.assert_equal(h.jit(square)(h.array(3.0), h.array(2)), 9.0)

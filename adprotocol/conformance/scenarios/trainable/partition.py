@@ -1,0 +1,195 @@
+"""`partition` and `combine`: a structure in two parts, and together again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol import NonDifferentiable, errors
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.models import Affine, Head, Layer, Pair
+from adprotocol.errors import kind_of
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
+_FREEZE = "optax: partition and merge by hand, an easy source of bugs: "
+_FREEZE += "https://github.com/google-deepmind/optax/issues/290"
+_MAML = "C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400"
+
+scenario = defaults("trainable", rule="T4")
+
+
+@scenario(source=_PARTITION, expects="each leaf is in one part, and combine gives the identical leaves")
+def partition_round_trip(h: Checked) -> None:
+    """`combine` of what `partition` returns has the identical leaves at their places."""
+    leaves = [h.array(1.0), h.array([2.0, 3.0]), h.array(4), "name", h.array(5.0)]
+    tree = {"head": Head(leaves[0], leaves[1]), "rest": [Pair(leaves[2], leaves[3]), leaves[4]]}
+
+    def flat(part: Any) -> list[Any]:
+        pair, last = part["rest"]
+        return [part["head"].weight, part["head"].bias, pair.first, pair.second, last]
+
+    trained, rest = adprotocol.partition(tree)
+    joined = adprotocol.combine(trained, rest)
+    expected = [True, False, False, False, True]
+    for i, (leaf, mine) in enumerate(zip(leaves, expected, strict=True)):
+        h.assert_is(flat(trained)[i], leaf if mine else None, f"leaf {i} of the trainable part")
+        h.assert_is(flat(rest)[i], None if mine else leaf, f"leaf {i} of the rest")
+        h.assert_is(flat(joined)[i], leaf, f"leaf {i} of the whole")
+    h.assert_is(type(joined["head"]), Head, "the class of a node of the whole")
+
+
+@scenario(rule="T3", source=_FREEZE, expects="the selected leaf in one part, the others in the other")
+def partition_where(h: Checked) -> None:
+    """`partition` takes `where` as `trainable` does."""
+    tree = {"a": h.array(1.0), "b": h.array(2.0)}
+    chosen, rest = adprotocol.partition(tree, where="b")
+    h.assert_is(chosen["a"], None, "what is not selected, in the first part")
+    h.assert_is(chosen["b"], tree["b"], "what is selected, in the first part")
+    h.assert_is(rest["a"], tree["a"], "what is not selected, in the rest")
+    h.assert_is(rest["b"], None, "what is selected, in the rest")
+
+
+@scenario(
+    rule="T1",
+    needs=("parameter",),
+    source=_FREEZE,
+    expects="the parameter whose flag is on in one part, the other in the rest, both identical",
+)
+def partition_parameters(h: Checked) -> None:
+    """Parameters are parted by their flags, and stay the same objects."""
+    tree = [h.parameter(1.0, trains=False), h.parameter([2.0, 3.0], trains=True)]
+    chosen, rest = adprotocol.partition(tree)
+    h.assert_is(chosen[0], None, "the frozen parameter, in the trainable part")
+    h.assert_is(chosen[1], tree[1], "the trained parameter, in the trainable part")
+    h.assert_is(rest[0], tree[0], "the frozen parameter, in the rest")
+    h.assert_is(rest[1], None, "the trained parameter, in the rest")
+
+
+@scenario(
+    needs=("node",),
+    source="JAX: a registered class that cannot be rebuilt: https://github.com/jax-ml/jax/issues/25486",
+    expects="a node of the same class with the identical children",
+)
+def partition_node(h: Checked) -> None:
+    """A container of the system's own registry is parted and put together."""
+    array = h.array(1.0)
+    made = h.node([array, "text"])
+    chosen, rest = adprotocol.partition([made])
+    h.check([child is None for child in chosen[0]] == [False, True], f"the trainable part is {list(chosen[0])!r:.200}")
+    h.check([child is None for child in rest[0]] == [True, False], f"the rest is {list(rest[0])!r:.200}")
+    (joined,) = adprotocol.combine(chosen, rest)
+    h.assert_is(type(joined), type(made), "the class of the node")
+    first, second = list(joined)
+    h.assert_is(first, array, "the array in the node")
+    h.check(second == "text", f"the text in the node became {second!r}")
+
+
+@scenario(
+    rule="N4",
+    source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
+    expects="a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives",
+)
+def partition_label(h: Checked) -> None:
+    """A labelled leaf, which cannot be hashed, goes with what takes no gradient, and comes back as a label."""
+    tree = {"w": h.array(1.0), "scale": [NonDifferentiable(h.array([2.0, 3.0]))]}
+    chosen, rest = adprotocol.partition(tree)
+    h.assert_is(chosen["scale"][0], None, "the label, in the trainable part")
+    h.assert_is(rest["w"], None, "the weight, in the rest")
+    for name, (label,) in (("the rest", rest["scale"]), ("the whole", adprotocol.combine(chosen, rest)["scale"])):
+        h.check(isinstance(label, NonDifferentiable), f"the label in {name} is {kind_of(label)}")
+        h.assert_equal(label.value, [2.0, 3.0], f"the value of the label in {name}")
+
+
+@scenario(source=_PARTITION, expects="the new weight, and all else of the old model")
+def combine_first_wins(h: Checked) -> None:
+    """`combine` takes each leaf from the first structure that has it: new leaves over an old model."""
+    old = Layer(h.array(1.0), h.array(2.0))
+    new = Layer(h.array(3.0))
+    found = adprotocol.combine(new, old)
+    h.assert_is(found.weight, new.weight, "the leaf that both have")
+    h.assert_is(found.scale, old.scale, "the leaf that the second alone has")
+
+
+@scenario(level=SHOULD, source=_PARTITION, expects="TreeError that names 'b'")
+def combine_differing(h: Checked) -> None:
+    """Structures that differ are an error that names the difference."""
+    with h.raises(errors.TreeError, words=["'b'"]):
+        adprotocol.combine({"a": h.array(1.0), "b": h.array(2.0)}, {"a": h.array(3.0)})
+
+
+@scenario(level=SHOULD, source="docs/structures.md, What a structure is", expects="TreeError")
+def cyclic(h: Checked) -> None:
+    """A structure that contains itself is an error, and does not hang."""
+    tree: dict[str, Any] = {"w": h.array(1.0)}
+    tree["self"] = tree
+    with h.raises(errors.TreeError):
+        adprotocol.trainable(tree)
+
+
+@scenario(
+    rule="T9",
+    transform="grad",
+    varies=True,
+    source=_FREEZE,
+    expects="the gradient of w ** 2 * b at (3, 2) with respect to w is 12, and to b 9, through both parts",
+)
+def partition_inside_grad(h: Checked) -> None:
+    """Parts keep what is being differentiated: `combine` loses no derivative."""
+    w, b = h.array(3.0), h.array(2.0)
+
+    def loss(tree: dict[str, Any]) -> Any:
+        chosen, rest = adprotocol.partition(tree, where="w")
+        whole = adprotocol.combine(chosen, rest)
+        return whole["w"] * whole["w"] * whole["b"]
+
+    h.assert_equal(h.grad(lambda w: loss({"w": w, "b": b, "n": 1}))(w), 12.0, "the gradient of the selected leaf")
+    h.assert_equal(h.grad(lambda b: loss({"w": w, "b": b, "n": 1}))(b), 9.0, "the gradient of the other leaf")
+
+
+@scenario(
+    rule="T9",
+    transform="jit",
+    source="docs/structures.md, With optax",
+    expects="w ** 2 * b at (3, 2) is 18, through both parts",
+)
+def partition_inside_jit(h: Checked) -> None:
+    """A structure of traced leaves is parted and put together."""
+
+    def loss(w: Any, b: Any) -> Any:
+        tree = {"w": w, "b": adprotocol.NonDifferentiable(b), "n": 1}
+        chosen, rest = adprotocol.partition(tree)
+        h.assert_is(chosen["w"], w, "the traced leaf, in the trainable part")
+        h.assert_is(chosen["b"], None, "the labelled leaf, in the trainable part")
+        whole = adprotocol.combine(chosen, rest)
+        return whole["w"] * whole["w"] * whole["b"]
+
+    h.assert_equal(h.jit(loss)(h.array(3.0), h.array(2.0)), 18.0)
+
+
+@scenario(
+    rule="T12",
+    source=_MAML,
+    expects="a line with slope 6, offset 1 and its name, which maps 5 to 31; the model still maps 5 to 16",
+)
+def combine_like(h: Checked) -> None:
+    """`combine` with `like` gives something that is called as the model is, and leaves the model alone."""
+    model = Affine(h.array(3.0), h.array(1.0))
+    chosen, rest = adprotocol.partition(model, where="slope")
+    made = adprotocol.combine(replace(chosen, slope=h.array(6.0)), rest, like=model)
+    h.assert_is(type(made), Affine, "the class of what combine returns")
+    h.assert_is(made.name, model.name, "a field that is no array")
+    h.assert_equal(made(h.array(5.0)), 31.0, "the new model")
+    h.assert_equal(model(h.array(5.0)), 16.0, "the model")
+
+
+@scenario(level=SHOULD, rule="T12", source=_MAML, expects="TreeError that names 'offset'")
+def combine_like_missing(h: Checked) -> None:
+    """A leaf that no structure has is an error with its path, and no None in the model."""
+    model = Affine(h.array(3.0), h.array(1.0))
+    chosen, _ = adprotocol.partition(model, where="slope")
+    with h.raises(errors.TreeError, words=["'offset'"]):
+        adprotocol.combine(chosen, like=model)

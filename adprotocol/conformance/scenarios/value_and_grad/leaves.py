@@ -1,0 +1,146 @@
+"""Leaves that are easily mistaken: without elements, of two dtypes, equal to another, read by another name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near
+from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_SHARED = (
+    "PyTorch: parameters and identity: https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html"
+)
+_WATCHED = "TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff"
+
+scenario = defaults(
+    "value_and_grad",
+    source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
+    transform="grad",
+    needs=("grad", "dtypes", "cast"),
+)
+
+_PARAMETERS = ("grad", "parameter")
+
+
+@scenario(
+    rule="T5",
+    source="JAX: gradients and their dtypes: https://docs.jax.dev/en/latest/_autosummary/jax.grad.html",
+    expects="w ** 2 * b with w of each floating-point dtype and b of the default one, at 2, 3, computed in either: "
+    "slopes 12, 4, each of the dtype of its leaf",
+)
+def leaves_of_two_dtypes(h: Checked) -> None:
+    """Gradients have the dtypes of their leaves, whatever that of the value."""
+    default = h.dtypes()[0]
+    for dtype in h.dtypes():
+        for of_value in (default, dtype):
+
+            def loss(m: dict[str, Any], of_value: str = of_value) -> Any:
+                w, b = h.cast(m["w"], of_value), h.cast(m["b"], of_value)
+                return w * w * b
+
+            model = {"w": h.cast(h.array(2.0), dtype), "b": h.cast(h.array(3.0), default)}
+            gradient = adprotocol.grad(loss)(model)
+            for name, want in (("w", 12.0), ("b", 4.0)):
+                what = f"the gradient of {name}, of w of {dtype} with a value of {of_value},"
+                h.assert_equal(h.cast(gradient[name], default), want, what)
+                found, leaf = h.numpy(gradient[name]).dtype, h.numpy(model[name]).dtype
+                h.check(found == leaf, f"{what} has dtype {found.name}, and the leaf {leaf.name}")
+
+
+@scenario(
+    rule="T5",
+    needs=("grad", "sum"),
+    source="PyTorch: zero-size tensors: https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
+    expects="w ** 2 plus the sum of e, which has no elements, at 3: 9, gradients 6 and one without elements, used or "
+    "not",
+)
+def empty_leaf(h: Checked) -> None:
+    """A leaf without elements takes a gradient without elements."""
+    model = {"w": h.array(3.0), "e": h.array([])}
+    h.assert_is(adprotocol.trainable(model)["e"], model["e"], "what trainable returns at the empty array")
+    for loss in (lambda m: m["w"] * m["w"] + h.sum(m["e"]), lambda m: m["w"] * m["w"]):
+        value, gradient = adprotocol.value_and_grad(loss)(model)
+        h.assert_equal(value, 9.0, "the value")
+        h.assert_gradients(gradient, {"w": 6.0, "e": []})
+
+
+@scenario(
+    rule="T8",
+    needs=_PARAMETERS,
+    source=_SHARED,
+    expects="p ** 2 * q with two parameters of the value 3: the gradients 18 and 9; with one of them frozen 9 alone",
+)
+def equal_parameters(h: Checked) -> None:
+    """Two parameters of the same value are two leaves."""
+    p, q = h.parameter(3.0, trains=True), h.parameter(3.0, trains=True)
+
+    def loss(m: dict[str, Any]) -> Any:
+        return m["p"] * m["p"] * m["q"]
+
+    h.assert_gradients(adprotocol.grad(loss, backend=h.name)({"p": p, "q": q}), {"p": 18.0, "q": 9.0})
+    only = adprotocol.grad(loss, where="q", backend=h.name)({"p": p, "q": q})
+    h.assert_gradients(only, {"p": None, "q": 9.0}, "the gradient of q alone")
+
+
+@scenario(
+    level=SHOULD,
+    rule="T8",
+    needs=_PARAMETERS,
+    source=_WATCHED,
+    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so",
+)
+def parameter_read_elsewhere(h: Checked) -> None:
+    """A parameter that takes a gradient counts wherever the function reads it."""
+    p = h.parameter(2.0, trains=True)
+    gradient = adprotocol.grad(lambda m: m["p"] * m["p"] * p, backend=h.name)({"p": p})
+    h.assert_gradients(gradient, {"p": 12.0})
+    asked = adprotocol.grad(lambda m: h.probe(p) + 0.0 * m["p"], backend=h.name)({"p": p})
+    h.assert_gradients(asked, {"p": 3.0}, "the gradient of what asks by the other name")
+
+
+@scenario(rule="T10", expects="x n at 3 and the number 2.0: the gradients 2 and 3, for x of each floating-point dtype")
+def number_beside_each_dtype(h: Checked) -> None:
+    """A Python float is a leaf beside an array of any floating-point dtype."""
+    for dtype in h.dtypes():
+        x = h.cast(h.array(3.0), dtype)
+        value, gradient = adprotocol.value_and_grad(lambda m: m["x"] * m["n"])({"x": x, "n": 2.0})
+        assert_near(h, value, 6.0, f"the value, {dtype}")
+        assert_near(h, gradient["x"], 2.0, f"the gradient of the array, {dtype}")
+        assert_near(h, gradient["n"], 3.0, f"the gradient of the number, {dtype}")
+
+
+@scenario(
+    rule="T1", expects="x ** 2 at 2 in a dict: value 4, gradient 4 of the dtype of x, for each floating-point dtype"
+)
+def each_dtype(h: Checked) -> None:
+    """A leaf of each floating-point dtype takes a gradient of that dtype."""
+    for dtype in h.dtypes():
+        x = h.cast(h.array(2.0), dtype)
+        value, gradient = adprotocol.value_and_grad(lambda m: m["x"] * m["x"])({"x": x, "n": 1})
+        assert_near(h, value, 4.0, f"the value, {dtype}")
+        assert_near(h, gradient["x"], 4.0, f"the gradient, {dtype}")
+        h.check(
+            h.numpy(gradient["x"]).dtype == h.numpy(x).dtype,
+            f"the gradient of a leaf of {h.numpy(x).dtype} has dtype {h.numpy(gradient['x']).dtype}",
+        )
+
+
+@scenario(
+    rule="T6",
+    transform="",
+    needs=("grad", *NEEDS),
+    source=_WATCHED,
+    expects='3 p times 11 q at 2, 3, with where="p": 198, the gradient 99 in p and None for q, whose flag is on',
+)
+def frozen_parameter_asked(h: Checked) -> None:
+    """A parameter that the call freezes is not tracked inside, whatever its flag says."""
+    model = {"p": h.parameter(2.0, trains=True), "q": h.parameter(3.0, trains=True)}
+    run = adprotocol.value_and_grad(lambda m: h.probe(m["p"]) * h.scale(m["q"], 7.0, 11.0), where="p", backend=h.name)
+    value, gradient = run(model)
+    h.assert_equal(value, 198.0, "the value")
+    h.assert_gradients(gradient, {"p": 99.0, "q": None})

@@ -1,0 +1,153 @@
+"""`value_and_grad` inside and around jit, compile, vmap and checkpoint, with a part of the model frozen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.value_and_grad.nested import loss
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_SAMPLES = "PyTorch: per-sample gradients: https://docs.pytorch.org/tutorials/intermediate/per_sample_grads.html"
+_LEAKED = "JAX: a jitted function that closes over what is differentiated: https://github.com/jax-ml/jax/issues/1945"
+
+scenario = defaults("value_and_grad", rule="T9", transform="vmap", needs=("grad", "vmap"))
+
+
+@scenario(
+    transform="jit",
+    needs=("grad", "jit"),
+    source="optax: is jit smart enough to drop frozen parameters: https://github.com/google-deepmind/optax/issues/290",
+    expects="value 36 and gradient 2 w b ** 2 = 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4), from one "
+    "trace",
+)
+def jit_of_frozen(h: Checked) -> None:
+    """Under jit the value and the gradient are right, for each call of the compiled function."""
+
+    def run(w: Any, b: Any) -> Any:
+        value, gradient = adprotocol.value_and_grad(loss, where="w", backend=h.name)({"w": w, "b": b})
+        h.assert_is(gradient["b"], None, "the gradient of the frozen part")
+        return value + 100.0 * gradient["w"]
+
+    compiled = h.jit(run)
+    h.assert_equal(compiled(h.array(2.0), h.array(3.0)), 3636.0, "value + 100 gradient")
+    h.assert_equal(compiled(h.array(1.0), h.array(4.0)), 3216.0, "value + 100 gradient, from the trace")
+
+
+@scenario(
+    transform="compile",
+    needs=("grad", "compile"),
+    source="PyTorch: compile of torch.func.grad: https://github.com/pytorch/pytorch/issues/94851",
+    expects="value 36 and gradient 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4)",
+)
+def compile_of_frozen(h: Checked) -> None:
+    """Compiled, the value and the gradient are right, for each call."""
+    run = adprotocol.value_and_grad(loss, where="w", backend=h.name)
+
+    def both(w: Any, b: Any) -> Any:
+        value, gradient = run({"w": w, "b": b})
+        return value + 100.0 * gradient["w"]
+
+    compiled = h.compile(both)
+    h.assert_equal(compiled(h.array(2.0), h.array(3.0)), 3636.0, "value + 100 gradient")
+    h.assert_equal(compiled(h.array(1.0), h.array(4.0)), 3216.0, "value + 100 gradient, the second time")
+
+
+@scenario(source=_SAMPLES, expects="the gradients of (w * x) ** 2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3")
+def per_example_gradients(h: Checked) -> None:
+    """Under vmap over the data there is a gradient of the one model for each example."""
+    model = {"w": h.array(2.0), "b": h.array(0.0)}
+
+    def square(m: dict[str, Any], x: Any) -> Any:
+        return (m["w"] * x + m["b"]) * (m["w"] * x + m["b"])
+
+    run = adprotocol.grad(square, where="w", backend=h.name)
+    h.assert_equal(h.vmap(lambda x: run(model, x)["w"])(h.array([1.0, 2.0, 3.0])), [4.0, 16.0, 36.0], "the gradients")
+
+
+@scenario(
+    source="Flax: ensembling: https://flax.readthedocs.io/en/latest/howtos/ensembling.html",
+    expects="of w ** 2 * b ** 2: the gradients 2 w b ** 2 = 18 and 64 for the models (1, 3) and (2, 4)",
+)
+def batch_of_models(h: Checked) -> None:
+    """Under vmap over the leaves there is a gradient for each of a batch of models."""
+    run = adprotocol.grad(loss, where="w", backend=h.name)
+    found = h.vmap(lambda w, b: run({"w": w, "b": b})["w"])(h.array([1.0, 2.0]), h.array([3.0, 4.0]))
+    h.assert_equal(found, [18.0, 64.0], "the gradients")
+
+
+@scenario(
+    source=_SAMPLES,
+    expects="w * x ** 2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b",
+)
+def around_vmap(h: Checked) -> None:
+    """Our gradient of a function over a batch is the sum of those of the examples."""
+
+    def batched(m: dict[str, Any], xs: Any) -> Any:
+        results = h.vmap(lambda x: m["w"] * x * x * m["b"])(xs)
+        return results[0] + results[1]
+
+    model = {"w": h.array(3.0), "b": h.array(2.0)}
+    value, gradient = adprotocol.value_and_grad(batched, where="w", backend=h.name)(model, h.array([1.0, 2.0]))
+    h.assert_equal(value, 30.0, "the value")
+    h.assert_gradients(gradient, {"w": 10.0, "b": None})
+
+
+@scenario(
+    level=SHOULD,
+    transform="checkpoint",
+    needs=("grad", "checkpoint"),
+    source="PyTorch: checkpoint: https://docs.pytorch.org/docs/stable/checkpoint.html",
+    expects="of w ** 3 * b at (2, 5), b frozen and closed over: the value 40 and the gradient 60",
+)
+def around_checkpoint(h: Checked) -> None:
+    """Our gradient goes through a checkpoint that closes over a frozen part."""
+
+    def saved(m: dict[str, Any]) -> Any:
+        return h.checkpoint(lambda w: w * w * w * m["b"])(m["w"])
+
+    value, gradient = adprotocol.value_and_grad(saved, where="w", backend=h.name)(
+        {"w": h.array(2.0), "b": h.array(5.0)}
+    )
+    h.assert_equal(value, 40.0, "the value")
+    h.assert_gradients(gradient, {"w": 60.0, "b": None})
+
+
+@scenario(
+    transform="grad",
+    needs=("grad", "evaluate"),
+    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
+    expects="x ** 3 with x ** 2 computed at once: 8 at 2, gradient 12; or an error, where the system loses the "
+    "derivative",
+)
+def evaluated(h: Checked) -> None:
+    """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
+    x = h.array(2.0)
+    try:
+        value, gradient = adprotocol.value_and_grad(lambda m: h.evaluate(m["x"] * m["x"]) * m["x"])({"x": x})
+    except adprotocol.ADProtocolError:
+        h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
+        raise
+    h.assert_equal(value, 8.0, "the value")
+    h.assert_equal(gradient["x"], 12.0, "the gradient")
+
+
+@scenario(
+    transform="grad of {way}",
+    needs=None,
+    source=_LEAKED,
+    expects="x y with x a leaf that a function compiled inside closes over, at 2, 4: 8, gradient 4; or an error",
+)
+def made_inside(h: Checked, way: str) -> None:
+    """A function compiled inside of our gradient may close over a leaf: its derivative is right, or refused."""
+    x, y = h.array(2.0), h.array(4.0)
+    try:
+        value, gradient = adprotocol.value_and_grad(lambda m: h.trace(way, lambda y: m["x"] * y)(y))({"x": x})
+    except Exception:
+        h.require_native(lambda: h.grad(lambda x: h.trace(way, lambda y: x * y)(y))(x), 4.0)
+        raise
+    h.assert_equal(value, 8.0, "the value")
+    h.assert_equal(gradient["x"], 4.0, "the gradient")

@@ -1,0 +1,1 @@
+"""`within_gradient`: is a derivative being propagated through this value?"""

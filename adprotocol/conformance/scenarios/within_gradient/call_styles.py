@@ -1,0 +1,164 @@
+"""What traced programs hand on: results of the functions they call, calls in calls too, and what their loops carry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.orders import in_both_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/jax-ml/jax/blob/main/jax/_src/lax/control_flow/loops.py"
+
+scenario = defaults(
+    "within_gradient",
+    rule="W5",
+    source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",
+    transform="grad of {way}",
+)
+
+# What `_about_squares` expects.
+_SQUARES = (
+    "the squares s of x = 2 and t of c = 3 are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, "
+    "5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
+)
+
+
+def _about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
+    """Ask about the square that a compiled function of `make` gives, for two arguments in another one, and outside."""
+    x, c = h.array(2.0), h.array(3.0)
+
+    def both() -> tuple[Any, Any]:
+        square = make()
+        return square, h.trace(way, lambda x, c: h.probe(square(x)) * h.scale(square(c), 7.0, 11.0))
+
+    def plain(made: tuple[Any, Any]) -> None:
+        _, outer = made
+        h.assert_equal(outer(x, c), 1980.0, "the plain call")
+
+    def differentiated(made: tuple[Any, Any]) -> None:
+        square, outer = made
+        h.assert_value_and_grad(lambda x: outer(x, c), (x,), 1188.0, 1188.0)
+        h.assert_value_and_grad(lambda c: outer(x, c), (c,), 1260.0, 840.0, "in the other argument")
+        h.assert_value_and_grad(lambda x: h.probe(square(x)), (x,), 12.0, 12.0, "asked outside")
+
+    in_both_orders(both, plain, differentiated)
+
+
+@scenario(
+    native="grad of {way} of {way}",
+    expects=f"{_SQUARES}; squared by a compiled function that another one calls",
+)
+def after_a_call(h: Checked, way: str) -> None:
+    """The result of a compiled function that another one calls is tracked as its argument is, in both first orders."""
+    _about_squares(h, way, lambda: h.trace(way, lambda x: x * x))
+
+
+@scenario(
+    native="grad of {way} of {way} of {way}",
+    expects=f"{_SQUARES}; squared in a compiled function that a second one calls, which the one that asks calls",
+)
+def after_a_call_in_a_call(h: Checked, way: str) -> None:
+    """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""
+
+    def make() -> Any:
+        square = h.trace(way, lambda x: x * x)
+        return h.trace(way, lambda x: 1.0 * square(x))
+
+    _about_squares(h, way, make)
+
+
+@scenario(
+    native="grad of {way} of {way}",
+    expects=f"{_SQUARES}; squared in a branch of a compiled function that the one that asks calls",
+)
+def after_a_branch_in_a_call(h: Checked, way: str) -> None:
+    """What comes out of a branch in a called function is tracked as its operand is, in both first orders."""
+    _about_squares(
+        h, way, lambda: h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x: x * x, lambda x: -1.0 * x, x))
+    )
+
+
+@scenario(
+    native="grad of {way} of {way}",
+    expects="a compiled layer, called for x and for c in a compiled function: in the gradient in x it gives 3 x + 5 "
+    "c = 26 at 2, 4, with the gradient 3",
+)
+def asks_in_a_called_function(h: Checked, way: str) -> None:
+    """A compiled function that asks answers for each of its calls in another one alone."""
+    x, c = h.array(2.0), h.array(4.0)
+
+    def make() -> Any:
+        layer = h.trace(way, h.probe)
+        return h.trace(way, lambda x, c: layer(x) + layer(c))
+
+    def plain(outer: Any) -> None:
+        h.assert_equal(outer(x, c), 30.0, "the plain call")
+
+    def differentiated(outer: Any) -> None:
+        h.assert_value_and_grad(lambda x: outer(x, c), (x,), 26.0, 3.0)
+        h.assert_value_and_grad(lambda c: outer(x, c), (c,), 22.0, 3.0, "in the other argument")
+
+    in_both_orders(make, plain, differentiated)
+
+
+def _scanned(h: Checked, x: Any, c: Any, layer: Callable[[Any], Any]) -> Any:
+    def body(carry: Any, weight: Any) -> Any:
+        first, second, total = carry
+        return (second, x * 1.0, total + weight * layer(first)), weight
+
+    return h.scan(body, (c, 1.0 * c, 0.0 * c), h.array([0.0, 0.0, 1.0]))[0][2]
+
+
+def _looped(h: Checked, x: Any, c: Any, layer: Callable[[Any], Any]) -> Any:
+    def step(state: Any) -> Any:
+        i, first, second, total = state
+        return i + 1.0, second, x * 1.0, total + 0.5 * i * (i - 1.0) * layer(first)
+
+    return h.while_loop(lambda state: state[0] < 3.0, step, (h.array(0.0), c, 1.0 * c, 0.0 * c))[3]  # noqa: PLR2004
+
+
+_LOOPS: dict[str, Callable[[Checked, Any, Any, Callable[[Any], Any]], Any]] = {"scan": _scanned, "while_loop": _looped}
+
+
+@scenario(
+    transform=(
+        "scan",
+        "grad of scan",
+        "jvp of scan",
+        "grad of jit of scan",
+        "jit of grad of scan",
+        "while_loop",
+        "grad of while_loop",
+        "jvp of while_loop",
+        "grad of jit of while_loop",
+        "jit of grad of while_loop",
+        "grad of compile of while_loop",
+    ),
+    source=_FIXED,
+    expects="{transforms} of 3 x, or of 5 x where nobody differentiates, asked in the third turn, at 2",
+)
+def carried_later(h: Checked, transforms: str) -> None:
+    """What a loop carries is tracked from the turn on that brings a variable, under {transforms}.
+
+    Ask about a carry that is a constant for two turns and x in the third, the only one that counts.
+    """
+    parts = nesting.parse(transforms)
+    program, c, x = _LOOPS[parts[-1]], h.array(7.0), h.array(2.0)
+    want = 3.0 if nesting.differentiates(transforms) else 10.0
+
+    def run(layer: Callable[[Any], Any]) -> Any:
+        return h.nest(" of ".join(parts[:-1]), lambda x: program(h, x, c, layer))(x)
+
+    try:
+        found = run(h.probe)
+    except Exception:
+        h.require_native(lambda: run(lambda x: 3.0 * x), 3.0 if nesting.differentiates(transforms) else 6.0)
+        raise
+    h.assert_equal(found, want)

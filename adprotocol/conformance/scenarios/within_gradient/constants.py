@@ -1,0 +1,131 @@
+"""The query about what has no derivative: values made constant, integers, bools and comparisons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import defaults
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_INTEGERS = (
+    "PyTorch: what is no floating-point tensor must never require gradients: "
+    "https://github.com/pytorch/pytorch/issues/37680"
+)
+
+scenario = defaults(
+    "within_gradient",
+    rule="W9",
+    source="functorch: detach in second derivatives: https://github.com/pytorch/functorch/issues/353",
+)
+
+
+@scenario(
+    rule="W1",
+    transform="grad",
+    needs=("grad", "stop_gradient"),
+    varies=True,
+    expects="5 c for the stopped value c, and 3 times c * x, which is tracked: with x added 24 at 2, and the "
+    "gradient 1 + 3 c = 7",
+)
+def native_stop(h: Checked) -> None:
+    """A value stopped by the system itself is not tracked; a result computed from it and x is."""
+
+    def f(x: Any) -> Any:
+        c = h.stop_gradient(x)
+        return h.probe(c) + x + h.probe(c * x)
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 24.0, 7.0)
+
+
+@scenario(
+    rule="W1",
+    transform="jvp",
+    needs=("jvp", "stop_gradient"),
+    varies=True,
+    expects="5 x + x, with the tangent 1",
+)
+def native_stop_in_forward_mode(h: Checked) -> None:
+    """The same in forward mode."""
+    h.assert_value_and_tangent(lambda x: h.probe(h.stop_gradient(x)) + x, h.array(2.0), h.array(1.0), 12.0, 1.0)
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap", "vmap of grad", "jvp of vmap"),
+    expects="5 c for the constant c of x, times x",
+)
+def constant(h: Checked, transforms: str) -> None:
+    """A value made constant is not tracked under {transforms}.
+
+    Of 5 c x with c the constant of x, where the answer for c is False, the derivative is 5 c.
+    """
+    f = h.nest(transforms, lambda x: h.probe(adprotocol.non_differentiable(x)) * x)
+    # As nesting.expected, with the derivative that a constant leaves.
+    want = nesting.expected(transforms, lambda x: [5 * x * x, 5 * x])(2.0)[0]
+    h.assert_equal(f(h.array(2.0)), want)
+
+
+@scenario(
+    transform="grad of grad",
+    needs=("grad",),
+    expects="the gradient in y of 5 c y, with c the constant of x * y, is 5 c; times x it is 80 at 2, 4, with the "
+    "gradient 40",
+)
+def constant_at_all_levels(h: Checked) -> None:
+    """A value made constant in an inner gradient is constant for the outer one too."""
+
+    def f(x: Any) -> Any:
+        return x * h.grad(lambda y: h.probe(adprotocol.non_differentiable(x * y)) * y)(h.array(4.0))
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 80.0, 40.0)
+
+
+@scenario(
+    transform="grad",
+    source="ChainRulesCore: @non_differentiable: "
+    "https://github.com/JuliaDiff/ChainRulesCore.jl/blob/main/docs/src/rule_author/rule_definition_tools.md",
+    expects="5 c for the result c = x + x of a decorated function that closes over x, plus 3 x: 26 at 2, with the "
+    "gradient 3",
+)
+def result_of_constant_function(h: Checked) -> None:
+    """Neither the result of a decorated function nor its arguments inside are tracked."""
+
+    def f(x: Any) -> Any:
+        inside = []
+
+        @adprotocol.non_differentiable
+        def twice(y: Any) -> Any:
+            inside.append(adprotocol.within_gradient(y))
+            return y + x
+
+        result = h.probe(twice(x)) + h.probe(x)
+        h.check(
+            not any(answer is True for answer in inside), "an argument of a decorated function is said to be tracked"
+        )
+        return result
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 26.0, 3.0)
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
+    source=_INTEGERS,
+    expects="5 x for integers, for bools and for a comparison of x, 3 x for these together with x: in all 3555 x",
+)
+def integers_and_comparisons(h: Checked, transforms: str) -> None:
+    """Integers, bools and comparisons are not tracked under {transforms}.
+
+    5 x for values that are no floating-point numbers, 3 x for some beside x, times 1, 10, 100, 1000: 3555 x.
+    """
+    n, flag = h.array(3), h.array(True)  # noqa: FBT003
+
+    def f(x: Any) -> Any:
+        integers = h.probe_by(x, n, {"flag": flag}) + 10.0 * h.probe_by(x, n * 2)
+        return h.probe_by(x, x > 1.0) * 100.0 + integers + 1000.0 * h.probe_by(x, n, flag, x)
+
+    h.assert_equal(
+        h.nest(transforms, f)(h.array(2.0)), nesting.expected(transforms, lambda x: [3555 * x, 3555.0])(2.0)[0]
+    )

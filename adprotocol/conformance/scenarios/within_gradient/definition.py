@@ -1,0 +1,171 @@
+"""The query by its definition: True exactly where a derivative would come out, decided by the value alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.harness import PROMOTION
+from adprotocol.conformance.scenario import defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
+_GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
+_TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
+
+scenario = defaults("within_gradient", rule="W2", transform="grad")
+
+# Values made of x, which is differentiated, and c, which is not.
+_VALUES: dict[str, Callable[[Any, Any], Any]] = {
+    "x": lambda x, _: x,
+    "2 x / c - 1": lambda x, c: 2.0 * x / c - 1.0,
+    "-x ** 2": lambda x, _: -(x**2),
+    "c": lambda _, c: c,
+    "c c + 1": lambda _, c: c * c + 1.0,
+}
+
+
+@scenario(
+    rule="W1",
+    transform=("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile"),
+    source=_ENZYME,
+    expects="3 v x where the system's own derivative of v is not zero, 5 v x where it is",
+)
+def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
+    """The answer is what the system's own derivative shows, under {transforms}.
+
+    For each value v made of x and a constant: k v x with k = 3 if the system has a derivative of v, else k = 5.
+    """
+    x, c = h.array(2.0), h.array(4.0)
+    for name, made in _VALUES.items():
+
+        def native(x: Any, made: Any = made) -> Any:
+            return made(x, c) * x
+
+        def asking(x: Any, made: Any = made) -> Any:
+            return h.probe(made(x, c)) * x
+
+        # The derivative of v x is v + x v'.
+        value = float(h.numpy(made(x, c)))
+        derivative = float(h.numpy(h.nest(nesting.parse(transforms)[0], native)(x)))
+        differentiated = abs(derivative - value) > 1e-3  # noqa: PLR2004  (v' is far from 0 where it is not 0)
+        h.assert_equal(h.nest(transforms, asking)(x), (3.0 if differentiated else 5.0) * derivative, f"with v = {name}")
+
+
+@scenario(
+    rule="W9",
+    needs=("grad", PROMOTION),
+    varies=True,
+    source=_ENZYME,
+    expects="5 v x for v = (x > 1) c, which has no derivative: 40, gradient 20",
+)
+def comparison_times_constant(h: Checked) -> None:
+    """A comparison of what is tracked, times a constant, is not tracked."""
+    c = h.array(4.0)
+    h.assert_value_and_grad(lambda x: h.probe((x > 1.0) * c) * x, [h.array(2.0)], 40.0, 20.0)
+
+
+@scenario(
+    varies=True,
+    source=_GLOBAL_MODE,
+    expects="3 x for the argument times 11 c for the array that was passed: 132, gradient 66",
+)
+def same_array_outside(h: Checked) -> None:
+    """The array that a gradient is called with is itself not tracked."""
+    c = h.array(2.0)
+    h.assert_value_and_grad(lambda x: h.probe(x) * h.scale(c, 7.0, 11.0), [c], 132.0, 66.0)
+
+
+@scenario(rule="W1", varies=True, source=_TESSERACT, expects="3 x times 11 y at 2, 4: 264, gradient 132")
+def second_argument(h: Checked) -> None:
+    """An argument that is not differentiated is not tracked."""
+    h.assert_value_and_grad(lambda x, y: h.probe(x) * h.scale(y, 7.0, 11.0), [h.array(2.0), h.array(4.0)], 264.0, 132.0)
+
+
+@scenario(
+    rule="W5",
+    transform="grad of jit",
+    source=_TESSERACT,
+    expects="asked about x, about y and about both, at 3, 4: 3 x times 11 y times 3 x is 3564, with the gradient "
+    "2376; plain, 5 x times 11 y times 5 x is 9900",
+)
+def second_argument_of_jit(h: Checked) -> None:
+    """Of two arguments of a jitted function, only the differentiated one is tracked."""
+    jitted = h.jit(lambda x, y: h.probe(x) * h.scale(y, 7.0, 11.0) * h.probe_by(x, y, x))
+    h.assert_value_and_grad(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
+    h.assert_equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
+
+
+@scenario(
+    transform="jvp",
+    varies=True,
+    source=_GLOBAL_MODE,
+    expects="11 times the value 6 and 11 times the tangent 3 of 3 x",
+)
+def results_are_plain(h: Checked) -> None:
+    """The results of forward mode are no longer tracked."""
+    value, tangent = h.jvp(h.probe, h.array(2.0), h.array(1.0))
+    h.assert_equal(h.scale(value, 7.0, 11.0), 66.0, "the layer of the value")
+    h.assert_equal(h.scale(tangent, 7.0, 11.0), 33.0, "the layer of the tangent")
+
+
+@scenario(
+    varies=True,
+    source="Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643",
+    expects="5 x before, 3 x inside, 5 x afterwards, three times over",
+)
+def around_a_gradient(h: Checked) -> None:
+    """The answer is False before and after a gradient and True inside, however often they alternate."""
+    x = h.array(2.0)
+    for _ in range(3):
+        h.assert_equal(h.probe(x), 10.0, "outside")
+        h.assert_value_and_grad(h.probe, [x], 6.0, 3.0)
+    h.assert_equal(h.probe(x), 10.0, "at the end")
+
+
+@scenario(
+    transform="",
+    source="Enzyme.jl: within_autodiff() without a value: https://github.com/EnzymeAD/Enzyme.jl/pull/1851",
+    expects="TypeError, outside of a gradient and inside",
+)
+def no_values(h: Checked) -> None:
+    """There is no ambient answer: a question without values is an error."""
+    with h.raises(TypeError):
+        adprotocol.within_gradient()  # type: ignore[call-arg]
+    if not h.has("grad"):
+        return
+
+    def f(x: Any) -> Any:
+        with h.raises(TypeError):
+            adprotocol.within_gradient()  # type: ignore[call-arg]
+        return h.probe(x)
+
+    h.assert_equal(h.grad(f)(h.array(2.0)), 3.0, "the gradient of what asks without values, then with one")
+
+
+@scenario(
+    rule="W5",
+    transform="abstract",
+    source="Reactant.jl: within_autodiff is true inside compile: https://github.com/EnzymeAD/Reactant.jl/issues/442",
+    expects="no error; False or an answer left open, and True or left open under a gradient; then 5 x",
+)
+def abstract(h: Checked) -> None:
+    """Abstract evaluation is not differentiation, and asking there raises no error."""
+    x, answers = h.array(2.0), []
+
+    def f(x: Any) -> Any:
+        answers.append(h.query(x))
+        return h.probe(x)
+
+    h.abstract(f, x)
+    h.check(answers, "the function did not run")
+    h.check(not any(answer is True for answer in answers), "True was answered under abstract evaluation alone")
+    answers.clear()
+    h.abstract(h.grad(f), x)
+    h.check(not any(answer is False for answer in answers), "False was answered in a gradient, evaluated on shapes")
+    h.assert_equal(h.probe(x), 10.0, "the layer afterwards")

@@ -1,0 +1,240 @@
+"""The query where a system has modes: functions compiled once, recomputation, switches, rules of one's own."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.conformance import nesting
+from adprotocol.conformance.scenario import MUST, SHOULD, defaults
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+
+_FLAGS = "PyTorch: a compiled frame reused after flags changed: https://github.com/pytorch/pytorch/issues/139476"
+_REUSED = (
+    "PyTorch: compile can reuse an inference graph where autograd should run: "
+    "https://github.com/pytorch/pytorch/issues/100977"
+)
+_CHECKPOINT = "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html"
+_NO_GRAD_AROUND = (
+    "functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179"
+)
+
+scenario = defaults("within_gradient", rule="W1")
+
+
+def compiled_once(h: Checked, transforms: str) -> None:
+    """One function, k x x with k = 3 in a gradient and 5 else: plain, differentiated, plain, differentiated, plain."""
+    table = nesting.expected(transforms, lambda x: [x**2, 2 * x])
+    made = h.nest(transforms, lambda x: h.probe(x) * x)
+    for x in (3.0, 4.0):
+        value, gradient = table(x)
+        h.assert_equal(made(h.array(x)), 5.0 * value, f"plain at {x}")
+        h.assert_value_and_grad(made, [h.array(x)], 3.0 * value, 3.0 * gradient, f"differentiated at {x}")
+    h.assert_equal(made(h.array(3.0)), 5.0 * table(3.0)[0], "plain at the end")
+
+
+def gradient_first(h: Checked, transforms: str) -> None:
+    """One function, k x x with k = 3 in a gradient and 5 else, which is first called in a gradient."""
+    made = h.nest(transforms, lambda x: h.probe(x) * x)
+    table, point = nesting.expected(transforms, lambda x: [x**2, 2 * x]), 3.0
+    x, (value, gradient) = h.array(point), table(point)
+    h.assert_value_and_grad(made, [x], 3.0 * value, 3.0 * gradient, "differentiated first")
+    h.assert_equal(made(x), 5.0 * value, "plain afterwards")
+    h.assert_value_and_grad(made, [x], 3.0 * value, 3.0 * gradient, "differentiated again")
+
+
+for _name, _function, _source, _transforms in (
+    ("compiled-once", compiled_once, _REUSED, "jit"),
+    ("compiled-once", compiled_once, _REUSED, "compile"),
+    ("compiled-once", compiled_once, _REUSED, "jit of vmap"),
+    ("compiled-once", compiled_once, _REUSED, "jit of checkpoint"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "jit"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "compile"),
+    ("compiled-under-gradient-first", gradient_first, _FLAGS, "jit of jit"),
+):
+    scenario(
+        f"{_name}-{_transforms.replace(' ', '-')}",
+        rule="W6",
+        transform=f"grad of {_transforms}",
+        source=_source,
+        expects=" ".join((_function.__doc__ or "").split()),
+        summary=f"One function under {_transforms} answers correctly each time, {_name.replace('-', ' ')}.",
+    )(functools.partial(_function, transforms=_transforms))
+
+
+@scenario(
+    rule="W6",
+    transform="grad of jit",
+    source="JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945",
+    expects="the closed-over x = 2 is tracked and the arguments 1 and 4 are not: 3 x times 11 a adds up to 330, with "
+    "the gradient 165; plain, 5 x times 11 a is 550",
+)
+def jit_closes_over_tracked(h: Checked) -> None:
+    """A jitted function closes over a tracked value, is called twice, then again outside the gradient."""
+    a, b = h.array(1.0), h.array(4.0)
+
+    def f(x: Any) -> Any:
+        inner = h.jit(lambda a: h.probe(x) * h.scale(a, 7.0, 11.0))
+        return inner(a) + inner(b)
+
+    for _ in range(2):
+        h.assert_value_and_grad(f, [h.array(2.0)], 330.0, 165.0)
+        h.assert_equal(f(h.array(2.0)), 550.0, "the plain call afterwards")
+
+
+@scenario(
+    rule="W6",
+    transform="grad of jit",
+    source=_FLAGS,
+    expects="5 x plain and 3 x differentiated, for a scalar and for arrays of two lengths",
+)
+def shape_compiled_anew(h: Checked) -> None:
+    """A function traced again for another shape does not reuse the answer of the earlier trace."""
+    made = h.jit(h.probe)
+    for value in (2.0, [2.0, 1.0], [2.0, 1.0, 4.0]):
+        x = h.array(value)
+        first: Any = (lambda y: y[0]) if isinstance(value, list) else (lambda y: y)
+        h.assert_equal(first(h.grad(lambda x, first=first: first(made(x)))(x)), 3.0, f"the gradient at {value}")
+        h.assert_equal(first(made(x)), 10.0, f"the plain call at {value}")
+
+
+def inside_custom_rule(h: Checked, transforms: str) -> None:
+    """The function runs by its own rule, so 5 x in it: 10 at 2, with the derivative 7 of the rule."""
+    x = h.array(2.0)
+    h.require_native(lambda: h.nest(transforms, h.custom_rule(lambda x: x * x, lambda x: 7.0 + 0.0 * x))(x), 7.0)
+    f = h.custom_rule(h.probe, lambda x: 7.0 + 0.0 * x)
+    # 5 x x has the derivative 5 x + 7 x.
+    h.assert_equal(h.nest(transforms, lambda x: f(x) * x)(x), 24.0, "the derivative of f(x) x")
+    h.assert_equal(h.nest(transforms, f)(x), 7.0, "the derivative of f")
+
+
+for _transforms in ("grad", "jvp", "grad of jit"):
+    scenario(
+        f"inside-custom-rule-{_transforms.replace(' ', '-')}",
+        level=SHOULD if "jit" in _transforms else MUST,
+        transform=f"{_transforms} of custom rule",
+        source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
+        expects="5 x in the function, as no derivative passes its operations, and the derivative of the rule",
+        summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
+        varies="jit" not in _transforms,
+    )(functools.partial(inside_custom_rule, transforms=_transforms))
+
+
+@scenario(
+    transform="grad of custom rule",
+    varies=True,
+    source="PyTorch: a custom function cannot tell whether backward will run: "
+    "https://github.com/pytorch/pytorch/issues/56370",
+    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198",
+)
+def after_custom_rule(h: Checked) -> None:
+    """The result of a function with a custom derivative rule is tracked if its argument is."""
+    square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
+    h.assert_value_and_grad(lambda x: h.probe(square(x)) * h.scale(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0)
+
+
+@scenario(
+    transform="grad of checkpoint",
+    varies=True,
+    source=_CHECKPOINT,
+    expects="one and the same answer in each pass, or one left open; 3 x ** 2 and its gradient, at 3: 27, 18",
+)
+def checkpoint_answers_alike(h: Checked) -> None:
+    """The recomputation answers like the first pass, so value and gradient belong to one branch."""
+    answers: list[Any] = []
+    h.require_native(lambda: h.grad(h.checkpoint(lambda x: x * x))(h.array(3.0)), 6.0)
+
+    def f(x: Any) -> Any:
+        answers.append(h.query(x))
+        return h.probe(x) * x
+
+    h.assert_value_and_grad(h.checkpoint(f), [h.array(3.0)], 27.0, 18.0)
+    known = {answer for answer in answers if isinstance(answer, bool)}
+    h.check(known != {False, True}, f"the answers in the passes of one checkpoint are {answers}")
+    h.check(known != {False}, f"the answers in a gradient are {answers}")
+
+
+@scenario(
+    transform="grad of checkpoint",
+    source=_CHECKPOINT,
+    expects="3 x times 11 c at 2, 4: 264, gradient 132; then 5 x times 11 c: 440",
+)
+def checkpoint_closes_over_tracked(h: Checked) -> None:
+    """In a checkpointed function a tracked closed-over value is tracked, a constant argument is not."""
+    c = h.array(4.0)
+
+    def f(x: Any) -> Any:
+        return h.checkpoint(lambda c: h.probe(x) * h.scale(c, 7.0, 11.0))(c)
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 264.0, 132.0)
+    h.assert_equal(f(h.array(2.0)), 440.0, "the plain call afterwards")
+
+
+def _is_consistent(h: Checked, value: Any, slope: Any) -> None:
+    # With x added: 5 x, which has no derivative here, or 3 x with its derivative.
+    found = (round(float(h.numpy(value)), 3), round(float(h.numpy(slope)), 3))
+    h.check(found in {(12.0, 1.0), (8.0, 4.0)}, f"value and derivative are {found}; (12, 1) or (8, 4) was expected")
+
+
+@scenario(
+    rule="W2",
+    transform="grad of no_grad",
+    needs=("value_and_grad", "no_grad"),
+    varies=True,
+    source="PyTorch: gradients are enabled or disabled locally: "
+    "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+    expects="5 x with no derivative, or 3 x with its derivative; x is added",
+)
+def no_grad_in_reverse_mode(h: Checked) -> None:
+    """Under the system's own switch the answer matches whether a derivative results."""
+    _is_consistent(h, *h.value_and_grad(lambda x: h.no_grad(h.probe)(x) + x)(h.array(2.0)))
+
+
+@scenario(
+    rule="W2",
+    transform="jvp of no_grad",
+    varies=True,
+    source="PyTorch: no_grad has no effect in forward mode: https://github.com/pytorch/pytorch/issues/78961",
+    expects="5 x with no derivative, or 3 x with its derivative; x is added",
+)
+def no_grad_in_forward_mode(h: Checked) -> None:
+    """A switch that forward mode ignores does not make the answer False."""
+    _is_consistent(h, *h.jvp(lambda x: h.no_grad(h.probe)(x) + x, h.array(2.0), h.array(1.0)))
+
+
+@scenario(
+    rule="W2",
+    transform="grad",
+    needs=("grad", "no_grad"),
+    source="PyTorch: a generator paused inside no_grad keeps it switched on: "
+    "https://github.com/pytorch/pytorch/pull/49017",
+    expects="3 x after the switch was on, after an error under it, and after it was on twice",
+)
+def after_no_grad(h: Checked) -> None:
+    """Once the switch is off again, also after an error, the answer is True as before."""
+
+    def f(x: Any) -> Any:
+        h.no_grad(h.probe)(x)
+        once = h.probe(x)
+        with h.raises(ZeroDivisionError):
+            h.no_grad(h.fail)(x)
+        h.no_grad(h.no_grad(h.probe))(x)
+        return once + h.probe(x)
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 12.0, 6.0)
+
+
+@scenario(
+    level=SHOULD,
+    rule="W2",
+    transform="no_grad of grad",
+    source=_NO_GRAD_AROUND,
+    expects="3, as 4 comes out for x ** 2; not applicable where a gradient under the switch is none",
+)
+def no_grad_around_gradient(h: Checked) -> None:
+    """A switch around a gradient that the system computes anyway does not make the answer False."""
+    x = h.array(2.0)
+    h.require_native(lambda: h.no_grad(h.grad(lambda x: x * x))(x), 4.0)
+    h.assert_equal(h.no_grad(h.grad(h.probe))(x), 3.0)

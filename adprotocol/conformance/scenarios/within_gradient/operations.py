@@ -1,0 +1,155 @@
+"""What may stand between a variable and the question: reductions, selections, casts, indexing; dtypes and shapes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+from adprotocol.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_LOST = "PyTorch: operations that lose requires_grad: https://docs.pytorch.org/docs/stable/notes/autograd.html"
+
+scenario = defaults("within_gradient", rule="W1")
+
+
+def _cast(h: Checked, v: Any) -> Any:
+    return h.cast(v, h.dtypes()[-1])
+
+
+# From a name to the capabilities needed and the operation, from a vector of two to an array.
+_OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
+    "sum": (("sum",), lambda h, v: h.sum(v)),
+    "where": (("where",), lambda h, v: h.where(v > 1.0, v, 2.0 * v)),
+    "where-of-constants": (("where",), lambda h, v: h.where(h.array([True, False]), v, h.array([5.0, 7.0]))),
+    "cast": (("cast", "dtypes"), _cast),
+    "cast-there-and-back": (("cast", "dtypes"), lambda h, v: h.cast(_cast(h, v), h.dtypes()[0])),
+    "index": ((), lambda _, v: v[1]),
+    "slice": ((), lambda _, v: v[0:1]),
+    "broadcast": ((), lambda h, v: v * h.array([[1.0, 2.0], [3.0, 4.0]])),
+    "power": ((), lambda _, v: v**3),
+    "division": ((), lambda _, v: 1.0 / v),
+}
+
+
+def follows(h: Checked, transforms: str, operation: str) -> None:
+    """Ask about the result of an operation on the variable, 3 times its element, and on a constant, 11 times."""
+    _, apply = _OPERATIONS[operation]
+    constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 1.0])
+    outer, _, inner = transforms.partition(" of ")
+
+    def element(v: Any, factor: Callable[[Any, float, float], Any]) -> Any:
+        return first_element(factor(apply(h, v), 3.0, 5.0)) * first_element(factor(apply(h, constant), 7.0, 11.0))
+
+    def derivative(f: Callable[[Any], Any]) -> Any:
+        return h.grad(f)(v) if outer == "grad" else h.jvp(f, v, along)[1]
+
+    def compiled(factor: Callable[[Any, float, float], Any]) -> Callable[[Any], Any]:
+        def f(v: Any) -> Any:
+            return element(v, factor)
+
+        return getattr(h, inner)(f) if inner else f
+
+    plain, asking = compiled(lambda array, *_: array), compiled(h.scale)
+    try:
+        want = h.numpy(derivative(plain))
+    except Exception as error:
+        msg = f"the system itself refuses it: {one_line(error, 160)}"
+        raise Absent(msg) from error
+    h.assert_equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value")
+    h.assert_equal(derivative(asking), 33.0 * want, "the derivative")
+    h.assert_equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value afterwards")
+
+
+for _name, (_needs, _) in _OPERATIONS.items():
+    scenario(
+        f"after-{_name}",
+        transform=("grad", "jvp", "grad of jit", "grad of compile"),
+        also_needs=_needs,
+        source=_LOST,
+        expects="3 times the result for the variable and 11 times for a constant; 5 and 11 times plain",
+        summary=f"The result of {_name.replace('-', ' ')} is tracked as its operand is, under {{transforms}}.",
+    )(functools.partial(follows, operation=_name))
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of compile"),
+    also_needs=("operations",),
+    source=_LOST,
+    expects="x is multiplied by 3 for the operation's result of x, and by 11 for its result of a constant: 33 x, in "
+    "a gradient; 55 x = 110 plain",
+)
+def after_each_operation(h: Checked, transforms: str) -> None:
+    """The result of each operation of the harness is tracked as its operand is, under {transforms}.
+
+    Let the answer about the result of each operation of the harness decide a factor of its operand.
+    """
+    constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 0.0])
+    outer, _, inner = transforms.partition(" of ")
+
+    def compiled(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return getattr(h, inner)(f) if inner else f
+
+    def derivative(f: Callable[[Any], Any]) -> Any:
+        return h.grad(f)(v)[0] if outer == "grad" else h.jvp(f, v, along)[1]
+
+    refused: dict[str, str] = {}
+    for name, operation in h.operations().items():
+
+        def chosen(x: Any, v: Any, inside: float, outside: float, operation: Any = operation) -> Any:
+            return adprotocol.cond(h.query(operation(x)), lambda v: inside * v, lambda v: outside * v, v)
+
+        def plain(v: Any, operation: Any = operation) -> Any:
+            operation(constant)
+            operation(v)
+            return v[0]
+
+        def both(v: Any, chosen: Callable[..., Any] = chosen) -> Any:
+            return chosen(constant, chosen(v, v, 3.0, 5.0), 7.0, 11.0)[0]
+
+        f = compiled(both)
+        try:
+            derivative(compiled(plain))
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
+            refused[name] = one_line(error, 160)
+            continue
+        h.assert_equal(f(v), 110.0, f"{name}: the plain value")
+        h.assert_equal(derivative(f), 33.0, f"{name}: the derivative")
+        h.assert_equal(f(v), 110.0, f"{name}: the plain value afterwards")
+    if len(refused) == len(h.operations()):
+        msg = f"the system itself refuses each of its operations: {next(iter(refused.values()))}"
+        raise Absent(msg)
+
+
+@scenario(
+    transform="grad",
+    needs=("grad", "dtypes", "cast"),
+    source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
+    expects="the gradient 3 of one element of 3 x, for x of each floating-point dtype and shape; 5 x plain",
+)
+def each_dtype_and_shape(h: Checked) -> None:
+    """A variable of each floating-point dtype and shape is tracked, and not where nobody differentiates it."""
+    for what, x in each_array(h):
+        assert_near(h, h.probe(x), 10.0, f"plain, {what}")
+        assert_near(h, first_element(h.grad(lambda x: first_element(h.probe(x)))(x)), 3.0, what)
+
+
+@scenario(
+    transform="grad",
+    needs=("grad", "evaluate"),
+    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
+    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36",
+)
+def evaluated(h: Checked) -> None:
+    """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
+    x = h.array(2.0)
+    h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
+    h.assert_value_and_grad(lambda x: h.probe(h.evaluate(x * x)) * x, (x,), 24.0, 36.0)

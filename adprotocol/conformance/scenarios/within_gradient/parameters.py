@@ -1,0 +1,164 @@
+"""Parameters that a function reads and does not take: variables that a tape watches, leaves of a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.closures import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+_LEAVES = "PyTorch: leaves and their flags: https://docs.pytorch.org/docs/stable/notes/autograd.html"
+
+scenario = defaults(
+    "within_gradient",
+    source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
+)
+
+NEEDS = ("parameter", "parameter_grad")
+
+
+@scenario(
+    rule="W1",
+    needs=NEEDS,
+    expects="the parameter p gives 3 p, q with its flag off 11 q, and the array c 17 c: at 2, 3, 4 the product is "
+    "13464 and its gradient in p 6732",
+)
+def parameter_that_is_read(h: Checked) -> None:
+    """In its gradient a parameter is tracked, and one whose flag is off and an array are not."""
+    p, q, c = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False), h.array(4.0)
+
+    def f() -> Any:
+        return h.probe(p) * h.scale(q, 7.0, 11.0) * h.scale(c, 13.0, 17.0)
+
+    values: list[Any] = []
+
+    def keeps() -> Any:
+        value = f()
+        values.append(adprotocol.non_differentiable(value))
+        return value
+
+    h.assert_equal(h.parameter_grad(keeps, p), 6732.0, "the gradient")
+    h.assert_equal(values[0], 13464.0, "the value under the gradient")
+
+
+@scenario(
+    rule="W3",
+    needs=NEEDS,
+    source=_LEAVES,
+    expects="True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p",
+)
+def parameter_and_result(h: Checked) -> None:
+    """A parameter, what is computed from it, and a container with it are tracked; its constant is not."""
+    p, c = h.parameter(2.0, trains=True), h.array(4.0)
+
+    def f() -> Any:
+        asked = (p, 2.0 * p, {"p": p, "c": c}, Module(p).weight, adprotocol.non_differentiable(p))
+        digits = [h.digit(value) for value in asked]
+        return sum(10.0**i * found for i, found in enumerate(reversed(digits))) * p
+
+    h.assert_equal(h.parameter_grad(f, p), 11110.0, "the gradient, whose digits are the answers")
+
+
+@scenario(
+    rule="W6",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=NEEDS,
+    expects="3 p c under the gradient in p: the gradient 3 c; plain and under that of c what the eager function gives",
+)
+def closes_over_parameter(h: Checked, way: str) -> None:
+    """A compiled function that reads a parameter answers as it does eagerly, in both first orders."""
+    c = h.array(4.0)
+
+    def function(p: Any) -> Callable[[Any], Any]:
+        return lambda x: h.probe(p) * x
+
+    for kind, factor in ((function, 3.0), (Module, 7.0)):
+
+        def make(kind: Any = kind) -> tuple[Any, Any, Any]:
+            p = h.parameter(2.0, trains=True)
+            eager = kind(p)
+            return p, h.trace(way, eager), h.numpy(adprotocol.non_differentiable(eager(c)))
+
+        def plain(made: tuple[Any, Any, Any]) -> None:
+            _, traced, want = made
+            h.assert_equal(adprotocol.non_differentiable(traced(c)), want, "the plain call")
+
+        def differentiated(made: tuple[Any, Any, Any], factor: float = factor) -> None:
+            p, traced, _ = made
+            h.assert_equal(h.parameter_grad(lambda: traced(c), p), 4.0 * factor, "the gradient")
+
+        in_both_orders(make, plain, differentiated)
+
+
+@scenario(
+    rule="W6",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=NEEDS,
+    source=_LEAVES,
+    expects="3 p times 11 q, of which q has its flag off: the gradient 33 q in p, twice",
+)
+def closes_over_frozen_parameter(h: Checked, way: str) -> None:
+    """A compiled function tells a parameter whose flag is on from one whose flag is off."""
+    p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
+    traced = h.trace(way, lambda c: h.probe(p) * h.scale(q, 7.0, 11.0) * c)
+    one = h.array(1.0)
+    for _ in range(2):
+        h.assert_equal(h.parameter_grad(lambda: traced(one), p), 99.0, "the gradient")
+
+
+def _fails(p: Any) -> Any:
+    msg = f"no loss of {type(p).__name__}"
+    raise ArithmeticError(msg)
+
+
+@scenario(
+    rule="W2",
+    needs=("parameter", "parameter_grad"),
+    expects="after an exception in a gradient the answer about a parameter is what it was before; 3 p inside the next",
+)
+def parameter_after_an_error(h: Checked) -> None:
+    """An exception in the gradient of a parameter leaves nothing behind."""
+    p = h.parameter(2.0, trains=True)
+
+    def answer() -> Any:
+        return h.digit(p)
+
+    before = h.numpy(answer())
+    with h.raises(ArithmeticError, words=["no loss"]):
+        h.parameter_grad(lambda: _fails(p), p)
+    h.assert_equal(answer(), before, "the answer after the exception")
+    h.assert_equal(h.parameter_grad(lambda: h.probe(p), p), 3.0, "the gradient after the exception")
+    h.assert_equal(answer(), before, "the answer after that")
+
+
+@scenario(
+    "parameter-after-an-error",
+    rule="W2",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=("parameter", "parameter_grad"),
+    expects="after an exception in a gradient a compiled 3 p or 5 p gives what it gave before; gradient 3 in the next",
+)
+def parameter_after_an_error_compiled(h: Checked, way: str) -> None:
+    """An exception in the gradient of a parameter changes no answer in a compiled function."""
+    p, one = h.parameter(2.0, trains=True), h.array(1.0)
+    traced = h.trace(way, lambda x: h.probe(p) * x)
+    before = h.numpy(adprotocol.non_differentiable(traced(one)))
+
+    def fails() -> Any:
+        return _fails(traced(one))
+
+    for _ in range(2):
+        with h.raises(ArithmeticError, words=["no loss"]):
+            h.parameter_grad(fails, p)
+        h.assert_equal(adprotocol.non_differentiable(traced(one)), before, "the plain call after the exception")
+        h.assert_equal(h.parameter_grad(lambda: traced(one), p), 3.0, "the gradient after the exception")
