@@ -95,8 +95,9 @@ class Binding:
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework. `flatten` and `unflatten` are those of a container
-    (`adprotocol._trees.node`), None for a leaf; `children` returns its children in any order. `stands_for` returns the values that a
-    leaf stands for (an object array for its elements), or None if it is one itself.
+    (`adprotocol._trees.node`), None for a leaf; `children` returns its children in any
+    order. `stands_for` returns the values that a leaf stands for (an object array for
+    its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
