@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.progress import Progress
-from adprotocol.conformance._run import draft, result, runner, suite
+from adprotocol.conformance._run import declared, result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
-from adprotocol.conformance._run.runner import Interrupted
+from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance.harness import CAPABILITIES
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.conformance.scenarios import all_scenarios
@@ -153,7 +153,7 @@ _WRITERS: dict[str, Callable[[Report], str]] = {
     "html": written.to_html,
     "markdown": written.to_markdown,
     "badge": badge.to_badge,
-    "draft_divergences": draft.draft,
+    "draft_divergences": declared.draft,
 }
 
 
@@ -280,10 +280,10 @@ def _list(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
         with _prints_apart():
             listing = runner.Runner(of(given, arguments.device), arguments.time_limit)
             try:
-                every = listing.cases()
+                every = listing.survey.cases()
             finally:
-                listing.close()
-        problems = listing.problems
+                listing.survey.close()
+        problems = listing.survey.problems
     chosen = select(every, arguments.keywords, arguments.level)
     if not chosen:
         parser.error(f"no scenario has {', '.join(map(repr, arguments.keywords))}")
