@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Mapping
@@ -20,14 +21,8 @@ if TYPE_CHECKING:
 LOOSEST = 0.01
 
 
-def _demand(holds: object, message: str, *values: Any) -> None:
-    """Raise `HarnessFault` unless something holds; values are formatted only then, as their ``__repr__`` may raise."""
-    if not holds:
-        raise HarnessFault(message.format(*values))
-
-
 class Probe(Checked):
-    """Check the capabilities of a harness, each by the method of its name.
+    """Check the capabilities of a harness, each in the method of its name, where ``x`` is 3.
 
     A result that differs is a fault of the harness. Arrays are remembered with the
     values that they were made from, to detect changes in place.
@@ -40,10 +35,9 @@ class Probe(Checked):
     def array(self, value: Any) -> Any:
         """Return an array that the harness makes of a value, and remember both."""
         made = self.harness.array(value)
-        is_array = made is not None and not isinstance(made, (bool, int, float, list))
-        _demand(
-            is_array, "array({!r}) returned {!r:.60}, {}; it returns an array of the system", value, made, kind_of(made)
-        )
+        if made is None or isinstance(made, (bool, int, float, list)):
+            what = f"array({value!r}) returned {made!r:.60}, {kind_of(made)}"
+            raise HarnessFault(f"{what}; it returns an array of the system")
         self.made.append((made, value))
         return made
 
@@ -61,78 +55,73 @@ class Probe(Checked):
         tolerance = self.harness.tolerance
         for made, value in self.made:
             found = self.numpy(made)
-            same = np.allclose(found, value, rtol=tolerance, atol=tolerance)
-            _demand(
-                same,
-                "{} changed its input in place, from {} to {}; it must leave it as it is",
-                capability,
-                value,
-                found,
-            )
+            if not np.allclose(found, value, rtol=tolerance, atol=tolerance):
+                what = f"{capability} changed its input in place, from {value} to {found}"
+                raise HarnessFault(f"{what}; it must leave it as it is")
 
     def _pair(self, made: Any, what: str) -> Any:
-        is_pair = isinstance(made, (tuple, list)) and len(made) == 2  # noqa: PLR2004
-        _demand(is_pair, "{} returned {!r:.80}; it returns two things", what, made)
+        if not isinstance(made, (tuple, list)) or len(made) != 2:  # noqa: PLR2004
+            raise HarnessFault(f"{what} returned {made!r:.80}; it returns two things")
         return made
+
+    def _names(self, call: str, what: str) -> Any:
+        found = getattr(self, call)()
+        if isinstance(found, str) or not found or not all(isinstance(name, str) for name in found):
+            raise HarnessFault(f"{call}() returned {found!r:.60}; it returns the names of the {what}, at least one")
+        return found
 
     def _of_system(self, made: Any, x: Any, what: str) -> None:
         """Check that a result is an array of the system, with which it computes."""
         packages = {base.__module__.partition(".")[0] for base in type(x).__mro__}
-        _demand(
-            type(made).__module__.partition(".")[0] in packages,
-            "{} returned {}; it returns an array of the system, as array() does, here {}",
-            what,
-            kind_of(made),
-            kind_of(x),
-        )
+        if type(made).__module__.partition(".")[0] not in packages:
+            wanted = f"an array of the system, as array() does, here {kind_of(x)}"
+            raise HarnessFault(f"{what} returned {kind_of(made)}; it returns {wanted}")
         self.equal(2.0 * made + x, 2.0 * self.numpy(made) + self.numpy(x), f"twice what {what} returned, plus 3,")
 
-    def _same_function(self, capability: str, x: Any) -> None:
-        made = getattr(self, capability)(lambda x, y: x * x + y)
-        _demand(callable(made), "{}(fun) returned {!r:.60}; it returns a function", capability, made)
+    def _same_function(self, name: str, x: Any) -> None:
+        made = getattr(self, name)(lambda x, y: x * x + y)
+        if not callable(made):
+            raise HarnessFault(f"{name}(fun) returned {made!r:.60}; it returns a function")
         for _ in range(2):
-            self.equal(made(x, self.array(1.0)), 10.0, f"{capability} of x * x + y at 3, 1")
+            self.equal(made(x, self.array(1.0)), 10.0, f"{name} of x * x + y at 3, 1")
+
+    _check_jit = functools.partialmethod(_same_function, "jit")
+    _check_compile = functools.partialmethod(_same_function, "compile")
+    _check_checkpoint = functools.partialmethod(_same_function, "checkpoint")
+    _check_no_grad = functools.partialmethod(_same_function, "no_grad")
 
     def _check_array(self, x: Any) -> None:
-        tolerance = self.harness.tolerance
-        is_small = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and 0 <= tolerance <= LOOSEST
-        _demand(is_small, "tolerance is {!r:.60}; it is a number from 0 to {:g}", tolerance, LOOSEST)
+        loose = self.harness.tolerance
+        if isinstance(loose, bool) or not isinstance(loose, (int, float)) or not 0 <= loose <= LOOSEST:
+            raise HarnessFault(f"tolerance is {loose!r:.60}; it is a number from 0 to {LOOSEST:g}")
         square = [[1.0, 2.0], [3.0, 4.0]]
         self.equal(x, 3.0, "to_numpy(array(3.0))")
         self.equal(self.array(square), square, f"to_numpy(array({square}))")
-        keeps = math.copysign(1.0, self.numpy(self.array(-0.0))) < 0
-        _demand(keeps, "to_numpy(array(-0.0)) is 0; it keeps the sign")
+        if math.copysign(1.0, self.numpy(self.array(-0.0))) > 0:
+            raise HarnessFault("to_numpy(array(-0.0)) is 0; it keeps the sign")
         for value, kinds, name in ((2.0, "f", "floating-point"), (2, "iu", "integer"), (True, "b", "boolean")):
             made = self.numpy(self.array(value))
-            _demand(
-                made.dtype.kind in kinds and made.shape == (),
-                "array({!r}) is of dtype {} and shape {}; a {} scalar was expected",
-                value,
-                made.dtype,
-                made.shape,
-                name,
-            )
+            if made.dtype.kind not in kinds or made.shape != ():
+                what = f"array({value!r}) is of dtype {made.dtype} and shape {made.shape}"
+                raise HarnessFault(f"{what}; a {name} scalar was expected")
 
     def _check_to_numpy(self, x: Any) -> None:
         import numpy as np  # noqa: PLC0415  (--list does without)
 
         made = self.harness.to_numpy(x)
-        is_three = isinstance(made, np.ndarray) and made.shape == () and made == 3.0  # noqa: PLR2004
-        _demand(
-            is_three, "to_numpy(array(3.0)) returned {!r:.60}, {}; it returns a NumPy array, 3", made, kind_of(made)
-        )
+        if not isinstance(made, np.ndarray) or made.shape != () or made != 3.0:  # noqa: PLR2004
+            what = f"to_numpy(array(3.0)) returned {made!r:.60}, {kind_of(made)}"
+            raise HarnessFault(f"{what}; it returns a NumPy array, 3")
         y = self.array([1.0, 2.0])
-        for made, text in ((2 * x, "2 * array(3.0)"), (x * 2, "array(3.0) * 2")):
-            self.equal(made, 6.0, text)
+        self.equal(2 * x, 6.0, "2 * array(3.0)")
+        self.equal(x * 2, 6.0, "array(3.0) * 2")
         self.equal((2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")
         self.equal(x > y[1], np.True_, "array(3.0) > array([1.0, 2.0])[1]")
 
     def _check_grad(self, x: Any) -> None:
-        y = self.array(2.0)
+        y, v = self.array(2.0), self.array([3.0, 4.0])
         self.equal(self.grad(lambda x, y: x * x * y)(x, y), 12.0, "grad of x * x * y at 3, 2")
-        self.equal(
-            self.grad(lambda v: v[0] * v[1])(self.array([3.0, 4.0])), [4.0, 3.0], "grad of v[0] * v[1] at [3, 4]"
-        )
+        self.equal(self.grad(lambda v: v[0] * v[1])(v), [4.0, 3.0], "grad of v[0] * v[1] at [3, 4]")
         unused = self.grad(lambda x, y: y * y)(x, y)  # noqa: ARG005
         self.equal(unused, 0.0, "the gradient in x of y * y, which does not use x,")
         self._of_system(self.grad(lambda x: x * x)(x), x, "grad of x * x at 3")
@@ -148,18 +137,6 @@ class Probe(Checked):
         self.equal(value, 9.0, "the value of jvp of x * x at 3")
         self.equal(tangent, 12.0, "the tangent of jvp of x * x at 3 along 2")
 
-    def _check_jit(self, x: Any) -> None:
-        self._same_function("jit", x)
-
-    def _check_compile(self, x: Any) -> None:
-        self._same_function("compile", x)
-
-    def _check_checkpoint(self, x: Any) -> None:
-        self._same_function("checkpoint", x)
-
-    def _check_no_grad(self, x: Any) -> None:
-        self._same_function("no_grad", x)
-
     def _check_vmap(self, x: Any) -> None:
         y = self.array([1.0, 2.0])
         got = self.vmap(lambda a, b: a * b + 1.0)(y, self.array([[1.0, 1.0], [2.0, 3.0]]))
@@ -174,90 +151,74 @@ class Probe(Checked):
         self.equal(ys, [3.0, 6.0], "the stacked ys of scan")
 
     def _check_while_loop(self, x: Any) -> None:
-        last = self.while_loop(lambda state: state[0] > 0.5, lambda state: (state[0] - 1.0, state[1] * 2.0), (x, x))  # noqa: PLR2004
+        last = self.while_loop(lambda s: s[0] > 0.5, lambda s: (s[0] - 1.0, s[1] * 2.0), (x, x))  # noqa: PLR2004
         found, doubled = self._pair(last, "while_loop")
         self.equal(found, 0.0, "the count of while_loop, down from 3")
         self.equal(doubled, 24.0, "3 doubled by while_loop, three times")
 
+    def _slope(self, fun: Callable[[Any], Any], at: Any, want: Any, what: str) -> None:
+        """Check the gradient of a function, if the harness has one."""
+        if self.has("grad"):
+            self.equal(self.grad(fun)(at), want, what)
+
     def _check_custom_rule(self, x: Any) -> None:
         f = self.custom_rule(lambda x: x * x, lambda _: 7.0)
         self.equal(f(x), 9.0, "a function with a rule of its own")
-        if self.has("grad"):
-            self.equal(self.grad(f)(x), 7.0, "its gradient")
+        self._slope(f, x, 7.0, "its gradient")
 
     def _check_counter(self, x: Any) -> None:
         identity, count = self._pair(self.counter(), "counter()")
         self.equal(identity(x), 3.0, "the identity of counter")
         before = count()
-        if self.has("grad"):
-            self.equal(self.grad(lambda x: identity(x) * x)(x), 6.0, "the gradient of identity(x) * x")
-            counts = count() > before
-            _demand(counts, "the counter stayed at {} although its identity was differentiated", before)
+        self._slope(lambda x: identity(x) * x, x, 6.0, "the gradient of identity(x) * x")
+        if self.has("grad") and count() <= before:
+            raise HarnessFault(f"the counter stayed at {count()} although its identity was differentiated")
 
     def _check_stop_gradient(self, x: Any) -> None:
         self.equal(self.stop_gradient(x), 3.0, "stop_gradient of 3")
-        if self.has("grad"):
-            slope = self.grad(lambda x: self.stop_gradient(x) * x)(x)
-            self.equal(slope, 3.0, "the gradient of stop_gradient(x) * x at 3")
+        self._slope(lambda x: self.stop_gradient(x) * x, x, 3.0, "the gradient of stop_gradient(x) * x at 3")
 
     def _check_abstract(self, x: Any) -> None:
-        ran: list[bool] = []
-
-        def square(x: Any) -> Any:
-            ran.append(True)
-            return x * x
-
-        self.abstract(square, x)
-        _demand(ran, "abstract(fun, x) did not run the function")
+        ran: list[Any] = []
+        self.abstract(lambda x: ran.append(x) or x * x, x)  # type: ignore[func-returns-value]
+        if not ran:
+            raise HarnessFault("abstract(fun, x) did not run the function")
 
     def _check_sum(self, x: Any) -> None:
         y = self.array([[1.0, 2.0], [3.0, 4.0]])
         self.equal(self.sum(y), 10.0, "sum of [[1, 2], [3, 4]]")
-        if self.has("grad"):
-            self.equal(self.grad(lambda x: self.sum(x * y))(x), 10.0, "the gradient of sum(x * [[1, 2], [3, 4]]) in x")
+        self._slope(lambda x: self.sum(x * y), x, 10.0, "the gradient of sum(x * [[1, 2], [3, 4]]) in x")
 
     def _check_where(self, x: Any) -> None:
         y, z = self.array([1.0, 5.0]), self.array([7.0, 8.0])
         self.equal(self.where(y > x, y, z), [7.0, 5.0], "where(y > 3, y, z) of [1, 5] and [7, 8]")
-        if self.has("grad"):
-            found = self.grad(lambda y: self.where(y > x, y * y, z)[1])(y)
-            self.equal(found, [0.0, 10.0], "the gradient of where(y > 3, y * y, z)[1] at [1, 5]")
-
-    def _names(self, found: Any, what: str) -> None:
-        is_names = not isinstance(found, str) and found and all(isinstance(name, str) for name in found)
-        _demand(is_names, f"{what}, at least one", found)
+        what = "the gradient of where(y > 3, y * y, z)[1] at [1, 5]"
+        self._slope(lambda y: self.where(y > x, y * y, z)[1], y, [0.0, 10.0], what)
 
     def _check_dtypes(self, x: Any) -> None:
-        found, dtype = self.dtypes(), self.numpy(x).dtype
-        self._names(found, "dtypes() returned {!r:.60}; it returns the names of the floating-point dtypes")
-        _demand(
-            dtype.name == found[0],
-            "dtypes() begins with {!r}, and to_numpy(array(3.0)) is of dtype {}",
-            found[0],
-            dtype,
-        )
+        found, dtype = self._names("dtypes", "floating-point dtypes"), self.numpy(x).dtype
+        if dtype.name != found[0]:
+            raise HarnessFault(f"dtypes() begins with {found[0]!r}, and to_numpy(array(3.0)) is of dtype {dtype}")
 
     def _check_cast(self, x: Any) -> None:
-        _demand(self.has("dtypes"), "cast needs dtypes(), which says the names to cast to")
+        if not self.has("dtypes"):
+            raise HarnessFault("cast needs dtypes(), which says the names to cast to")
         for name in self.dtypes():
             made = self.cast(x, name)
             self.equal(made, 3.0, f"cast(array(3.0), {name!r})")
             dtype = self.numpy(made).dtype
-            # NumPy lacks some, such as bfloat16.
-            _demand(dtype.name in (name, "float32"), "cast(array(3.0), {!r}) is of dtype {}", name, dtype)
+            if dtype.name not in (name, "float32"):  # NumPy lacks some, such as bfloat16
+                raise HarnessFault(f"cast(array(3.0), {name!r}) is of dtype {dtype}")
 
     def _check_operations(self, x: Any) -> None:  # noqa: ARG002
         found = self.operations()
-        is_named = isinstance(found, Mapping) and found and all(callable(one) for one in found.values())
-        _demand(is_named, "operations() returned {!r:.60}; it returns functions by name, at least one", found)
+        if not isinstance(found, Mapping) or not found or not all(map(callable, found.values())):
+            raise HarnessFault(f"operations() returned {found!r:.60}; it returns functions by name, at least one")
         for name, function in found.items():
             dtype = self.numpy(function(self.array([2.0, 3.0]))).dtype
-            _demand(
-                dtype.kind in "fcV",  # V: floats that NumPy lacks
-                "operations()[{!r}] returned dtype {}; it returns a floating-point or complex array",
-                name,
-                dtype,
-            )
+            if dtype.kind not in "fcV":  # V: floats that NumPy lacks
+                what = f"operations()[{name!r}] returned dtype {dtype}"
+                raise HarnessFault(f"{what}; it returns a floating-point or complex array")
 
     def _check_parameter_grad(self, x: Any) -> None:
         parameter = self.parameter(2.0, trains=True)
@@ -267,8 +228,9 @@ class Probe(Checked):
 
     def _check_parameter(self, x: Any) -> None:  # noqa: ARG002
         made = self.parameter(3.0, trains=False)
-        is_new = made is not None and made is not self.parameter(3.0, trains=False)
-        _demand(is_new, "parameter(3.0, trains=False) returned {!r:.60}; it returns a new parameter each time", made)
+        if made is None or made is self.parameter(3.0, trains=False):
+            what = f"parameter(3.0, trains=False) returned {made!r:.60}"
+            raise HarnessFault(f"{what}; it returns a new parameter each time")
 
     def _check_evaluate(self, x: Any) -> None:
         y = self.evaluate(2.0 * x)
@@ -277,17 +239,17 @@ class Probe(Checked):
 
     def _check_node(self, x: Any) -> None:
         children = list(self.node([x, 2]))
-        are_own = len(children) == 2 and children[0] is x and children[1] == 2  # noqa: PLR2004
-        _demand(are_own, "iterating over node([x, 2]) yields {!r:.80}; it yields the children", children)
+        if len(children) != 2 or children[0] is not x or children[1] != 2:  # noqa: PLR2004
+            raise HarnessFault(f"iterating over node([x, 2]) yields {children!r:.80}; it yields the children")
 
     def _check_threads(self, x: Any) -> None:  # noqa: ARG002
-        found = self.threads()
-        _demand(isinstance(found, bool), "threads() returned {!r:.60}; it returns a bool", found)
+        if not isinstance(self.threads(), bool):
+            raise HarnessFault(f"threads() returned {self.threads()!r:.60}; it returns a bool")
 
     def _check_devices(self, x: Any) -> None:  # noqa: ARG002
-        found, device = self.devices(), self.harness.device
-        self._names(found, "devices() returned {!r:.60}; it returns the names of the devices")
-        _demand(device is None or device in found, "device is {!r}, which is none of {}", device, ", ".join(found))
+        found, device = self._names("devices", "devices"), self.harness.device
+        if device is not None and device not in found:
+            raise HarnessFault(f"device is {device!r}, which is none of {', '.join(found)}")
 
     def _try_higher_order(self, x: Any) -> None:
         if not self.has("grad"):
@@ -304,19 +266,19 @@ class Probe(Checked):
             self.equal(tried(what, operator.mul, x, self.array(other)), want, what)
 
 
-CHECKS: dict[str, Callable[[Probe, Any], None]] = {
-    name.removeprefix("_check_"): check for name, check in vars(Probe).items() if name.startswith("_check_")
-}
-# What no function of a harness declares, so that it is tried.
-TRY: dict[str, Callable[[Probe, Any], None]] = {
-    HIGHER_ORDER: Probe._try_higher_order,  # noqa: SLF001  (its own module)
-    PROMOTION: Probe._try_promotion,  # noqa: SLF001  (its own module)
-}
-
-
 def tried(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a call of the system returns; `Absent` says how the system refuses it."""
     try:
         return call(*arguments)
     except Exception as error:
         raise Absent(f"the system itself refuses {what}: {one_line(error, 160)}") from error
+
+
+CHECKS: dict[str, Callable[[Probe, Any], None]] = {
+    name.removeprefix("_check_"): getattr(Probe, name) for name in vars(Probe) if name.startswith("_check_")
+}
+# What no function of a harness declares, so that it is tried.
+TRY: dict[str, Callable[[Probe, Any], None]] = {
+    HIGHER_ORDER: Probe._try_higher_order,  # noqa: SLF001  (its own module)
+    PROMOTION: Probe._try_promotion,  # noqa: SLF001  (its own module)
+}
