@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports import badge, text, written
-from adprotocol.conformance._reports.progress import Progress
+from adprotocol.conformance._reports.text import Progress
 from adprotocol.conformance._run import declared, result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
@@ -124,8 +124,9 @@ def _files(arguments: argparse.Namespace) -> dict[str, str]:
         raise UsageError("only one report can go to standard output")
     taken: dict[Path, str] = {}
     for name, target in files.items():
-        wrong = "" if target == "-" else _unwritable(Path(target))
-        if wrong:
+        if target == "-":
+            continue
+        if wrong := _unwritable(Path(target)):
             raise UsageError(f"--{name} {target}: {wrong}")
         other = taken.setdefault(Path(target).resolve(), name)
         if other != name:

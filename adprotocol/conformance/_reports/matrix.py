@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED, STATES
+from adprotocol.conformance._reports.looks import ABSENT, COLOURED_AS, DECLARED, LOUD, RIGHT, SILENT, STAGED, STATES
 from adprotocol.conformance._reports.words import cut, line, some
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, count_ran
+from adprotocol.conformance._run.result import EXPECTED, PASS, count_ran
 from adprotocol.conformance.scenario import HOOKS
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def state_of(report: Report, result: Result) -> str:
     if result.outcome == EXPECTED:
         declared = report.divergence_of(result)
         return LOUD if declared is not None and declared.outcome == "error" else DECLARED
-    right = STAGED if result.staged else RIGHT
-    return {NOT_APPLICABLE: ABSENT, WRONG: SILENT, FAIL: LOUD}.get(result.outcome, right)
+    return STAGED if result.outcome == PASS and result.staged else COLOURED_AS[result.outcome]
 
 
 def _depth(row: str) -> int:

@@ -1,4 +1,4 @@
-"""The report as text: what a terminal shows.
+"""The report as text, and the progress of a run: what a terminal shows.
 
 In each part what matters most comes first; the verdict is last, where the prompt
 will be. On a terminal that rich knows, the same lines are coloured.
@@ -7,8 +7,11 @@ will be. On a terminal that rich knows, the same lines are coloured.
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, TextIO
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest
 from adprotocol.conformance._reports.looks import SIGNS
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from adprotocol.conformance._reports.entries import Entry
-    from adprotocol.conformance._run.result import Report
+    from adprotocol.conformance._run.result import Report, Result
 
+# How often a bar is drawn, and how often a line is written where there is none.
+_REDRAW = 0.1
+_LINES = 10
 _STYLES = {
     WRONG: "bold white on red",
     FAIL: "bold red",
@@ -55,7 +61,7 @@ class _Text:
         for name, fact in digest.facts.items():
             yield f"  {name:<11}{fact}", ""
         if report.problems:
-            yield from _head(f"PROBLEMS{report.troubled} ({len(report.problems)})", FAIL)
+            yield _head(f"PROBLEMS{report.troubled} ({len(report.problems)})", FAIL)
         for problem in report.problems:
             yield self._field("  ", f"{line(problem.where)}: {line(problem.message)}")
             if self.verbose:
@@ -63,7 +69,7 @@ class _Text:
         for outcome in (WRONG, FAIL, EXPECTED):
             yield from self._list(outcome)
         if digest.also_declared:
-            yield from _head(f"ALSO DECLARED ({len(digest.also_declared)}): {ALSO}")
+            yield _head(f"ALSO DECLARED ({len(digest.also_declared)}): {ALSO}")
         for declared in digest.also_declared:
             yield self._field("  ", line(declared.brief), hang=5)
         for outcome in (WRONG, FAIL, *([EXPECTED] if self.verbose else [])):
@@ -73,10 +79,10 @@ class _Text:
         yield from self._capabilities()
         yield from self._table()
         if report.slowest():
-            yield from _head(f"SLOWEST, of {seconds(report.seconds)}")
+            yield _head(f"SLOWEST, of {seconds(report.seconds)}")
         for result in report.slowest():
             yield f"  {seconds(result.seconds):>8}  {line(result.id)}", ""
-        yield from _head(f"{digest.verdict}: {report.sentence()}", digest.verdict_outcome)
+        yield _head(f"{digest.verdict}: {report.sentence()}", digest.verdict_outcome)
         if digest.advice:
             yield self._field("next: ", digest.advice)
 
@@ -84,7 +90,7 @@ class _Text:
         found = self.digest.entries[outcome]
         if found:
             count = sum(len(entry.results) for entry in found)
-            yield from _head(f"{outcome.upper()} ({count}): {MEANINGS[outcome]}", outcome)
+            yield _head(f"{outcome.upper()} ({count}): {MEANINGS[outcome]}", outcome)
         for entry in found:
             reason = line(self.report.reason(entry.first)) if outcome == EXPECTED else cut(line(entry.message))
             result, several = entry.first, len(entry.results) > 1
@@ -99,7 +105,7 @@ class _Text:
 
     def _full(self, entry: Entry) -> Iterator[tuple[str, str]]:
         result, others = entry.first, entry.others
-        yield from _head(f"{SIGNS[result.outcome]} {result.outcome.upper()}: {line(result.id)}", result.outcome)
+        yield _head(f"{SIGNS[result.outcome]} {result.outcome.upper()}: {line(result.id)}", result.outcome)
         for name, value in self.digest.fields(entry).items():
             yield self._field(f"  {name:<9}", value)
         if others:
@@ -114,7 +120,7 @@ class _Text:
         missing, others = self.digest.missing, self.digest.other_reasons
         if missing or others:
             count = len(self.digest.of(NOT_APPLICABLE))
-            yield from _head(f"CAPABILITIES: {self.digest.available} are there; {count} scenarios are n/a")
+            yield _head(f"CAPABILITIES: {self.digest.available} are there; {count} scenarios are n/a")
         for one in missing:
             reason = f": {one.reason}" if one.reason else ""
             yield self._field(f"  {one.capability:<15}", f"{one.state}{reason}; {one.scenarios} n/a")
@@ -147,9 +153,8 @@ class _Text:
         return textwrap.fill(whole, width, subsequent_indent=indent, **options), ""
 
 
-def _head(text: str, style: str = "head") -> Iterator[tuple[str, str]]:
-    yield "", ""
-    yield text, style
+def _head(text: str, style: str = "head") -> tuple[str, str]:
+    return f"\n{text}", style
 
 
 def _block(text: str) -> tuple[str, str]:
@@ -178,3 +183,77 @@ def write_line(stream: TextIO, console: Any, text: str, style: str) -> None:
         return
     # As it is: a message may hold brackets, which rich would read as markup.
     console.print(text, style=style or None, markup=False, emoji=False, soft_wrap=True)
+
+
+class Progress:
+    """Show how far a run is: a bar on a terminal with rich, elsewhere a line for each tenth.
+
+    No thread draws it: scenarios look at threads.
+
+    Args:
+        total: how many scenarios will run; if not known yet, call `start` later.
+        stream: where to write; standard error unless given.
+    """
+
+    def __init__(self, total: int = 0, stream: TextIO | None = None) -> None:
+        self.total = total
+        self.stream = sys.stderr if stream is None else stream
+        self.counts: Counter[str] = Counter()
+        self._console = console_of(self.stream)
+        self._bar: Any = None
+        self._drawn = 0.0
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._console is not None:
+            from rich import progress  # noqa: PLC0415  (an optional dependency)
+
+            self._bar = progress.Progress(
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeElapsedColumn(),
+                # The last, since a long id leaves no room after it.
+                progress.TextColumn("{task.description}", markup=False),
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._bar.add_task("checking the harness", total=self.total or None)
+            self._bar.start()
+            self._bar.refresh()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def start(self, total: int) -> None:
+        """Set how many scenarios will run."""
+        self.total = total
+
+    def advance(self, result: Result) -> None:
+        """Count a result, and redraw if it is time."""
+        before = self.counts.total()
+        self.counts[result.outcome] += 1
+        if self._bar is None:
+            self._line(before)
+            return
+        now = time.monotonic()
+        due = now - self._drawn >= _REDRAW
+        self._drawn = now if due else self._drawn
+        (task,) = self._bar.task_ids
+        text = f"{self._bad()}{cut(line(result.id), 60)}"
+        self._bar.update(task, advance=1, total=self.total or None, description=text, refresh=due)
+
+    def _line(self, before: int) -> None:
+        done = self.counts.total()
+        if not self.total or before * _LINES // self.total == done * _LINES // self.total:
+            return
+        spent = seconds(time.monotonic() - self._begin)
+        text = f"{done} of {self.total} scenarios, {spent}  {self._bad()}".rstrip()
+        write_line(self.stream, None, text, "")
+        self.stream.flush()
+
+    def _bad(self) -> str:
+        return "".join(f"{self.counts[outcome]} {outcome}  " for outcome in (WRONG, FAIL) if self.counts[outcome])

@@ -29,16 +29,11 @@ class Case:
 
 def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
     """Return every case for the variants of a harness: each scenario, and those that vary once more with each."""
+    named = {capability: [f"{capability}={name}" for name in names] for capability, names in variants.items()}
     found: list[Case] = []
     for scenario in all_scenarios().values():
-        found.append(Case(scenario))
-        if scenario.varies:
-            found.extend(
-                Case(scenario, f"{capability}={name}")
-                for capability, names in variants.items()
-                if capability in scenario.needs
-                for name in names
-            )
+        varied = [name for key, names in named.items() if scenario.varies and key in scenario.needs for name in names]
+        found += [Case(scenario, variant) for variant in ("", *varied)]
     return found
 
 
