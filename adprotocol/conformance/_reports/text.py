@@ -129,7 +129,7 @@ class _Text:
 
     def _table(self) -> Iterator[tuple[str, str]]:
         tallies = [*self.digest.hooks, self.digest.all]
-        rows = [("hook", "ran", *OUTCOMES)]
+        rows: list[tuple[str, ...]] = [("hook", "ran", *OUTCOMES)]
         rows += [(line(each.name), each.ran, *(str(n or "-") for n in each.counts.values())) for each in tallies]
         first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
         if not self.report.results:
@@ -149,8 +149,8 @@ class _Text:
         if self.width is None:
             return whole, ""
         width = max(self.width, len(indent) + 40)
-        options = {"break_long_words": False, "break_on_hyphens": False}
-        return textwrap.fill(whole, width, subsequent_indent=indent, **options), ""
+        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        return wrapper.fill(whole), ""
 
 
 def _head(text: str, style: str = "head") -> tuple[str, str]:

@@ -51,10 +51,10 @@ class Runner:
         made = functools.partial(Result.of, case.scenario, id=case.id)
         try:
             self._can_run(case)
-        except NotRun as error:
-            return made(outcome=result.FAIL, cause=result.HARNESS, message=str(error), ran=False)
-        except Absent as error:
-            return made(outcome=result.NOT_APPLICABLE, message=str(error))
+        except NotRun as fault:
+            return made(outcome=result.FAIL, cause=result.HARNESS, message=str(fault), ran=False)
+        except Absent as reason:
+            return made(outcome=result.NOT_APPLICABLE, message=str(reason))
         h = Checked(self.backend.harness, self.survey.functions(case.variant))
         begin = time.perf_counter()
         error = self.survey.error(lambda: case.scenario.function(h))
