@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from adprotocol.conformance._reports.looks import ABSENT, COLOURED_AS, DECLARED, LOUD, RIGHT, SILENT, STAGED, STATES
+from adprotocol.conformance._reports import looks
 from adprotocol.conformance._reports.words import cut, line, some
 from adprotocol.conformance._run.result import EXPECTED, PASS, count_ran
 from adprotocol.conformance.scenario import HOOKS
@@ -46,10 +46,10 @@ class Cell:
     def of(cls, report: Report, results: Sequence[Result]) -> Self:
         """Return the cell of some results of a report."""
         states = {result.id: state_of(report, result) for result in results}
-        wrong = [result for result in results if states[result.id] in (SILENT, DECLARED, LOUD)]
+        wrong = [result for result in results if states[result.id] in (looks.SILENT, looks.DECLARED, looks.LOUD)]
         return cls(
-            state=min(states.values(), key=STATES.index),
-            passed=sum(state in (RIGHT, STAGED) for state in states.values()),
+            state=min(states.values(), key=looks.STATES.index),
+            passed=sum(state in (looks.RIGHT, looks.STAGED) for state in states.values()),
             ran=count_ran(results),
             ids=tuple(states),
             reasons={result.id: cut(line(report.reason(result))) for result in wrong},
@@ -64,7 +64,7 @@ class Cell:
             told.setdefault(reason, []).append(name)
         why = (f"{some(names)}: {reason}" for reason, names in told.items())
         others = (name for name in self.ids if name not in self.reasons)
-        counted = f"{len(self.ids)} scenario(s)" if self.state == ABSENT else passed
+        counted = f"{len(self.ids)} scenario(s)" if self.state == looks.ABSENT else passed
         return "\n".join([f"{self.state}: {counted}", *why, *others])
 
 
@@ -100,9 +100,14 @@ class Matrix:
         )
 
     @property
-    def states(self) -> frozenset[str]:
-        """Return the states that some cell has."""
-        return frozenset(cell.state for cell in self.cells.values())
+    def key(self) -> str:
+        """Return what the signs that are there mean, and the numbers."""
+        states = {cell.state for cell in self.cells.values()}
+        signs = "; ".join(
+            f"{looks.LOOKS[state].sign} {looks.LOOKS[state].meaning}" for state in looks.LEGEND if state in states
+        )
+        numbers = "The numbers are how many scenarios passed of how many ran; an empty cell has no scenario."
+        return f"{signs or 'Nothing ran'}. {numbers}"
 
     def groups(self) -> dict[str, list[str]]:
         """Return the rows by the number of transformations, in the order of `GROUPS`; empty groups are left out."""
@@ -120,8 +125,8 @@ def state_of(report: Report, result: Result) -> str:
     """Return the state that a result gives to its cell."""
     if result.outcome == EXPECTED:
         declared = report.divergence_of(result)
-        return LOUD if declared is not None and declared.outcome == "error" else DECLARED
-    return STAGED if result.outcome == PASS and result.staged else COLOURED_AS[result.outcome]
+        return looks.LOUD if declared is not None and declared.outcome == "error" else looks.DECLARED
+    return looks.STAGED if result.outcome == PASS and result.staged else looks.COLOURED_AS[result.outcome]
 
 
 def _depth(row: str) -> int:

@@ -78,7 +78,8 @@ def environment(form: str) -> Environment:
         return lambda value, *args: value if isinstance(value, Markup) else Markup(function(value, *args))  # noqa: S704
 
     is_html = form == "html"
-    escape = safe(lambda value: (escape_html if is_html else escape_markdown)(str(value)))
+    escaped = escape_html if is_html else escape_markdown
+    escape = safe(lambda value: escaped(f"{value:g}" if isinstance(value, float) else str(value)))
     made = Environment(
         loader=PackageLoader(__package__, "templates"),
         autoescape=True,
