@@ -91,8 +91,8 @@ def run(  # noqa: PLR0913  (the options of the command line)
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
         KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
-    begin = time.perf_counter()
     found = backends.of(backend, device)
+    begin = time.perf_counter()
     runner = Runner(found, seconds)
     survey = runner.survey
     select((), keywords, level)  # a wrong selection is refused before anything runs
