@@ -19,13 +19,13 @@ from adprotocol import divergence, errors
 from adprotocol._dispatch import registry, release
 from adprotocol.conformance import all_scenarios
 from adprotocol.conformance._reports import written
-from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; tests load this file from elsewhere.
 sys.path.insert(0, str(Path(__file__).parent))
 import pictures
 import support as recorded
+from matrix_picture import SideBySide, matrix_to_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -105,8 +105,8 @@ def support() -> str:
     return "\n\n".join([*lines, written.matrix_to_markdown(_matrix())])
 
 
-def _matrix() -> Matrix:
-    return Matrix.of([*recorded.reports(), *recorded.others()])
+def _matrix() -> SideBySide:
+    return SideBySide.of_reports([*recorded.reports(), *recorded.others()])
 
 
 SUPPORT_TABLE = """\
@@ -137,12 +137,12 @@ svg {{ max-width: 100%; height: auto; }}
 def support_table() -> str:
     """Return the support matrix as a self-contained page: the picture, and a table that names the scenarios."""
     matrix = _matrix()
-    return SUPPORT_TABLE.format(picture=written.matrix_to_svg(matrix), table=written.matrix_to_html(matrix))
+    return SUPPORT_TABLE.format(picture=matrix_to_svg(matrix), table=written.matrix_to_html(matrix))
 
 
 def support_picture() -> str:
     """Return the picture of the support matrix."""
-    return written.matrix_to_svg(_matrix())
+    return matrix_to_svg(_matrix())
 
 
 def error_index() -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import support as recorded
+from matrix_picture import PATHS, text_width
 
-from adprotocol.conformance._reports.layout import text_width
 from adprotocol.conformance._reports.looks import ABSENT, LEGEND, LOOKS, RIGHT, STAGED, STATES, css_class
 from adprotocol.conformance._reports.matrix import state_of
 
@@ -98,7 +98,7 @@ def _mark(x: float, y: float, state: str) -> str:
     name = css_class(state)
     return (
         f'<rect class="{name}" x="{x}" y="{y}" width="{SQUARE}" height="{SQUARE}" rx="3.5"/>'
-        f'<path class="sign {name}" transform="translate({x} {y})" d="{LOOKS[state].path}"/>'
+        f'<path class="sign {name}" transform="translate({x} {y})" d="{PATHS[state]}"/>'
     )
 
 

@@ -8,44 +8,17 @@ plugin.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 REQUIRED = ("array", "to_numpy", "grad")
-CAPABILITIES = (
-    "value_and_grad",
-    "jvp",
-    "jit",
-    "compile",
-    "vmap",
-    "checkpoint",
-    "scan",
-    "while_loop",
-    "stop_gradient",
-    "no_grad",
-    "custom_rule",
-    "counter",
-    "abstract",
-    "sum",
-    "where",
-    "dtypes",
-    "cast",
-    "operations",
-    "parameter",
-    "parameter_grad",
-    "evaluate",
-    "node",
-    "threads",
-    "devices",
-)
 # Capabilities that no function of the harness declares and the suite tries itself: grad of a grad, and arithmetic
 # of floating-point arrays with integer and boolean ones.
 HIGHER_ORDER, PROMOTION = "grad of grad", "type promotion"
 TRIED = (HIGHER_ORDER, PROMOTION)
-# The capabilities that a scenario may need.
-KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED)
 
 
 class Harness:
@@ -239,3 +212,13 @@ class Harness:
         """Return whether a subclass defines a function; None removes one."""
         own = vars(self).get(capability, getattr(type(self), capability, None))
         return own is not None and own is not getattr(Harness, capability)
+
+
+# The optional functions, in the order in which they stand above.
+CAPABILITIES = tuple(
+    name
+    for name, member in vars(Harness).items()
+    if isinstance(member, FunctionType) and name not in (*REQUIRED, "__init__", "defines")
+)
+# The capabilities that a scenario may need.
+KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED)

@@ -2,9 +2,8 @@
 
 The outermost transformation comes first. Each maps a function from scalar to scalar
 to another one, so that they nest in any order: `vmap` runs over x and 2 x and adds
-the results, `scan` and `while_loop` add
-the function once and twice. The expected result follows
-from the derivatives of the innermost function by the chain rule.
+the results, `scan` and `while_loop` add the function once and twice. The expected
+result follows from the derivatives of the innermost function by the chain rule.
 """
 
 from __future__ import annotations
@@ -77,12 +76,8 @@ def pairs() -> list[str]:
 def apply(h: Harness, nesting: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return `fun` under the transformations of `nesting`, a function from a scalar to a scalar."""
     for transform in reversed(parse(nesting)):
-        fun = _APPLY[transform](h, fun)
+        fun = _SCALAR[transform](h, fun) if transform in _SCALAR else getattr(h, transform)(fun)
     return fun
-
-
-def _grad(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return h.grad(fun)
 
 
 def _jvp(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -123,16 +118,8 @@ def _while_loop(h: Harness, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return summed
 
 
-_APPLY: dict[str, Callable[[Harness, Callable[[Any], Any]], Callable[[Any], Any]]] = {
-    "grad": _grad,
-    "jvp": _jvp,
-    "jit": lambda h, fun: h.jit(fun),
-    "compile": lambda h, fun: h.compile(fun),
-    "checkpoint": lambda h, fun: h.checkpoint(fun),
-    "vmap": _vmap,
-    "scan": _scan,
-    "while_loop": _while_loop,
-}
+# The transformations that do not map a function of a scalar to another by themselves.
+_SCALAR = {"jvp": _jvp, "vmap": _vmap, "scan": _scan, "while_loop": _while_loop}
 
 
 def expected(nesting: str, table: Table) -> Table:

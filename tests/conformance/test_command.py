@@ -404,7 +404,7 @@ def test_the_list_of_a_harness_that_cannot_tell_its_variants_says_so(capsys):
 def without_jinja2(monkeypatch):
     from adprotocol.conformance._reports import written
 
-    written._environment.cache_clear()
+    written.environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
 
 

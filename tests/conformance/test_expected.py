@@ -6,7 +6,7 @@ import time
 import pytest
 from small import ToyHarness, made, ran, toy
 
-from adprotocol.conformance._run import expected
+from adprotocol.conformance._run import declared
 from adprotocol.conformance._run.result import EXPECTED, PASS
 from adprotocol.divergence import CORE
 from adprotocol.extend import Divergence
@@ -132,6 +132,6 @@ def test_a_hook_that_hangs_is_a_problem():
 
 def test_the_first_entry_that_names_a_result_is_its_own():
     entries = (divergence("a", "cond/x"), divergence("b", "cond/*"))
-    assert expected.declared(entries, "cond/x").name == "a"
-    assert expected.declared(entries, "cond/y").name == "b"
-    assert expected.declared(entries, "COND/y") is None
+    assert declared.of(entries, "cond/x").name == "a"
+    assert declared.of(entries, "cond/y").name == "b"
+    assert declared.of(entries, "COND/y") is None

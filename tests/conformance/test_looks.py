@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from matrix_picture import PATHS
 
 from adprotocol.conformance._reports import looks
 
@@ -25,13 +26,14 @@ def test_signs_and_numbers_have_the_contrast_of_wcag_aa(look):
 
 
 def test_no_two_states_share_a_sign_or_a_colour():
-    for part in ("sign", "path", "fill", "dark_fill", "meaning"):
+    for part in ("sign", "fill", "dark_fill", "meaning"):
         assert len({getattr(look, part) for look in looks.LOOKS.values()}) == len(looks.STATES)
+    assert len(set(PATHS.values())) == len(PATHS) == len(looks.STATES)
     assert set(looks.LEGEND) == set(looks.STATES) == set(looks.LOOKS)
 
 
-@pytest.mark.parametrize("look", looks.LOOKS.values(), ids=looks.LOOKS)
-def test_colours_and_paths_are_those_of_css_and_svg(look):
+@pytest.mark.parametrize(("state", "look"), looks.LOOKS.items(), ids=looks.LOOKS)
+def test_colours_and_paths_are_those_of_css_and_svg(state, look):
     for colour in (look.fill, look.ink, look.dark_fill, look.dark_ink):
         assert re.fullmatch("#[0-9a-f]{6}", colour)
-    assert re.fullmatch(r"(M[\d. ]+([HV][\d. ]+|a[\d. -]+|[\d. ]+)*)+", look.path)
+    assert re.fullmatch(r"(M[\d. ]+([HV][\d. ]+|a[\d. -]+|[\d. ]+)*)+", PATHS[state])

@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import reports
+from matrix_picture import SideBySide, matrix_to_svg, shares
 from reports import HOSTILE, divergence, made, report
 
-from adprotocol.conformance._reports import layout, looks, matrix, written
+from adprotocol.conformance._reports import looks, matrix, written
 from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED
-from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +31,7 @@ def large(backend="jax", outcome=PASS):
 
 
 def cell(*results, divergences=()):
-    (found,) = Matrix.of([report(*results, divergences=divergences)]).cells.values()
+    (found,) = SideBySide.of_reports([report(*results, divergences=divergences)]).cells.values()
     return found
 
 
@@ -84,7 +84,9 @@ def test_a_cell_says_why():
 
 def test_rows_come_single_first_and_else_as_they_appeared():
     labels = ["grad of jit", "vmap", "jit of grad of vmap", "grad", "", "jit of grad", "vmap"]
-    made_of = Matrix.of([report(*(made(f"cond/n{place}", transform=label) for place, label in enumerate(labels)))])
+    made_of = SideBySide.of_reports(
+        [report(*(made(f"cond/n{place}", transform=label) for place, label in enumerate(labels)))]
+    )
     assert made_of.rows == ("no transform", "vmap", "grad", "grad of jit", "jit of grad", "jit of grad of vmap")
     assert made_of.groups() == {
         "one transform or none": ["no transform", "vmap", "grad"],
@@ -93,16 +95,16 @@ def test_rows_come_single_first_and_else_as_they_appeared():
     }
 
 
-def test_what_is_about_no_transform_can_be_left_out_and_still_counts():
-    found = Matrix.of([report(made("cond/a", transform=""), made("cond/b"))], plain=False)
-    assert found.rows == ("grad",)
+def test_what_is_about_no_transform_counts_too():
+    found = SideBySide.of_reports([report(made("cond/a", transform=""), made("cond/b"))])
+    assert found.rows == ("no transform", "grad")
     assert found.totals["toyad"][RIGHT] == 2
 
 
 def test_several_reports_stand_side_by_side():
     ours = report(made("cond/a"), made("within_gradient/b", transform="jit"), backend="jax")
     theirs = report(made("cond/a", WRONG), made("cond/c", transform="vmap"), backend="torch", framework_version=None)
-    found = Matrix.of([ours, theirs])
+    found = SideBySide.of_reports([ours, theirs])
     assert (found.rows, found.hooks, found.backends) == (
         ("grad", "jit", "vmap"),
         ("within_gradient", "cond"),
@@ -128,12 +130,12 @@ def test_several_reports_stand_side_by_side():
 )
 def test_two_reports_of_one_backend_have_different_names(known, names):
     found = [report(made(), backend=name, device=device, framework_version=version) for name, device, version in known]
-    assert Matrix.of(found).backends == names
-    assert len(Matrix.of(found).cells) == len(known)
+    assert SideBySide.of_reports(found).backends == names
+    assert len(SideBySide.of_reports(found).cells) == len(known)
 
 
 def test_markdown_of_one_backend_has_a_column_for_each_hook():
-    text = written.matrix_to_markdown(Matrix.of([reports.mixed()]))
+    text = written.matrix_to_markdown(SideBySide.of_reports([reports.mixed()]))
     assert "| under | within\\_gradient | non\\_differentiable | cond |\n| --- | --- | --- | --- |\n" in text
     assert "| grad of jit | ◐ 1/1 |  |  |\n" in text
     assert "| jvp | **!!** 0/1 |  |  |\n" in text
@@ -141,7 +143,7 @@ def test_markdown_of_one_backend_has_a_column_for_each_hook():
 
 
 def test_markdown_of_several_has_a_table_for_each_hook_without_empty_rows():
-    text = written.matrix_to_markdown(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
+    text = written.matrix_to_markdown(SideBySide.of_reports([reports.mixed(), report(made("cond/a"), backend="jax")]))
     assert text.split("**cond**\n\n")[1] == (
         "| under | toyad | jax |\n"
         "| --- | --- | --- |\n"
@@ -152,12 +154,12 @@ def test_markdown_of_several_has_a_table_for_each_hook_without_empty_rows():
 
 
 def test_the_key_of_the_markdown_explains_the_signs_that_are_there():
-    text = written.matrix_to_markdown(Matrix.of([report(made())]))
+    text = written.matrix_to_markdown(SideBySide.of_reports([report(made())]))
     assert text.startswith("✓ right. The numbers are")
 
 
 def test_html_says_the_states_in_words_and_has_heads_with_scope():
-    text = written.matrix_to_html(Matrix.of([reports.mixed(), report(made("cond/a"), backend="jax")]))
+    text = written.matrix_to_html(SideBySide.of_reports([reports.mixed(), report(made("cond/a"), backend="jax")]))
     table = ET.fromstring(text.partition("</style>")[2])  # noqa: S314  (made here)
     assert {head.get("scope") for head in table.iter("th")} == {"col", "colgroup", "row", "rowgroup"}
     widths = [sum(int(part.get("colspan", 1)) for part in row) for row in table.iter("tr")]
@@ -194,22 +196,24 @@ def meet(first, second):
 
 
 MATRICES = {
-    "one": lambda: Matrix.of([large()]),
-    "three": lambda: Matrix.of([large("jax"), large("torch", EXPECTED), large("autograd", NOT_APPLICABLE)]),
-    "four": lambda: Matrix.of([large("jax"), large("torch"), large("autograd"), large("numpy", NOT_APPLICABLE)]),
-    "eight": lambda: Matrix.of([large(f"framework{place}") for place in range(8)]),
-    "mixed": lambda: Matrix.of([reports.mixed()]),
-    "hostile": lambda: Matrix.of([reports.hostile(), reports.hostile()]),
-    "stranger": lambda: Matrix.of([reports.stranger()]),
-    "absent": lambda: Matrix.of([reports.all_absent()]),
-    "no result": lambda: Matrix.of([report()]),
-    "no report": lambda: Matrix.of([]),
+    "one": lambda: SideBySide.of_reports([large()]),
+    "three": lambda: SideBySide.of_reports([large("jax"), large("torch", EXPECTED), large("autograd", NOT_APPLICABLE)]),
+    "four": lambda: SideBySide.of_reports(
+        [large("jax"), large("torch"), large("autograd"), large("numpy", NOT_APPLICABLE)]
+    ),
+    "eight": lambda: SideBySide.of_reports([large(f"framework{place}") for place in range(8)]),
+    "mixed": lambda: SideBySide.of_reports([reports.mixed()]),
+    "hostile": lambda: SideBySide.of_reports([reports.hostile(), reports.hostile()]),
+    "stranger": lambda: SideBySide.of_reports([reports.stranger()]),
+    "absent": lambda: SideBySide.of_reports([reports.all_absent()]),
+    "no result": lambda: SideBySide.of_reports([report()]),
+    "no report": lambda: SideBySide.of_reports([]),
 }
 
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
-    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    root = ET.fromstring(matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     width, height = float(root.get("width")), float(root.get("height"))
     assert root.get("viewBox") == f"0 0 {width:g} {height:g}"
     found = list(texts(root))
@@ -227,7 +231,7 @@ def test_in_the_picture_no_texts_and_no_cells_overlap_and_all_is_inside(name):
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_in_the_picture_no_rule_goes_through_the_heading_of_a_group(name):
-    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    root = ET.fromstring(matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     known = {text: box for text, box in texts(root) if text in matrix.GROUPS}
     rules = [path.get("d") for path in root.iter(f"{SVG}path") if path.get("class") == "rule"]
     assert len(rules) == len(known)
@@ -237,17 +241,17 @@ def test_in_the_picture_no_rule_goes_through_the_heading_of_a_group(name):
 
 @pytest.mark.parametrize("name", ["one", "three", "four", "mixed", "stranger"])
 def test_the_picture_fits_a_page(name):
-    root = ET.fromstring(written.matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
+    root = ET.fromstring(matrix_to_svg(MATRICES[name]()))  # noqa: S314  (made here)
     assert float(root.get("width")) == 980
 
 
 def test_the_picture_has_a_sign_and_a_tooltip_for_each_cell_and_numbers_where_there_is_room():
-    root = ET.fromstring(written.matrix_to_svg(Matrix.of([reports.mixed()])))  # noqa: S314  (made here)
+    root = ET.fromstring(matrix_to_svg(SideBySide.of_reports([reports.mixed()])))  # noqa: S314  (made here)
     told = {title.text.split("\n")[0]: title.text for title in root.iter(f"{SVG}title")}
     assert told["toyad, cond under jit"].endswith("not applicable: 1 scenario(s)\ncond/jit")
     assert told["toyad, within_gradient under jvp"].endswith("\nwithin_gradient/lost: it went wrong")
     groups = [group for group in root.iter(f"{SVG}g") if " under " in group.find(f"{SVG}title").text]
-    assert len(groups) == len(Matrix.of([reports.mixed()]).cells)
+    assert len(groups) == len(SideBySide.of_reports([reports.mixed()]).cells)
     for group in groups:
         assert group.find(f"{SVG}path").get("class").split()[1] == group.find(f"{SVG}rect").get("class")
     assert [group.find(f"{SVG}text") is None for group in groups].count(True) == 1  # what does not apply
@@ -255,22 +259,22 @@ def test_the_picture_has_a_sign_and_a_tooltip_for_each_cell_and_numbers_where_th
 
 def test_one_wrong_answer_of_thousands_is_seen_in_the_bar():
     totals = dict.fromkeys(looks.STATES, 0) | {RIGHT: 5000, SILENT: 1}
-    shares = layout.shares(totals, 400)
-    assert list(shares) == [RIGHT, SILENT]
-    assert shares[SILENT] >= 5
-    assert sum(shares.values()) == pytest.approx(400)
+    found = shares(totals, 400)
+    assert list(found) == [RIGHT, SILENT]
+    assert found[SILENT] >= 5
+    assert sum(found.values()) == pytest.approx(400)
 
 
 def test_the_picture_knows_dark_and_light_and_takes_nothing_from_elsewhere():
-    text = written.matrix_to_svg(Matrix.of([reports.mixed()]))
+    text = matrix_to_svg(SideBySide.of_reports([reports.mixed()]))
     assert "@media (prefers-color-scheme:dark)" in text
     assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"]
     assert "url(" not in text
 
 
-@pytest.mark.parametrize("write", [written.matrix_to_svg, written.matrix_to_html])
+@pytest.mark.parametrize("write", [matrix_to_svg, written.matrix_to_html])
 def test_hostile_text_stays_text(write):
-    text = write(Matrix.of([reports.hostile()]))
+    text = write(SideBySide.of_reports([reports.hostile()]))
     root = ET.fromstring(f"<div>{text}</div>")  # noqa: S314  (made here)
     assert not [element for element in root.iter() if element.tag.endswith("script")]
     assert "<script>alert('x')</script>" in "".join(root.itertext()) + "".join(
@@ -279,7 +283,7 @@ def test_hostile_text_stays_text(write):
 
 
 def test_hostile_text_breaks_no_row_of_the_markdown():
-    text = written.matrix_to_markdown(Matrix.of([reports.hostile()]))
+    text = written.matrix_to_markdown(SideBySide.of_reports([reports.hostile()]))
     rows = [row for row in text.splitlines() if row.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     assert HOSTILE not in text
@@ -287,11 +291,11 @@ def test_hostile_text_breaks_no_row_of_the_markdown():
 
 
 def test_what_could_not_run_is_an_error_and_is_not_counted_as_run():
-    cell = matrix.Matrix.of([reports.blocked()]).cells["scan", "cond", "toyad"]
+    cell = SideBySide.of_reports([reports.blocked()]).cells["scan", "cond", "toyad"]
     assert (cell.state, cell.passed, cell.ran) == (LOUD, 0, 0)
     assert set(cell.reasons) == {"cond/s0", "cond/s1", "cond/s2"}
 
 
 def test_the_key_tells_both_reasons_for_what_does_not_apply():
-    text = written.matrix_to_markdown(matrix.Matrix.of([reports.all_absent()]))
+    text = written.matrix_to_markdown(SideBySide.of_reports([reports.all_absent()]))
     assert "- the harness lacks a capability, or the system itself refuses the nesting." in text

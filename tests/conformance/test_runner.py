@@ -16,7 +16,7 @@ from adprotocol import conformance
 from adprotocol.conformance import Absent, UsageError, WrongAnswer
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG, from_json, to_json
-from adprotocol.conformance._run.runner import Interrupted
+from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance.checks import HarnessFault
 from adprotocol.extend import Divergence
 

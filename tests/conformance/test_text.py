@@ -9,7 +9,7 @@ import reports
 from reports import HOSTILE, made, report
 
 from adprotocol.conformance._reports import text
-from adprotocol.conformance._reports.progress import Progress
+from adprotocol.conformance._reports.text import Progress
 from adprotocol.conformance._run.result import FAIL, WRONG, Problem
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -14,14 +14,8 @@ if TYPE_CHECKING:
 def to_badge(report: Report) -> str:
     """Return the JSON text, which ends with a newline."""
     message, colour = _message(report)
-    data = {
-        "schemaVersion": 1,
-        "label": "adprotocol",
-        "message": message,
-        "color": colour,
-        # The URL of a badge cannot override the colour of an error.
-        "isError": not report.ok,
-    }
+    # The URL of a badge cannot override the colour of an error.
+    data = {"schemaVersion": 1, "label": "adprotocol", "message": message, "color": colour, "isError": not report.ok}
     return json.dumps(data, indent=1) + "\n"
 
 

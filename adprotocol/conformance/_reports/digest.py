@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING
 from adprotocol.conformance._reports.entries import Entry, entries, reasons
 from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance._reports.words import line, seconds
-from adprotocol.conformance._run.result import (
-    DIVERGENCES,
-    EXPECTED,
-    FAIL,
-    HARNESS,
-    NOT_APPLICABLE,
-    OUTCOMES,
-    PASS,
-    RUN,
-    TIME,
-    WRONG,
-    count_ran,
-)
+from adprotocol.conformance._run import result as results
+from adprotocol.conformance._run.result import EXPECTED, FAIL, HARNESS, NOT_APPLICABLE, OUTCOMES, PASS, THERE, WRONG
 from adprotocol.conformance.scenario import LEVELS
 from adprotocol.divergence import CORE
 from adprotocol.divergence import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from adprotocol.conformance._run.result import Divergence, Report, Result
 
@@ -42,10 +31,9 @@ ALSO = "what the plugin declares and no scenario of this run shows"
 
 _BLAME: Mapping[str, str] = {
     HARNESS: "the harness is at fault",
-    DIVERGENCES: "the declared divergences are at fault",
-    TIME: "it ran out of time",
+    results.DIVERGENCES: "the declared divergences are at fault",
+    results.TIME: "it ran out of time",
 }
-_THERE = "there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +56,17 @@ class Tally:
     @property
     def ran(self) -> str:
         """Return how many of how many ran."""
-        return f"{count_ran(self.results)} of {len(self.results)}"
+        return f"{results.count_ran(self.results)} of {len(self.results)}"
 
     @property
     def counts(self) -> dict[str, int]:
         """Return how many results there are of each outcome."""
-        counts = Counter(result.outcome for result in self.results)
-        return {outcome: counts[outcome] for outcome in OUTCOMES}
+        return results.counts(self.results)
 
     @property
-    def summary(self) -> str:
-        """Return the counts in words, the worst outcome first."""
-        return ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items() if count)
+    def sentence(self) -> str:
+        """Return how many ran and the counts in words, the worst outcome first."""
+        return f"{self.ran} ran: {', '.join(f'{count} {outcome}' for outcome, count in self.counts.items() if count)}"
 
 
 class Digest:
@@ -91,7 +78,7 @@ class Digest:
     @property
     def title(self) -> str:
         """Return the backend with the version of its framework."""
-        return line(" ".join(filter(None, (self.report.backend, self.report.framework_version))))
+        return line(f"{self.report.backend} {self.report.framework_version or ''}")
 
     @property
     def verdict(self) -> str:
@@ -110,36 +97,44 @@ class Digest:
     def facts(self) -> dict[str, str]:
         """Return what was run, on what and with what, for the head of a report."""
         report = self.report
-        words = "".join(f" -k {word}" for word in report.keywords)
         found = {
             "plugin": " ".join(filter(None, (report.plugin, report.plugin_version))) or "-",
             "framework": f"{report.backend} {report.framework_version or 'of unknown version'}",
             "device": report.device or "the default",
             "adprotocol": report.adprotocol,
             "python": f"{report.python} on {report.platform}",
-            "selection": f"--level {report.level}{words}",
+            "selection": " -k ".join([f"--level {report.level}", *report.keywords]),
         }
         return {key: line(value) for key, value in found.items()}
 
     @cached_property
     def matrix(self) -> Matrix:
         """Return the support matrix of the report."""
-        return Matrix.of([self.report])
+        return Matrix.of({line(self.report.backend): self.report})
+
+    @cached_property
+    def outcomes(self) -> list[Tally]:
+        """Return the results by outcome, the worst first."""
+        return self._tallies("outcome", OUTCOMES)
 
     @cached_property
     def levels(self) -> list[Tally]:
         """Return the results by level, for the levels that were selected, and then all."""
-        results = self.report.results
-        tallies = [Tally(level, [result for result in results if result.level == level]) for level in LEVELS]
-        return [*(tally for tally in tallies if tally.results), Tally("all", results)]
+        return [*self._tallies("level", LEVELS), self.all]
 
     @cached_property
     def hooks(self) -> list[Tally]:
         """Return the results by hook, in the order in which they ran."""
-        found: dict[str, list[Result]] = {}
-        for result in self.report.results:
-            found.setdefault(result.hook, []).append(result)
-        return [Tally(hook, results) for hook, results in found.items()]
+        return self._tallies("hook", dict.fromkeys(result.hook for result in self.report.results))
+
+    @property
+    def all(self) -> Tally:
+        """Return all results."""
+        return Tally("all", self.report.results)
+
+    def _tallies(self, field: str, values: Iterable[str]) -> list[Tally]:
+        groups = {value: [each for each in self.report.results if getattr(each, field) == value] for value in values}
+        return [Tally(value, found) for value, found in groups.items() if found]
 
     def of(self, outcome: str) -> list[Result]:
         """Return the results of one outcome, MUST before MAY."""
@@ -169,9 +164,9 @@ class Digest:
         """Return the anchor of the entry of a result."""
         return self._places[id(result)][0]
 
-    def alike(self, results: Sequence[Result]) -> list[Entry]:
+    def alike(self, entry: Entry) -> list[Entry]:
         """Return the results of one divergence, those of one message together."""
-        return entries(self.report, results)
+        return entries(self.report, entry.results)
 
     def standing(self, entry: Entry) -> str:
         """Return levels, rules and versions of the scenarios, and who is at fault if not the plugin."""
@@ -180,6 +175,19 @@ class Digest:
             notes += [_BLAME[result.cause]] if result.cause in _BLAME else []
             notes += [] if result.bad else ["it does not fail the suite"]
         return line("; ".join(notes))
+
+    def fields(self, entry: Entry) -> dict[str, str]:
+        """Return what is told of an entry, by name; of one that could not run, who is at fault and why."""
+        result = entry.first
+        told = {
+            "level": self.standing(entry),
+            "summary": result.summary * result.ran,
+            "expects": result.expects * result.ran,
+            "found": entry.message,
+            "declared": self.report.reason(result) if result.outcome == EXPECTED else "",
+            "source": result.source * result.ran,
+        }
+        return {name: line(text) for name, text in told.items() if text}
 
     @cached_property
     def also_declared(self) -> list[Divergence]:
@@ -195,45 +203,37 @@ class Digest:
     @cached_property
     def missing(self) -> list[Missing]:
         """Return the capabilities that are not there; a scenario that needs two of them counts at both."""
-        states = self.report.capabilities
-        needed = Counter(
-            need
-            for result in self.report.results
-            if result.outcome == NOT_APPLICABLE
-            for need in dict.fromkeys(result.needs)
-        )
-        found = []
-        for capability, description in states.items():
-            if description != _THERE:
-                state, _, reason = description.partition(":")
-                found.append(Missing(line(capability), line(state), line(reason), needed[capability]))
-        return found
+        needed = Counter(need for result in self.of(NOT_APPLICABLE) for need in set(result.needs))
+        states = {name: self.report.state(name) for name in self.report.capabilities}
+        return [
+            Missing(line(name), line(state), line(reason), needed[name])
+            for name, (state, reason) in states.items()
+            if state != THERE
+        ]
 
     @cached_property
     def other_reasons(self) -> dict[str, list[str]]:
         """Return why scenarios do not apply although every capability is there, with their ids."""
-        states = self.report.capabilities
         return reasons(
             result
             for result in self.of(NOT_APPLICABLE)
-            if all(states.get(need, _THERE) == _THERE for need in result.needs)
+            if all(self.report.state(need)[0] == THERE for need in result.needs)
         )
 
     @cached_property
     def sections(self) -> dict[str, str]:
         """Return the headings of the parts that a written report has, in their order, by a name for each."""
-        count = {outcome: len(self.of(outcome)) for outcome in OUTCOMES}
-        slowest = self.report.slowest()
+        report, count = self.report, self.report.counts()
         headings = {
-            "matrix": "Support matrix" * bool(self.report.results),
-            "problems": f"Problems{self.report.troubled}: {len(self.report.problems)}" * bool(self.report.problems),
+            "matrix": "Support matrix" * bool(report.results),
+            "problems": f"Problems{report.troubled}: {len(report.problems)}" * bool(report.problems),
             WRONG: f"{WRONG.capitalize()}: {count[WRONG]}",
             FAIL: f"{FAIL.capitalize()}: {count[FAIL]}" * bool(count[FAIL]),
             EXPECTED: f"Expected failures: {count[EXPECTED]}" * bool(count[EXPECTED]),
             "also": f"Also declared: {len(self.also_declared)}" * bool(self.also_declared),
             "capabilities": f"Capabilities: {self.available}" * bool(self.missing or self.other_reasons),
-            "slowest": f"Slowest, of {seconds(self.report.seconds)}" * bool(slowest),
-            "scenarios": f"Every scenario: {len(self.report.results)}",
+            "slowest": f"Slowest, of {seconds(report.seconds)}" * bool(report.slowest()),
+            "scenarios": f"Every scenario: {len(report.results)}",
         }
         return {name: heading for name, heading in headings.items() if heading}
 
@@ -245,7 +245,7 @@ class Digest:
         bad = next((one for found in self.entries.values() for one in found if one.first.bad), None)
         if report.ok:
             return ""
-        if RUN in places:
+        if results.RUN in places:
             return "run it again; the report has what ran until the interrupt"
         if HARNESS in places:
             return "begin with the problems, which come first above, and run it again; -v shows where each is raised"
@@ -264,25 +264,6 @@ class Digest:
         return f"None of the {self.report.ran} scenarios that ran gave a wrong answer with no error{beyond}."
 
     @property
-    def not_applicable(self) -> str:
-        """Return the sentences on what does not apply."""
-        return (
-            f"{self.available} capabilities are there; {len(self.of(NOT_APPLICABLE))} scenarios do not apply. "
-            "A scenario that needs two missing capabilities is counted at both. Other reasons are that the "
-            "system itself refuses the nesting, or that the plugin lacks an optional hook."
-        )
-
-    @property
-    def filters(self) -> dict[str, dict[str, int]]:
-        """Return what the results can be filtered by, and how many have each value."""
-        levels = Counter(result.level for result in self.report.results)
-        return {
-            "outcome": Tally("all", self.report.results).counts,
-            "level": {level: levels[level] for level in LEVELS},
-            "hook": {tally.name: len(tally.results) for tally in self.hooks},
-        }
-
-    @property
     def available(self) -> str:
         """Return how many of how many capabilities are there."""
         total = len(self.report.capabilities)
@@ -291,7 +272,7 @@ class Digest:
 
 def spent(result: Result) -> str:
     """Return the time that a result took; empty if it did not run."""
-    return seconds(result.seconds) if count_ran([result]) else ""
+    return seconds(result.seconds) if results.count_ran([result]) else ""
 
 
 def manner(divergence: Divergence) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._reports.words import line, some
-from adprotocol.conformance._run.result import HARNESS, WRONG
+from adprotocol.conformance._run.result import BROKEN, HARNESS, WRONG
 from adprotocol.conformance.scenario import LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from adprotocol.conformance._run.result import Report, Result
 
@@ -60,39 +60,32 @@ class Entry:
 
 def entries(report: Report, results: Iterable[Result]) -> list[Entry]:
     """Return the results as entries, in the order of the first of each."""
-    faults = {_masked(_fault(report, name)): name for name in report.capabilities if _fault(report, name)}
+    states = {name: report.state(name) for name in report.capabilities}
+    faults = {name: fault for name, (state, fault) in states.items() if state == BROKEN}
     found: dict[Hashable, list[Result]] = {}
     for result in results:
-        found.setdefault(_key(report, faults, result), []).append(result)
+        found.setdefault(_key(faults, result), []).append(result)
     return list(map(Entry, found.values()))
 
 
-def _key(report: Report, faults: dict[str, str], result: Result) -> Hashable:
-    """Return what two results have in common if they have one cause."""
-    if not result.ran:
-        broken = (name for name in ("array", "to_numpy", *result.needs) if _fault(report, name))
-        name = _root(report, next(broken, ""))
-        return result.outcome, name or _masked(result.message)
+def _key(faults: Mapping[str, str], result: Result) -> Hashable:
+    """Return what two results have in common if they have one cause; `faults` are those of broken capabilities."""
     masked = _masked(result.message)
-    if result.cause == HARNESS and masked in faults:
-        return result.outcome, faults[masked]
+    if not result.ran:
+        broken = next((name for name in ("array", "to_numpy", *result.needs) if name in faults), "")
+        # What is not checked for another capability's sake has that one's fault.
+        while (basis := _BASIS.fullmatch(faults.get(broken, ""))) and basis[1] != broken:
+            broken = basis[1]
+        return result.outcome, broken or masked
+    if result.cause == HARNESS:
+        alike = [name for name, fault in faults.items() if _masked(fault) == masked]
+        if alike:
+            return result.outcome, alike[-1]
     if result.outcome == WRONG:
         # Another number is another answer.
         return result.outcome, result.hook, result.message
     frames = _FRAME.findall(result.detail)
-    return result.outcome, result.bad, result.cause, masked, frames[-1] if frames else ""
-
-
-def _fault(report: Report, capability: str) -> str:
-    """Return why a capability is broken; empty if it is not."""
-    state, _, fault = report.capabilities.get(capability, "").partition(": ")
-    return fault if state == "broken" else ""
-
-
-def _root(report: Report, capability: str) -> str:
-    """Return the capability that is at fault for one that is broken."""
-    basis = _BASIS.fullmatch(_fault(report, capability))
-    return _root(report, basis[1]) if basis and basis[1] != capability else capability
+    return result.outcome, result.bad, result.cause, masked, *frames[-1:]
 
 
 def _masked(message: str) -> str:

@@ -38,7 +38,6 @@ class Look(NamedTuple):
     """Hold how a state looks.
 
     Signs differ without the colours, and colours without the signs, also for readers who confuse red and green.
-    `path` draws the sign in a square of 16 units, since fonts differ.
     """
 
     sign: str
@@ -47,23 +46,20 @@ class Look(NamedTuple):
     ink: str
     dark_fill: str
     dark_ink: str
-    path: str
 
 
 _NO_ERROR = "a wrong answer with no error"
 _ABSENT = "the harness lacks a capability, or the system itself refuses the nesting"
-_HALF_MOON = "M8 3.5a4.5 4.5 0 0 0 0 9a4.5 4.5 0 0 0 0-9V12.5M6.4 4.6V11.4M4.9 6.2V9.8"
-_BARS = "M3.5 6.2H12.5M3.5 9.8H12.5M10.5 3 5.5 13"
 _STAGED = "right, decided when the transformation is applied"
 _DECLARED = f"{_NO_ERROR}, which the plugin declares"
 
 LOOKS: Mapping[str, Look] = {
-    SILENT: Look("!!", _NO_ERROR, "#c4161c", "#ffffff", "#ff5a52", "#2a0000", "M5.5 3V9M5.5 12V13M10.5 3V9M10.5 12V13"),
-    DECLARED: Look("≠", _DECLARED, "#e0b3e6", "#5b1a66", "#77307f", "#fbe3ff", _BARS),
-    LOUD: Look("✗", "an error", "#ffd479", "#5c3d00", "#8a5f00", "#fff1d0", "M4.5 4.5 11.5 11.5M11.5 4.5 4.5 11.5"),
-    STAGED: Look("◐", _STAGED, "#b5d8f5", "#0c4a7c", "#17507f", "#d0e9ff", _HALF_MOON),
-    RIGHT: Look("✓", "right", "#b7e4cd", "#0b5136", "#14573c", "#c4f2dc", "M4 8.5 7 11.5 12 5"),
-    ABSENT: Look("-", _ABSENT, "#eceff2", "#5b6570", "#2b3138", "#9aa5b1", "M5 8H11"),
+    SILENT: Look("!!", _NO_ERROR, "#c4161c", "#ffffff", "#ff5a52", "#2a0000"),
+    DECLARED: Look("≠", _DECLARED, "#e0b3e6", "#5b1a66", "#77307f", "#fbe3ff"),
+    LOUD: Look("✗", "an error", "#ffd479", "#5c3d00", "#8a5f00", "#fff1d0"),
+    STAGED: Look("◐", _STAGED, "#b5d8f5", "#0c4a7c", "#17507f", "#d0e9ff"),
+    RIGHT: Look("✓", "right", "#b7e4cd", "#0b5136", "#14573c", "#c4f2dc"),
+    ABSENT: Look("-", _ABSENT, "#eceff2", "#5b6570", "#2b3138", "#9aa5b1"),
 }
 
 

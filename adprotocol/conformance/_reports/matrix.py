@@ -6,13 +6,12 @@ the worst outcome among its scenarios.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED, STATES
+from adprotocol.conformance._reports import looks
 from adprotocol.conformance._reports.words import cut, line, some
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, count_ran
+from adprotocol.conformance._run.result import EXPECTED, PASS, count_ran
 from adprotocol.conformance.scenario import HOOKS
 
 if TYPE_CHECKING:
@@ -43,19 +42,29 @@ class Cell:
     ids: tuple[str, ...]
     reasons: Mapping[str, str]
 
+    @classmethod
+    def of(cls, report: Report, results: Sequence[Result]) -> Self:
+        """Return the cell of some results of a report."""
+        states = {result.id: state_of(report, result) for result in results}
+        wrong = [result for result in results if states[result.id] in (looks.SILENT, looks.DECLARED, looks.LOUD)]
+        return cls(
+            state=min(states.values(), key=looks.STATES.index),
+            passed=sum(state in (looks.RIGHT, looks.STAGED) for state in states.values()),
+            ran=count_ran(results),
+            ids=tuple(states),
+            reasons={result.id: cut(line(report.reason(result))) for result in wrong},
+        )
+
     @property
     def sentence(self) -> str:
         """Return the text of a tooltip: the state, how many passed, then the scenarios, failures first."""
-        counted = (
-            f"{len(self.ids)} scenario(s)"
-            if self.state == ABSENT
-            else f"{self.passed} of {self.ran} scenario(s) passed"
-        )
-        others = (name for name in self.ids if name not in self.reasons)
+        passed = f"{self.passed} of {self.ran} scenario(s) passed"
         told: dict[str, list[str]] = {}
         for name, reason in self.reasons.items():
             told.setdefault(reason, []).append(name)
         why = (f"{some(names)}: {reason}" for reason, names in told.items())
+        others = (name for name in self.ids if name not in self.reasons)
+        counted = f"{len(self.ids)} scenario(s)" if self.state == looks.ABSENT else passed
         return "\n".join([f"{self.state}: {counted}", *why, *others])
 
 
@@ -66,45 +75,39 @@ class Matrix:
     Attributes:
         rows: the nestings, single transformations first, then pairs, then the rest.
         hooks: the hooks that have a cell.
-        backends: the names of the reports, made different where they are not.
-        versions: the version of each backend's framework, or an empty text.
-        totals: how many scenarios of each backend are in each state, those of no transform included.
+        backends: the names of the reports.
     """
 
     rows: tuple[str, ...]
     hooks: tuple[str, ...]
     backends: tuple[str, ...]
-    versions: Mapping[str, str]
     cells: Mapping[tuple[str, str, str], Cell]
-    totals: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def of(cls, reports: Sequence[Report], *, plain: bool = True) -> Self:
-        """Return the matrix of some reports; `plain` adds the row of what is about no transform."""
-        names = _names(reports)
-        groups: dict[tuple[str, str, str], list[tuple[Report, Result]]] = {}
-        totals: dict[str, Counter[str]] = {name: Counter() for name in names}
-        for name, report in zip(names, reports, strict=True):
+    def of(cls, reports: Mapping[str, Report]) -> Self:
+        """Return the matrix of some reports by name."""
+        groups: dict[tuple[str, str, str], list[Result]] = {}
+        for name, report in reports.items():
             for result in report.results:
-                totals[name][state_of(report, result)] += 1
-                if result.transform or plain:
-                    key = (line(result.transform) or NO_TRANSFORM, result.hook, name)
-                    groups.setdefault(key, []).append((report, result))
+                groups.setdefault((line(result.transform) or NO_TRANSFORM, result.hook, name), []).append(result)
         rows = dict.fromkeys(row for row, _, _ in groups)
         hooks = {hook for _, hook, _ in groups}
         return cls(
             rows=tuple(sorted(rows, key=lambda row: (row != NO_TRANSFORM, _depth(row)))),
             hooks=tuple(sorted(hooks, key=lambda hook: (HOOKS.index(hook) if hook in HOOKS else len(HOOKS), hook))),
-            backends=names,
-            versions={name: report.framework_version or "" for name, report in zip(names, reports, strict=True)},
-            cells={key: _cell(members) for key, members in groups.items()},
-            totals={name: {state: counted[state] for state in STATES} for name, counted in totals.items()},
+            backends=tuple(reports),
+            cells={key: Cell.of(reports[key[2]], results) for key, results in groups.items()},
         )
 
     @property
-    def states(self) -> frozenset[str]:
-        """Return the states that some cell has."""
-        return frozenset(cell.state for cell in self.cells.values())
+    def key(self) -> str:
+        """Return what the signs that are there mean, and the numbers."""
+        states = {cell.state for cell in self.cells.values()}
+        signs = "; ".join(
+            f"{looks.LOOKS[state].sign} {looks.LOOKS[state].meaning}" for state in looks.LEGEND if state in states
+        )
+        numbers = "The numbers are how many scenarios passed of how many ran; an empty cell has no scenario."
+        return f"{signs or 'Nothing ran'}. {numbers}"
 
     def groups(self) -> dict[str, list[str]]:
         """Return the rows by the number of transformations, in the order of `GROUPS`; empty groups are left out."""
@@ -120,44 +123,11 @@ class Matrix:
 
 def state_of(report: Report, result: Result) -> str:
     """Return the state that a result gives to its cell."""
-    if result.outcome == NOT_APPLICABLE:
-        return ABSENT
-    if result.outcome == WRONG:
-        return SILENT
     if result.outcome == EXPECTED:
         declared = report.divergence_of(result)
-        return LOUD if declared is not None and declared.outcome == "error" else DECLARED
-    if result.outcome == FAIL:
-        return LOUD
-    return STAGED if result.staged else RIGHT
-
-
-def _cell(members: Sequence[tuple[Report, Result]]) -> Cell:
-    states = {result.id: state_of(report, result) for report, result in members}
-    return Cell(
-        state=min(states.values(), key=STATES.index),
-        passed=sum(state in (RIGHT, STAGED) for state in states.values()),
-        ran=count_ran(result for _, result in members),
-        ids=tuple(states),
-        reasons={
-            result.id: cut(line(report.reason(result)))
-            for report, result in members
-            if states[result.id] in (SILENT, DECLARED, LOUD)
-        },
-    )
+        return looks.LOUD if declared is not None and declared.outcome == "error" else looks.DECLARED
+    return looks.STAGED if result.outcome == PASS and result.staged else looks.COLOURED_AS[result.outcome]
 
 
 def _depth(row: str) -> int:
     return min(row.count(" of ") + 1, len(GROUPS))
-
-
-def _names(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Return a name for each report: its backend, with the device, the version or a number where names coincide."""
-    parts = [(report.backend, report.device, report.framework_version) for report in reports]
-    tries = [[line(" ".join(filter(None, part[:length]))) for part in parts] for length in (1, 2, 3)]
-    names: list[str] = []
-    for place in range(len(reports)):
-        name = next((each[place] for each in tries if each.count(each[place]) == 1), tries[-1][place])
-        numbered = (f"{name} #{number}" for number in range(2, len(reports) + 2))
-        names.append(name if name not in names else next(each for each in numbered if each not in names))
-    return tuple(names)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 # How many ids stand for all in a list.
 _SHOWN = 3
+# A block of code with its fence; the last may have no end.
+_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,}).*\n([\s\S]*?)(?:^[ \t]*\1.*$|\Z)", re.MULTILINE)
+_COMMENT = re.compile(r"^% ?\w.*\n?", re.MULTILINE)
 
 
 def clean(text: str) -> str:
@@ -45,15 +48,8 @@ def some(names: Sequence[str], shown: Callable[[str], str] = line) -> str:
 
 def blocks(markdown: str) -> Iterator[tuple[str, str]]:
     """Yield ("prose", text) and ("code", text) of a divergence's Markdown, without the comments for its tests."""
-    fence, held = "", list[str]()
-    for row in [*clean(markdown).split("\n"), None]:
-        found = re.match(r"\s*(`{3,}|~{3,})", row or "")
-        turns = row is None or (found is not None and (not fence or found[1].startswith(fence)))
-        if row is not None and not turns:
-            if fence or not re.match(r"% ?\w", row):
-                held.append(row)
-            continue
-        text = "\n".join(held).strip("\n")
-        if text.strip():
-            yield ("code" if fence else "prose", text)
-        fence, held = ("" if fence or found is None else found[1]), []
+    for place, part in enumerate(_FENCED.split(clean(markdown))):
+        kind = ("prose", "fence", "code")[place % 3]
+        text = (_COMMENT.sub("", part) if kind == "prose" else part).strip("\n")
+        if text.strip() and kind != "fence":
+            yield kind, text

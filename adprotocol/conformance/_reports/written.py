@@ -1,5 +1,6 @@
-"""The written reports: Jinja2 templates over a `Digest` or a `Matrix`.
+"""The written reports: Jinja2 templates over a `Digest`.
 
+`report.jinja` says what stands where, by the macros of `html.jinja` or `md.jinja`.
 Whatever a template prints is cleaned, put on one line and escaped, for HTML or for
 Markdown, unless a filter has already made it safe: no template can forget to.
 """
@@ -9,11 +10,11 @@ from __future__ import annotations
 import functools
 import html
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from adprotocol.conformance._reports import digest, layout, looks
+from adprotocol.conformance._reports import digest, looks
 from adprotocol.conformance._reports.digest import Digest
-from adprotocol.conformance._reports.words import blocks, clean, cut, line, seconds, some
+from adprotocol.conformance._reports.words import blocks, clean, cut, line, some
 from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.backend import UsageError
 
@@ -38,32 +39,22 @@ def to_html(report: Report) -> str:
 
     Scripts only filter and copy; without them the page holds the same.
     """
-    return _render("report.html", digest=Digest(report))
+    return environment("html").get_template("report.html.jinja").render(digest=Digest(report))
 
 
 def to_markdown(report: Report) -> str:
     """Return the report as a Markdown document for GitHub, MyST and CommonMark with tables."""
-    return _render("report.md", digest=Digest(report))
+    return environment("md").get_template("report.jinja").render(digest=Digest(report)).rstrip() + "\n"
 
 
 def matrix_to_html(matrix: Matrix) -> str:
     """Return a fragment of HTML: one table, with its style, a heading for each group of rows and the state in words."""
-    return _render("matrix.html", matrix=matrix)
+    return str(environment("html").get_template("html.jinja").module.matrix(matrix))  # type: ignore[attr-defined]
 
 
 def matrix_to_markdown(matrix: Matrix) -> str:
     """Return a legend and tables: for one backend one table with a column for each hook, else a table for each hook."""
-    return _render("matrix.md", matrix=matrix)
-
-
-def matrix_to_svg(matrix: Matrix) -> str:
-    """Return a picture for light and dark, with the reasons as tooltips."""
-    return _render("matrix.svg", matrix=matrix)
-
-
-def _render(name: str, **data: Any) -> str:
-    kind = "md" if name.endswith(".md") else "html"
-    return _environment(kind).get_template(f"{name}.jinja").render(**data)
+    return str(environment("md").get_template("md.jinja").module.matrix(matrix))  # type: ignore[attr-defined]
 
 
 def need_jinja2() -> None:
@@ -76,55 +67,49 @@ def need_jinja2() -> None:
 
 
 @functools.cache
-def _environment(kind: str) -> Environment:
+def environment(form: str) -> Environment:
+    """Return the environment in which templates write HTML, or Markdown ("md")."""
     need_jinja2()
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 
     def safe(function: Callable[..., str]) -> Callable[..., Markup]:
-        return lambda *args: Markup(function(*args))  # noqa: S704  (the function escapes)
+        # What is safe already stays as it is.
+        return lambda value, *args: value if isinstance(value, Markup) else Markup(function(value, *args))  # noqa: S704
 
-    escape = escape_html if kind == "html" else escape_markdown
-
-    def finalize(value: Any) -> Markup:
-        if isinstance(value, Markup):
-            return value
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        return Markup(escape(text))  # noqa: S704  (escaped)
-
-    environment = Environment(
+    is_html = form == "html"
+    escaped = escape_html if is_html else escape_markdown
+    escape = safe(lambda value: escaped(f"{value:g}" if isinstance(value, float) else str(value)))
+    made = Environment(
         loader=PackageLoader(__package__, "templates"),
         autoescape=True,
-        finalize=finalize,
+        finalize=escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {
-        **{name: getattr(results, name) for name in ("WRONG", "FAIL", "EXPECTED", "PASS", "OUTCOMES")},
-        "digests": digest,
-        "layout": layout,
-        "looks": looks,
-    }
-    environment.filters |= {
-        "block": safe(_pre if kind == "html" else fenced),
-        "code": safe(_code_html if kind == "html" else code),
-        "prose": safe(_prose_html if kind == "html" else _prose),
-        "spans": safe(_spans_html if kind == "html" else _spans),
-        "words": safe(_words if kind == "html" else escape_markdown),
-        "html": safe(lambda text: html.escape(line(text), quote=False)),
-        "html_prose": safe(_prose_html),
+    outcomes = {name: getattr(results, name) for name in ("WRONG", "FAIL", "EXPECTED", "PASS", "NOT_APPLICABLE")}
+    made.globals |= outcomes | {"OUTCOMES": results.OUTCOMES, "digests": digest, "looks": looks, "form_name": form}
+    shown = _code_html if is_html else code
+    made.filters |= {
+        "block": safe(_pre if is_html else fenced),
+        "code": safe(shown),
+        "codes": safe(lambda ids: ", ".join(map(shown, ids))),
+        "prose": safe(_paragraphs if is_html else _prose),
+        "spans": safe(_spans_html if is_html else _spans),
+        "title": safe(_spans_html if is_html else lambda text: _prose(line(text))),
+        "words": safe(lambda value: _words(line(str(value)))) if is_html else escape,
+        "summary": safe(_spans_html),
         "slug": safe(_slug),
         "lines": safe(lambda text: html.escape(clean(text))),
         "cut": cut,
         "line": line,
-        "seconds": seconds,
         "some": safe(lambda names: some(names, code)),
         "spent": digest.spent,
         "blocks": blocks,
     }
-    return environment
+    return made
 
 
 def escape_html(text: str) -> str:
@@ -189,8 +174,8 @@ def _jointed(word: re.Match[str]) -> str:
     return text
 
 
-def _pre(text: str, kind: str = "") -> str:
-    styled = f' class="{kind}"' if kind else ""
+def _pre(text: str, language: str = "") -> str:
+    styled = ' class="repro"' * (language == "python")
     return f"<pre{styled}>{_words(text.rstrip())}</pre>"
 
 
@@ -200,6 +185,10 @@ def _code_html(text: str) -> str:
 
 def _spans_html(text: str) -> str:
     return _prose_html(line(text))
+
+
+def _paragraphs(markdown: str) -> str:
+    return "\n".join(f"<p>{_prose_html(paragraph)}</p>" for paragraph in markdown.split("\n\n"))
 
 
 def _prose_html(markdown: str) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # The one backend that is no plugin: what the core itself answers for.
 NUMPY = "numpy"
+_CLASS = "adprotocol.conformance.Harness"
 
 
 class UsageError(adprotocol.ADProtocolError, ValueError):
@@ -76,6 +77,18 @@ def _need_numpy() -> None:
         raise UsageError(msg) from error
 
 
+@contextlib.contextmanager
+def _broken(what: str) -> Iterator[None]:
+    """Raise `BrokenBackend` in the place of an error of somebody else's code, whose output is no part of a report."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BrokenBackend(f"{what} {one_line(error)}") from error
+
+
 def find(name: str, device: str | None = None) -> Backend:
     """Return the backend of that name on a device, with its framework imported.
 
@@ -95,17 +108,12 @@ def find(name: str, device: str | None = None) -> Backend:
         )
         raise UsageError(msg)
     where = f"the hook harness of the plugin {name!r}"
-    try:
+    with _broken(f"{where} raises"):
         harness = hook(device)
-    except (Exception, SystemExit) as error:
-        msg = f"{where} raises {one_line(error)}"
-        raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
-        msg = f"{where} returned {harness!r:.60}; it returns an instance of adprotocol.conformance.Harness"
-        raise BrokenBackend(msg)
+        raise BrokenBackend(f"{where} returned {harness!r:.60}; it returns an instance of {_CLASS}")
     if harness.name not in ("", name, plugin.framework):
-        msg = f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}"
-        raise BrokenBackend(msg)
+        raise BrokenBackend(f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}")
     # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
     harness.name = name
     return around(harness, expression=_expression(name, device))
@@ -120,15 +128,11 @@ def load(path: str, device: str | None = None) -> Backend:
     # As with `python -m`, a module in the current directory is found.
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        with _prints_apart():
+    with _broken(f"--harness {path!r}: importing {module} raises"):
+        try:
             made = operator.attrgetter(attribute)(importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        msg = f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS"
-        raise UsageError(msg) from error
-    except (Exception, SystemExit) as error:
-        msg = f"--harness {path!r}: importing {module} raises {one_line(error)}"
-        raise BrokenBackend(msg) from error
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise UsageError(f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS") from error
     return around(made, device, expression=_expression(path, device))
 
 
@@ -139,40 +143,24 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
     without a plugin, and `BrokenBackend` if the harness raises.
     """
     if isinstance(harness, type) and issubclass(harness, Harness):
-        try:
+        with _broken(f"{harness.__qualname__}({'' if device is None else repr(device)}) raises"):
             harness = harness() if device is None else harness(device)
-        except (Exception, SystemExit) as error:
-            msg = f"{harness.__qualname__}({'' if device is None else repr(device)}) raises {one_line(error)}"
-            raise BrokenBackend(msg) from error
     if not isinstance(harness, Harness):
-        msg = f"{harness!r:.80} is {kind_of(harness)}; a harness derives from adprotocol.conformance.Harness"
-        raise UsageError(msg)
+        raise UsageError(f"{harness!r:.80} is {kind_of(harness)}; a harness derives from {_CLASS}")
     cls = type(harness)
-    try:
+    with _broken(f"the attribute name of {cls.__qualname__} raises"):
         name = harness.name
-    except Exception as error:
-        msg = f"the attribute name of {cls.__qualname__} raises {one_line(error)}"
-        raise BrokenBackend(msg) from error
     if not isinstance(name, str) or not name:
-        msg = f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin"
-        raise UsageError(msg)
+        raise UsageError(f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin")
     _check_device(harness, device)
     expression = expression or _expression(f"{cls.__module__}:{cls.__qualname__}", harness.device)
+    made = functools.partial(Backend, name=name, harness=harness, expression=expression)
     if name == NUMPY:
-        return Backend(
-            name=name,
-            harness=harness,
-            expression=expression,
-            framework_version=metadata.version(NUMPY),
-            plugin="adprotocol",
-            plugin_version=adprotocol.__version__,
-        )
+        version = metadata.version(NUMPY)
+        return made(framework_version=version, plugin="adprotocol", plugin_version=adprotocol.__version__)
     plugin = _activated(name)
     distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
-    return Backend(
-        name=name,
-        harness=harness,
-        expression=expression,
+    return made(
         divergences=plugin.divergences,
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
@@ -192,51 +180,38 @@ def _expression(name: str, device: str | None) -> str:
 
 
 def _check_device(harness: Harness, device: str | None) -> None:
-    if device is not None and harness.device != device:
-        msg = f"the device {device!r} was asked for, and the harness of {harness.name} is on {harness.device!r}"
-        raise UsageError(msg)
-    if harness.device is None:
+    name, given = harness.name, harness.device
+    if device is not None and given != device:
+        raise UsageError(f"the device {device!r} was asked for, and the harness of {name} is on {given!r}")
+    if given is None:
         return
     if not harness.defines("devices"):
-        msg = f"{harness.name} has no devices to choose from, and {harness.device!r} was asked for; leave --device out"
-        raise UsageError(msg)
-    try:
-        there = [str(device) for device in harness.devices()]
-    except (Exception, SystemExit) as error:
-        msg = f"the harness of {harness.name} cannot list its devices: {one_line(error)}"
-        raise BrokenBackend(msg) from error
-    if harness.device not in there:
-        msg = f"{harness.name} has no device {harness.device!r} here; there are {', '.join(there)}"
-        raise UsageError(msg)
-
-
-@contextlib.contextmanager
-def _prints_apart() -> Iterator[None]:
-    # Output of a framework's import must not end up in a report.
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
+        raise UsageError(f"{name} has no devices to choose from, and {given!r} was asked for; leave --device out")
+    with _broken(f"the harness of {name} cannot list its devices:"):
+        there = list(map(str, harness.devices()))
+    if given not in there:
+        raise UsageError(f"{name} has no device {given!r} here; there are {', '.join(there)}")
 
 
 def _activated(name: str) -> Plugin:
     plugin = registry.REGISTRY.known().get(name)
     if plugin is None:
-        msg = f"no backend {name!r}; there are {', '.join(names())}. Install its plugin, or correct the name"
-        raise UsageError(msg)
+        there = ", ".join(names())
+        raise UsageError(f"no backend {name!r}; there are {there}. Install its plugin, or correct the name")
+    framework = plugin.framework
     if plugin.state in registry.WAITING:
-        try:
-            with _prints_apart():
-                importlib.import_module(plugin.framework)
-        except (Exception, SystemExit) as error:
-            if isinstance(error, ModuleNotFoundError) and error.name == plugin.framework:
-                msg = f"backend {name!r}: {plugin.framework} is not installed ({error}); install it"
-                raise UsageError(msg) from error
-            msg = f"backend {name!r}: importing {plugin.framework} raises {one_line(error)}"
-            raise BrokenBackend(msg) from error
+        with _broken(f"backend {name!r}: importing {framework} raises"):
+            try:
+                importlib.import_module(framework)
+            except ModuleNotFoundError as error:
+                if error.name != framework:
+                    raise
+                raise UsageError(f"backend {name!r}: {framework} is not installed ({error}); install it") from error
         registry.wake_plugins()
     if plugin.state == registry.BLOCKED:
-        msg = f"backend {name!r} is blocked; take it out of the environment variable {registry.BLOCK_VARIABLE}"
-        raise UsageError(msg)
+        variable = registry.BLOCK_VARIABLE
+        raise UsageError(f"backend {name!r} is blocked; take it out of the environment variable {variable}")
     if plugin.state != registry.ACTIVE:
-        msg = f"the plugin {name!r} is {plugin.state}: {plugin.reason}. Run `python -m adprotocol doctor`"
-        raise BrokenBackend(msg)
+        remedy = "Run `python -m adprotocol doctor`"
+        raise BrokenBackend(f"the plugin {name!r} is {plugin.state}: {plugin.reason}. {remedy}")
     return plugin

@@ -29,16 +29,11 @@ class Case:
 
 def cases(variants: Mapping[str, Iterable[str]]) -> list[Case]:
     """Return every case for the variants of a harness: each scenario, and those that vary once more with each."""
+    named = {capability: [f"{capability}={name}" for name in names] for capability, names in variants.items()}
     found: list[Case] = []
     for scenario in all_scenarios().values():
-        found.append(Case(scenario))
-        if scenario.varies:
-            found.extend(
-                Case(scenario, f"{capability}={name}")
-                for capability, names in variants.items()
-                if capability in scenario.needs
-                for name in names
-            )
+        varied = [name for key, names in named.items() if scenario.varies and key in scenario.needs for name in names]
+        found += [Case(scenario, variant) for variant in ("", *varied)]
     return found
 
 
@@ -48,21 +43,14 @@ def select(found: Iterable[Case], keywords: Sequence[str] = (), level: str = MAY
     Raises `UsageError` for an unknown level, or for a string instead of a list of keywords.
     """
     if level not in LEVELS:
-        msg = f"level is {level!r:.60}; it is one of {', '.join(LEVELS)}"
-        raise UsageError(msg)
+        raise UsageError(f"level is {level!r:.60}; it is one of {', '.join(LEVELS)}")
     if isinstance(keywords, str) or not all(isinstance(word, str) for word in keywords):
-        msg = f"keywords is {keywords!r:.60}; it is a list of words"
-        raise UsageError(msg)
+        raise UsageError(f"keywords is {keywords!r:.60}; it is a list of words")
     levels = LEVELS[: LEVELS.index(level) + 1]
     return [case for case in found if case.scenario.level in levels and _matches(case, keywords)]
 
 
 def _matches(case: Case, keywords: Sequence[str]) -> bool:
-    if not keywords:
-        return True
     texts = (case.id, case.scenario.transform, case.scenario.rule)
-    return any(
-        fnmatch.fnmatchcase(text, word if any(c in word for c in "*?[") else f"*{word}*")
-        for word in keywords
-        for text in texts
-    )
+    globs = [word if set(word) & set("*?[") else f"*{word}*" for word in keywords]
+    return not globs or any(fnmatch.fnmatchcase(text, glob) for glob in globs for text in texts)

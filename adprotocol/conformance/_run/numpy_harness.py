@@ -11,8 +11,7 @@ from adprotocol.conformance.harness import Harness
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_NO_AD = "NumPy does not differentiate"
-_NO_TRACE = "NumPy does not trace"
+_DERIVATIVES = ("grad", "value_and_grad", "jvp", "stop_gradient", "no_grad", "custom_rule", "counter", "checkpoint")
 
 
 class NumpyHarness(Harness):
@@ -21,20 +20,10 @@ class NumpyHarness(Harness):
     name = "numpy"
     tolerance = 1e-12
     absent: ClassVar[Mapping[str, str]] = {
-        "grad": _NO_AD,
-        "value_and_grad": _NO_AD,
-        "jvp": _NO_AD,
-        "stop_gradient": _NO_AD,
-        "no_grad": _NO_AD,
-        "custom_rule": _NO_AD,
-        "counter": _NO_AD,
-        "checkpoint": _NO_AD,
-        "parameter": "NumPy has no parameters",
-        "parameter_grad": "NumPy has no parameters",
+        **dict.fromkeys(_DERIVATIVES, "NumPy does not differentiate"),
+        **dict.fromkeys(("jit", "compile", "abstract"), "NumPy does not trace"),
+        **dict.fromkeys(("parameter", "parameter_grad"), "NumPy has no parameters"),
         "node": "NumPy has no containers",
-        "jit": _NO_TRACE,
-        "compile": _NO_TRACE,
-        "abstract": _NO_TRACE,
         "scan": "NumPy has no scan",
         "while_loop": "NumPy has no loop; loops are Python's",
         "evaluate": "NumPy computes at once",

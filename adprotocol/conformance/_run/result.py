@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,6 +35,9 @@ OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 # Who is at fault for a failure.
 PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time limit"
 
+# The states of a capability.
+THERE, ABSENT, BROKEN = "there", "absent", "broken"
+
 # Where a problem is if neither the harness nor a divergence is at fault: the user interrupted the run.
 RUN = "run"
 
@@ -50,7 +54,7 @@ class Result:
         outcome: one of `OUTCOMES`.
         ran: False if a fault of the harness kept the scenario from running.
         staged: an answer of `within_gradient` stayed open until the transformation was applied.
-        cause: who is at fault for a failure (`PLUGIN`, `HARNESS`, `MANIFEST`, `TIME`); empty without one.
+        cause: who is at fault for a failure (`PLUGIN`, `HARNESS`, `DIVERGENCES`, `TIME`); empty without one.
         message: what went wrong, or why it does not apply, in one line.
         detail: the traceback of a failure, without the frames of the suite.
         divergence: the name of the declared divergence that an expected failure belongs to.
@@ -178,10 +182,14 @@ class Report:
         """Return words to follow "problems": where they are; empty for those of the run itself."""
         return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the divergences"
 
-    def counts(self, level: str | None = None) -> dict[str, int]:
-        """Count the results of each outcome, of one level or of all."""
-        chosen = [result for result in self.results if level in (None, result.level)]
-        return {outcome: sum(result.outcome == outcome for result in chosen) for outcome in OUTCOMES}
+    def counts(self) -> dict[str, int]:
+        """Count the results of each outcome."""
+        return counts(self.results)
+
+    def state(self, capability: str) -> tuple[str, str]:
+        """Return whether a capability is there, absent or broken, and why."""
+        state, _, reason = self.capabilities.get(capability, THERE).partition(": ")
+        return state, reason
 
     def sorted(self) -> list[Result]:
         """Return the results, the worst outcomes first and MUST before MAY."""
@@ -189,9 +197,8 @@ class Report:
 
     def slowest(self, count: int = 5) -> list[Result]:
         """Return the slowest results of those that ran."""
-        return sorted((result for result in self.results if count_ran([result])), key=lambda result: -result.seconds)[
-            :count
-        ]
+        ran = (result for result in self.results if count_ran([result]))
+        return sorted(ran, key=lambda result: -result.seconds)[:count]
 
     def sentence(self) -> str:
         """Return how many of how many ran, and the count of each outcome, in words."""
@@ -216,7 +223,7 @@ class Report:
                 "ran": self.ran,
                 "blocked": self.blocked,
                 **self.counts(),
-                "levels": {level: self.counts(level) for level in LEVELS},
+                "levels": {level: counts(each for each in self.results if each.level == level) for level in LEVELS},
                 "sentence": self.sentence(),
             },
         }
@@ -235,8 +242,8 @@ def from_json(text: str) -> Report:
     data = json.loads(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
-        msg = f"this is not a conformance report of schema {SCHEMA}: its schema is {found!r}; run the suite again"
-        raise ValueError(msg)
+        what = f"not a conformance report of schema {SCHEMA}: its schema is {found!r}"
+        raise ValueError(f"this is {what}; run the suite again")
     kept = {key: value for key, value in data.items() if key not in ("schema", "ok", "summary")}
     kept["results"] = tuple(Result(**_tuples(result, "needs")) for result in kept["results"])
     kept["divergences"] = tuple(Divergence(**_tuples(entry, "scenarios")) for entry in kept["divergences"])
@@ -251,3 +258,9 @@ def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
 def count_ran(results: Iterable[Result]) -> int:
     """Count the results that applied and ran."""
     return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)
+
+
+def counts(results: Iterable[Result]) -> dict[str, int]:
+    """Count the results of each outcome, the worst outcome first."""
+    found = Counter(result.outcome for result in results)
+    return {outcome: found[outcome] for outcome in OUTCOMES}

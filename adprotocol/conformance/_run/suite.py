@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import unittest
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from adprotocol.conformance._run import backend as backends
-from adprotocol.conformance._run import runner as running
+from adprotocol.conformance._run import declared
 from adprotocol.conformance._run.case import select
-from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS
+from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS, RUN, Report
+from adprotocol.conformance._run.runner import SECONDS, Runner
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance._run.case import Case
-    from adprotocol.conformance._run.result import Report, Result
-    from adprotocol.conformance._run.runner import Runner
+    from adprotocol.conformance._run.result import Result
     from adprotocol.conformance.harness import Harness
 
 
@@ -52,13 +53,21 @@ def checked(harness: Harness, variant: str = "") -> Checked:
         raise backends.UsageError(msg) from None
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user interrupted a run; `report` has what ran until then, and a problem that says so."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.problems[-1].message)
+        self.report = report
+
+
 def run(  # noqa: PLR0913  (the options of the command line)
     backend: str | Harness | type[Harness],
     *,
     keywords: Sequence[str] = (),
     level: str = MAY,
     device: str | None = None,
-    seconds: float = running.SECONDS,
+    seconds: float = SECONDS,
     on_start: Callable[[int], None] = lambda _: None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
@@ -83,7 +92,45 @@ def run(  # noqa: PLR0913  (the options of the command line)
         KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
     found = backends.of(backend, device)
-    return running.run(found, keywords=keywords, level=level, seconds=seconds, on_start=on_start, on_result=on_result)
+    begin = time.perf_counter()
+    runner = Runner(found, seconds)
+    survey = runner.survey
+    select((), keywords, level)  # a wrong selection is refused before anything runs
+    every: list[Case] = []
+    chosen: list[Case] = []
+    results: list[Result] = []
+
+    def report() -> Report:
+        return Report(
+            backend=found.name,
+            framework_version=found.framework_version,
+            plugin=found.plugin,
+            plugin_version=found.plugin_version,
+            device=found.harness.device,
+            level=level,
+            keywords=tuple(keywords),
+            total=len(every),
+            results=tuple(results),
+            capabilities=survey.capabilities,
+            divergences=declared.reported(survey.divergences),
+            problems=tuple(survey.problems),
+            seconds=round(time.perf_counter() - begin, 2),
+        )
+
+    try:
+        survey.make()
+        every = survey.cases()
+        chosen = select(every, keywords, level)
+        on_start(len(chosen))
+        for case in chosen:
+            results.append(runner.run(case))
+            on_result(results[-1])
+    except KeyboardInterrupt as error:
+        survey.note(RUN, f"interrupted after {len(results)} of {len(chosen)} scenarios")
+        raise Interrupted(report()) from error
+    finally:
+        survey.close()
+    return report()
 
 
 class ConformanceTests:
@@ -115,7 +162,7 @@ class ConformanceTests:
     harness: ClassVar[Any] = None
     keywords: ClassVar[Sequence[str]] = ()
     level: ClassVar[str] = MAY
-    seconds: ClassVar[float] = running.SECONDS
+    seconds: ClassVar[float] = SECONDS
     # For pytest where it collects more than Test*: this class is not a test, its subclasses are.
     __test__: ClassVar[bool] = False
     _runner: ClassVar[Runner | None] = None
@@ -127,8 +174,8 @@ class ConformanceTests:
             cls.__test__ = True
         if cls.harness is None:
             return
-        runner = running.Runner(backends.of(cls.harness), cls.seconds)
-        chosen = {_name(case): case for case in select(runner.cases(), cls.keywords, cls.level)}
+        runner = Runner(backends.of(cls.harness), cls.seconds)
+        chosen = {_name(case): case for case in select(runner.survey.cases(), cls.keywords, cls.level)}
         for name, case in chosen.items():
             # A method that the class itself defines takes precedence.
             if name not in vars(cls):
@@ -141,16 +188,15 @@ class ConformanceTests:
 
     def test_harness_and_divergences(self) -> None:
         """Check the harness and the divergences themselves."""
-        runner = self._prepared()
-        if runner.problems:
-            raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in runner.problems))
+        problems = self._prepared().survey.problems
+        if problems:
+            raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in problems))
 
     @classmethod
     def _prepared(cls) -> Runner:
         if cls._runner is None:
-            msg = f"{cls.__qualname__} has no harness; set the attribute harness"
-            raise backends.UsageError(msg)
-        cls._runner.prepare()
+            raise backends.UsageError(f"{cls.__qualname__} has no harness; set the attribute harness")
+        cls._runner.survey.make()
         return cls._runner
 
 

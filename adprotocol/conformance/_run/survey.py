@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance._run import clock, expected, preflight
+from adprotocol.conformance._run import clock, declared, preflight
 from adprotocol.conformance._run.case import Case, cases
 from adprotocol.conformance._run.clock import FRAMES, TimeLimit, Worker
-from adprotocol.conformance._run.probe import Probe
-from adprotocol.conformance._run.result import Problem
-from adprotocol.conformance.checks import HarnessFault
+from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem
+from adprotocol.conformance.checks import Absent, HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
 from adprotocol.errors import one_line
 
@@ -27,10 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from adprotocol.conformance._run.backend import Backend
-    from adprotocol.conformance.harness import Harness
 
 # Files whose frames a traceback leaves out.
 MACHINERY = (__file__, clock.__file__, str(Path(__file__).with_name("runner.py")))
+
+_TRACKED = (
+    "within_gradient(array(3.0)) is True although nothing is differentiated: either array() returns a tracked array "
+    "(it must be untracked, in PyTorch requires_grad=False) or the plugin is wrong; most scenarios fail because of it"
+)
+_STILL_TRACKED = (
+    "within_gradient is True for what {} of the harness returned although nothing is differentiated any more: either "
+    "the harness returns a tracked array or the plugin is wrong"
+)
 
 
 class Survey:
@@ -39,36 +46,33 @@ class Survey:
     Attributes:
         capabilities: for each capability "there", "absent: why" or "broken: why".
         broken_variants: the fault of each broken variant, by "capability=name".
-        variants: the variants by capability and name.
         divergences: what the plugin declares.
         problems: the faults found.
         nestings: why the system lacks a nesting, by nesting, as the harness says.
     """
 
     def __init__(self, backend: Backend, seconds: float) -> None:
-        self.backend = backend
+        self.harness = backend.harness
         self.seconds = seconds
         self.capabilities: dict[str, str] = {}
         self.broken_variants: dict[str, str] = {}
         self.divergences: tuple[Any, ...] = ()
         self.problems: list[Problem] = []
-        self._worker = Worker()
-        self._variants: dict[str, dict[str, Callable[..., Any]]] | None = None
-        self._made = False
         self.nestings: dict[str, str] = {}
-        self._native: dict[tuple[str, str], tuple[str, str]] = {}
+        self._declared = backend.divergences
+        self._worker = Worker()
+        self._made = False
+        self._native: dict[tuple[str, str], Exception | None] = {}
 
-    @property
-    def harness(self) -> Harness:
-        """Return the harness of the backend."""
-        return self.backend.harness
-
-    @property
+    @functools.cached_property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
-        """Return the variants of the harness; none, and a problem, if they cannot be read."""
-        if self._variants is None:
-            self._variants = self._read(lambda: preflight.variants(self.harness), "harness", "variants") or {}
-        return self._variants
+        """Return the variants of the harness by capability and name; none, and a problem, if they cannot be read."""
+        return self._read(lambda: preflight.variants(self.harness), "harness", "variants") or {}
+
+    def functions(self, variant: str) -> dict[str, Callable[..., Any]]:
+        """Return the function of a variant by its capability; empty without a variant."""
+        capability, _, name = variant.partition("=")
+        return {capability: self.variants[capability][name]} if variant else {}
 
     def cases(self) -> list[Case]:
         """Return every case of the harness."""
@@ -80,17 +84,19 @@ class Survey:
             return
         self._made = True
         reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
-        for capability in (*REQUIRED, *CAPABILITIES):
-            self.capabilities[capability] = self._capability(capability, reasons)
-        for capability in TRIED:
-            self.capabilities[capability] = self._tried(capability, reasons)
+        for capability in (*REQUIRED, *CAPABILITIES, *TRIED):
+            self.capabilities[capability] = self._state(capability, reasons)
         self._nestings(reasons)
         self._untracked()
-        for capability, named in self.variants.items():
-            for name, function in named.items():
+        for capability in filter(self._has, self.variants):
+            for name, function in self.variants[capability].items():
                 self._variant(capability, name, function)
-        self.divergences = self._read(lambda: tuple(self.backend.divergences()), "divergences", "divergences") or ()
-        self.problems.extend(expected.problems(self.divergences, [case.id for case in self.cases()]))
+        self.divergences = self._read(lambda: tuple(self._declared()), "divergences", "divergences") or ()
+        for message in declared.problems(self.divergences, [case.id for case in self.cases()]):
+            self.note("divergences", message)
+
+    def _has(self, capability: str) -> bool:
+        return self.capabilities[capability] == THERE
 
     def _read(self, get: Callable[[], Any], where: str, what: str) -> Any:
         """Return what `get` returns, or None and a problem if it does not."""
@@ -102,38 +108,21 @@ class Survey:
         self.note(where, message, detail_of(error))
         return None
 
-    def _capability(self, capability: str, reasons: Mapping[str, str]) -> str:
-        try:
-            reason = preflight.missing(self.harness, capability, reasons)
-        except HarnessFault as fault:
-            self.note("harness", str(fault))
-            return f"{preflight.BROKEN}: {fault}"
-        if reason:
-            return f"{preflight.ABSENT}: {reason}"
-        # A broken basis of many checks is reported once, and one that hangs is waited for once.
-        for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
-            if self.capabilities.get(basis, "").startswith(preflight.BROKEN):
-                return f"{preflight.BROKEN}: not checked, for {basis} is broken"
-        return self._state(capability, lambda: preflight.check(self.harness, capability))
-
-    def _state(self, capability: str, check: Callable[[], object]) -> str:
-        error = self.error(check)
+    def _state(self, capability: str, reasons: Mapping[str, str]) -> str:
+        """Return the state of a capability; what is broken is a problem."""
+        error = self.error(lambda: preflight.find(self.harness, capability, reasons))
         if error is None:
-            return preflight.THERE
-        message = _fault(error)
-        self.note("harness", f"{capability}: {message}", detail_of(error))
-        return f"{preflight.BROKEN}: {message}"
-
-    def _tried(self, capability: str, reasons: Mapping[str, str]) -> str:
-        """Return the state of a capability that no function of the harness tells."""
-        basis, attempt = preflight.TRY[capability]
-        if self.capabilities[basis] != preflight.THERE:
-            return f"{preflight.ABSENT}: it needs {basis}"
-        if capability in reasons:
-            return f"{preflight.ABSENT}: {reasons[capability]}"
-        refused: list[str] = []
-        state = self._state(capability, lambda: refused.append(attempt(Probe(self.harness))))
-        return f"{preflight.ABSENT}: {refused[0]}" if refused and refused[0] else state
+            # A broken basis of many checks is reported once, and one that hangs is waited for once.
+            for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
+                if self.capabilities.get(basis, "").startswith(BROKEN):
+                    return f"{BROKEN}: not checked, for {basis} is broken"
+            error = self.error(lambda: preflight.check(self.harness, capability))
+        if error is None:
+            return THERE
+        if isinstance(error, Absent):
+            return f"{ABSENT}: {error}"
+        self.note("harness", f"{capability}: {_fault(error)}", detail_of(error))
+        return f"{BROKEN}: {_fault(error)}"
 
     def _nestings(self, reasons: Mapping[str, str]) -> None:
         """Note the nestings that the harness says the system lacks; one that the system does right is a problem."""
@@ -143,40 +132,32 @@ class Survey:
             if not nesting.native(name):
                 words = ", ".join(nesting.TRANSFORMS)
                 self.note("harness", f"absent names {name!r}, no capability and no nesting of {words}")
-            elif all(self.capabilities[part] == preflight.THERE for part in nesting.parse(name)):
-                if self.native(name)[0] == "":
+            elif all(map(self._has, nesting.parse(name))):
+                if self.native(name) is None:
                     self.note("harness", f"absent names {name!r}, which the system does, and rightly; take it out")
                 self.nestings[name] = reason
 
-    def native(self, transforms: str, variant: str = "") -> tuple[str, str]:
-        """Return how the system itself fails at a nesting, what it does and how; empty texts if it does not."""
+    def native(self, transforms: str, variant: str = "") -> Exception | None:
+        """Return how the system itself fails at a nesting: `Absent` if it refuses, `HarnessFault` if it is wrong."""
         known = transforms, variant
         if known not in self._native:
-            capability, _, name = variant.partition("=")
-            functions = {capability: self.variants[capability][name]} if capability else {}
-            found = ("", "")
-
-            def attempt() -> None:
-                nonlocal found
-                found = preflight.native(self.harness, transforms, functions)
-
-            error = self.error(attempt)
-            self._native[known] = found if error is None else (preflight.REFUSES, _fault(error))
+            error = self.error(lambda: preflight.native(self.harness, transforms, self.functions(variant)))
+            kind = HarnessFault if isinstance(error, HarnessFault) else Absent
+            self._native[known] = None if error is None else kind(_fault(error))
         return self._native[known]
 
     def _untracked(self) -> None:
         """Report once, rather than in every scenario, that arrays or results of the harness are tracked."""
-        if self.capabilities["array"] != preflight.THERE:
+        if not self._has("array"):
             return
         if self._tracked(lambda: self.harness.array(3.0)):
-            self.note("harness", preflight.TRACKED)
+            self.note("harness", _TRACKED)
             return
         for capability, call in preflight.RESULTS.items():
-            made = functools.partial(call, self.harness)
-            if self.capabilities[capability] == preflight.THERE and self._tracked(made):
-                fault = preflight.STILL_TRACKED.format(capability)
+            if self._has(capability) and self._tracked(functools.partial(call, self.harness)):
+                fault = _STILL_TRACKED.format(capability)
                 self.note("harness", f"{capability}: {fault}")
-                self.capabilities[capability] = f"{preflight.BROKEN}: {fault}"
+                self.capabilities[capability] = f"{BROKEN}: {fault}"
 
     def _tracked(self, make: Callable[[], Any]) -> bool:
         """Return whether the plugin says of a value that it is tracked."""
@@ -185,13 +166,10 @@ class Survey:
         return error is None and answers[0] is True
 
     def _variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
-        if self.capabilities[capability] != preflight.THERE:
-            return
         error = self.error(lambda: preflight.check(self.harness, capability, {capability: function}))
         if error is not None:
-            key = f"{capability}={name}"
-            self.broken_variants[key] = _fault(error)
-            self.note("harness", f"variant {key}: {_fault(error)}", detail_of(error))
+            fault = self.broken_variants[f"{capability}={name}"] = _fault(error)
+            self.note("harness", f"variant {capability}={name}: {fault}", detail_of(error))
 
     def note(self, where: str, message: str, detail: str = "") -> None:
         """Note a problem of the harness, the divergences or the run itself."""
@@ -219,7 +197,7 @@ def _fault(error: BaseException) -> str:
     """Return the fault of the harness in words."""
     if isinstance(error, TimeLimit):
         return f"its check did not return: {error}"
-    return str(error) if isinstance(error, HarnessFault) else one_line(error)
+    return str(error) if isinstance(error, (HarnessFault, Absent)) else one_line(error)
 
 
 def detail_of(error: BaseException) -> str:
