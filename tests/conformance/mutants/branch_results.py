@@ -10,14 +10,10 @@ from mutants.branches import GROUP, branches, choose, is_known
 from mutants.mutant import innermost, mutant
 
 
-@mutant(GROUP)
-def takes_integers():
+@mutant(GROUP, branches)
+def takes_integers(pred, t, f, operands):
     """Takes an array of integers for a predicate."""
-    return branches(
-        lambda pred, t, f, operands: choose(
-            pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands
-        )
-    )
+    return choose(pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands)
 
 
 @mutant(GROUP)
@@ -36,17 +32,13 @@ def takes_none():
     return {"adprotocol.cond": lambda pred, *rest: real(False if pred is None else pred, *rest)}
 
 
-@mutant(GROUP)
-def takes_vectors():
+@mutant(GROUP, branches)
+def takes_vectors(pred, t, f, operands):
     """Takes a vector for a predicate, and looks at its first element."""
-
-    def first(pred, t, f, operands):
-        if isinstance(pred, toyad.Value):
-            while pred.shape:
-                pred = pred[0]
-        return choose(pred, t, f, operands)
-
-    return branches(first)
+    if isinstance(pred, toyad.Value):
+        while pred.shape:
+            pred = pred[0]
+    return choose(pred, t, f, operands)
 
 
 @mutant(GROUP)
@@ -74,31 +66,23 @@ def takes_values_for_branches():
     return {"adprotocol.cond": lambda pred, t, f, *operands: real(pred, as_function(t), as_function(f), *operands)}
 
 
-@mutant(GROUP)
-def swallows_exceptions():
+@mutant(GROUP, branches)
+def swallows_exceptions(pred, t, f, operands):
     """Takes the other branch where one raises."""
-
-    def either(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except (ValueError, ArithmeticError, LookupError, RuntimeError):
-            return choose(pred, f, t, operands)
-
-    return branches(either)
+    try:
+        return choose(pred, t, f, operands)
+    except (ValueError, ArithmeticError, LookupError, RuntimeError):
+        return choose(pred, f, t, operands)
 
 
-@mutant(GROUP)
-def changes_exceptions():
+@mutant(GROUP, branches)
+def changes_exceptions(pred, t, f, operands):
     """Raises another error in the place of the one that a branch raises."""
-
-    def other(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except (ValueError, ArithmeticError, LookupError, RuntimeError) as error:
-            msg = "a branch failed"
-            raise adprotocol.ADProtocolError(msg) from error
-
-    return branches(other)
+    try:
+        return choose(pred, t, f, operands)
+    except (ValueError, ArithmeticError, LookupError, RuntimeError) as error:
+        msg = "a branch failed"
+        raise adprotocol.ADProtocolError(msg) from error
 
 
 def converted(change):
@@ -118,22 +102,22 @@ def converts_tuples():
     return converted(lists)
 
 
-@mutant(GROUP)
-def converts_dicts():
+@mutant(GROUP, converted)
+def converts_dicts(result):
     """Returns a tuple of the items where the branch returns a dict."""
-    return converted(lambda result: tuple(result.values()) if isinstance(result, dict) else result)
+    return tuple(result.values()) if isinstance(result, dict) else result
 
 
-@mutant(GROUP)
-def converts_numbers():
+@mutant(GROUP, converted)
+def converts_numbers(result):
     """Returns an array where the branch returns a number of Python's."""
-    return converted(lambda result: toyad.array(result) if isinstance(result, (int, float)) else result)
+    return toyad.array(result) if isinstance(result, (int, float)) else result
 
 
-@mutant(GROUP)
-def converts_none():
+@mutant(GROUP, converted)
+def converts_none(result):
     """Returns zero where the branch returns None."""
-    return converted(lambda result: 0.0 if result is None else result)
+    return 0.0 if result is None else result
 
 
 @mutant(GROUP)
@@ -155,52 +139,40 @@ def refuses_numbers():
     )
 
 
-@mutant(GROUP)
-def swaps_operands():
+@mutant(GROUP, branches)
+def swaps_operands(pred, t, f, operands):
     """Gives the operands to the branch in another order."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, operands[::-1]))
+    return choose(pred, t, f, operands[::-1])
 
 
-@mutant(GROUP)
-def takes_operands_apart():
+@mutant(GROUP, branches)
+def takes_operands_apart(pred, t, f, operands):
     """Gives the branches the leaves of its operands, without their containers."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, tuple(extend.tree_leaves(operands))))
+    return choose(pred, t, f, tuple(extend.tree_leaves(operands)))
 
 
-@mutant(GROUP)
-def arrays_for_operands():
+@mutant(GROUP, branches)
+def arrays_for_operands(pred, t, f, operands):
     """Gives the branches arrays where the operands are numbers, and refuses what is neither."""
-
-    def lifted(pred, t, f, operands):
-        return choose(pred, t, f, tuple(extend.tree_map(toyad.lift, operand) for operand in operands))
-
-    return branches(lifted)
+    return choose(pred, t, f, tuple(extend.tree_map(toyad.lift, operand) for operand in operands))
 
 
-@mutant(GROUP)
-def mismatch_takes_the_first():
+@mutant(GROUP, branches)
+def mismatch_takes_the_first(pred, t, f, operands):
     """Takes the first branch where the two return different things, instead of refusing them."""
-
-    def lenient(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError:
-            return t(*operands)
-
-    return branches(lenient)
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError:
+        return t(*operands)
 
 
-@mutant(GROUP)
-def mismatch_of_its_own():
+@mutant(GROUP, branches)
+def mismatch_of_its_own(pred, t, f, operands):
     """Raises the framework's own error where the branches return different things."""
-
-    def own(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError as error:
-            raise error.__cause__ from None
-
-    return branches(own)
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError as error:
+        raise error.__cause__ from None
 
 
 @mutant(GROUP)
@@ -226,36 +198,28 @@ def does_not_nest():
     return branches(flat)
 
 
-@mutant(GROUP)
-def wants_a_known_predicate():
+@mutant(GROUP, branches)
+def wants_a_known_predicate(pred, t, f, operands):
     """Asks for the truth of a predicate that is not known yet."""
-    return branches(lambda pred, t, f, operands: t(*operands) if pred else f(*operands))
+    return t(*operands) if pred else f(*operands)
 
 
-@mutant(GROUP)
-def reads_the_predicate():
+@mutant(GROUP, branches)
+def reads_the_predicate(pred, t, f, operands):
     """Follows the predicate below the level that batches it."""
-
-    def below(pred, t, f, operands):
-        known = innermost(pred) if isinstance(pred, toyad.Value) else pred
-        if isinstance(known, toyad.Array) and known.shape:
-            known = bool(known.value.any())
-        return choose(known, t, f, operands)
-
-    return branches(below)
+    known = innermost(pred) if isinstance(pred, toyad.Value) else pred
+    if isinstance(known, toyad.Array) and known.shape:
+        known = bool(known.value.any())
+    return choose(known, t, f, operands)
 
 
-@mutant(GROUP)
-def mismatch_without_words():
+@mutant(GROUP, branches)
+def mismatch_without_words(pred, t, f, operands):
     """Refuses branches that return different things, and does not say which."""
-
-    def silent(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError:
-            raise adprotocol.errors.BranchMismatchError("the branches differ") from None
-
-    return branches(silent)
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError:
+        raise adprotocol.errors.BranchMismatchError("the branches differ") from None
 
 
 def leaves_alone(pred, t, f, operands):
@@ -271,49 +235,37 @@ def only_its_own_containers():
     return branches(leaves_alone)
 
 
-@mutant(GROUP)
-def labels_are_lost():
+@mutant(GROUP, branches)
+def labels_are_lost(pred, t, f, operands):
     """Returns the values of labels where branches that are chosen later return labels."""
-
-    def plain(pred, t, f, operands):
-        result = choose(pred, t, f, operands)
-        return result if is_known(pred) else extend.tree_map(extend.unlabelled, result)
-
-    return branches(plain)
+    result = choose(pred, t, f, operands)
+    return result if is_known(pred) else extend.tree_map(extend.unlabelled, result)
 
 
-@mutant(GROUP)
-def dataclasses_become_dicts():
+@mutant(GROUP, branches)
+def dataclasses_become_dicts(pred, t, f, operands):
     """Returns the fields of a dataclass where branches that are chosen later return it."""
-
-    def fields(pred, t, f, operands):
-        result = choose(pred, t, f, operands)
-        if is_known(pred) or not dataclasses.is_dataclass(result):
-            return result
-        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-
-    return branches(fields)
+    result = choose(pred, t, f, operands)
+    if is_known(pred) or not dataclasses.is_dataclass(result):
+        return result
+    return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
 
 
-@mutant(GROUP)
-def other_constants_pass():
+@mutant(GROUP, branches)
+def other_constants_pass(pred, t, f, operands):
     """Takes what is no array from the first branch, whatever the other returns there."""
+    if is_known(pred):
+        return choose(pred, t, f, operands)
+    found = []
 
-    def first(pred, t, f, operands):
-        if is_known(pred):
-            return choose(pred, t, f, operands)
-        found = []
+    def arrays(fun):
+        def run(*operands):
+            leaves, outline = extend.take_apart(fun(*operands))
+            found.append((outline, leaves))
+            return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
 
-        def arrays(fun):
-            def run(*operands):
-                leaves, outline = extend.take_apart(fun(*operands))
-                found.append((outline, leaves))
-                return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
+        return run
 
-            return run
-
-        chosen = iter(choose(pred, arrays(t), arrays(f), operands))
-        outline, leaves = found[0]
-        return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])
-
-    return branches(first)
+    chosen = iter(choose(pred, arrays(t), arrays(f), operands))
+    outline, leaves = found[0]
+    return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])

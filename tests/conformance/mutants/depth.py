@@ -92,17 +92,13 @@ def guards_by_depth(change):
     return {"prevent_gradient": guarded, **branches(counted)}
 
 
-@mutant("prevent_gradient")
-def unguarded_in_nested_branches():
+@mutant("prevent_gradient", guards_by_depth)
+def unguarded_in_nested_branches(value, _message):
     """Guards nothing in a branch of a branch."""
-    return guards_by_depth(lambda value, _message: value)
+    return value
 
 
-@mutant("prevent_gradient")
-def refused_in_nested_branches():
+@mutant("prevent_gradient", guards_by_depth)
+def refused_in_nested_branches(value, message):
     """Refuses a value in a branch of a branch, whether it is taken or not."""
-
-    def refused(value, message):
-        raise right.gradient_prevented(value, message, "toyad")
-
-    return guards_by_depth(refused)
+    raise right.gradient_prevented(value, message, "toyad")

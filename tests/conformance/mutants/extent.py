@@ -5,7 +5,7 @@ import operator
 
 import toyad
 
-from mutants.mutant import innermost, mutant, tracers
+from mutants.mutant import at, innermost, mutant, tracers
 from mutants.queries import answers, ask
 
 
@@ -14,41 +14,29 @@ def shape_below(value):
     return innermost(value).shape
 
 
-@mutant("within_gradient")
-def few_elements():
+@mutant("within_gradient", answers)
+def few_elements(value):
     """Says False of arrays of more than a thousand elements."""
-
-    def few(value):
-        size = 1
-        for axis in shape_below(value):
-            size *= axis
-        return ask(value) if size <= 1000 else False
-
-    return answers(few)
+    size = 1
+    for axis in shape_below(value):
+        size *= axis
+    return ask(value) if size <= 1000 else False
 
 
-@mutant("within_gradient")
-def few_operations():
+@mutant("within_gradient", answers)
+def few_operations(value):
     """Says False once a tape has recorded thirty operations, or a program has as many."""
-
-    def near(value):
-        lengths = [len(tracer.trace.records) for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
-        lengths += [len(stage.equations) for stage in toyad.STATE.stages]
-        return ask(value) if max(lengths, default=0) <= 30 else False
-
-    return answers(near)
+    lengths = [len(tracer.trace.records) for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
+    lengths += [len(stage.equations) for stage in toyad.STATE.stages]
+    return ask(value) if max(lengths, default=0) <= 30 else False
 
 
-@mutant("within_gradient")
-def first_of_several_in_a_batch():
+@mutant("within_gradient", at("any_within_gradient"))
+def first_of_several_in_a_batch(values):
     """Looks at the first of several values only, under vmap."""
-
-    def first(values):
-        if any(isinstance(tracer, toyad.Batched) for value in values for tracer in tracers(value)):
-            values = values[:1]
-        return functools.reduce(operator.or_, map(ask, values))
-
-    return {"any_within_gradient": first}
+    if any(isinstance(tracer, toyad.Batched) for value in values for tracer in tracers(value)):
+        values = values[:1]
+    return functools.reduce(operator.or_, map(ask, values))
 
 
 @mutant("within_gradient", remembers=True)

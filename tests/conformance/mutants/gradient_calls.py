@@ -8,43 +8,35 @@ from adprotocol._dispatch import registry
 from adprotocol._gradients import framework
 from adprotocol._gradients import value_and_grad as gradient
 from mutants.gradients import GROUP, after, differentiate, hook, public, real
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 
 
-@mutant(GROUP, remembers=True)
-def updates_the_leaves():
+@mutant(GROUP, after, remembers=True)
+def updates_the_leaves(leaves, value, aux, found):
     """Takes a step of gradient descent on its way."""
-
-    def update(leaves, value, aux, found):
-        for leaf, slope in zip(leaves, found, strict=True):
-            if isinstance(leaf, toyad.Array) and isinstance(slope, toyad.Array) and leaf.value.flags.writeable:
-                leaf.value -= 0.1 * slope.value
-        return value, aux, found
-
-    return after(update)
+    for leaf, slope in zip(leaves, found, strict=True):
+        if isinstance(leaf, toyad.Array) and isinstance(slope, toyad.Array) and leaf.value.flags.writeable:
+            leaf.value -= 0.1 * slope.value
+    return value, aux, found
 
 
-@mutant(GROUP)
-def reversed_gradients():
+@mutant(GROUP, after)
+def reversed_gradients(_, value, aux, found):
     """Returns the gradients in another order."""
-    return after(lambda _, value, aux, found: (value, aux, found[::-1]))
+    return (value, aux, found[::-1])
 
 
-@mutant(GROUP)
-def value_keeps_its_tracer():
+@mutant(GROUP, hook)
+def value_keeps_its_tracer(fun, leaves):
     """Returns the value as it was inside, with its tracer."""
+    values = []
 
-    def kept(fun, leaves):
-        values = []
+    def noted(tracked):
+        values.append(fun(tracked))
+        return values[0]
 
-        def noted(tracked):
-            values.append(fun(tracked))
-            return values[0]
-
-        _, aux, found = differentiate(noted, leaves)
-        return values[0][0], aux, found
-
-    return hook(kept)
+    _, aux, found = differentiate(noted, leaves)
+    return values[0][0], aux, found
 
 
 @mutant(GROUP, remembers=True)
@@ -63,69 +55,55 @@ def broken_by_an_exception():
     return hook(fragile)
 
 
-@mutant(GROUP)
-def changes_exceptions():
+@mutant(GROUP, hook)
+def changes_exceptions(fun, leaves):
     """Raises another error in the place of the one that the function raises."""
-
-    def other(fun, leaves):
-        try:
-            return differentiate(fun, leaves)
-        except adprotocol.ADProtocolError:
-            raise
-        except Exception as error:
-            msg = "the function failed"
-            raise RuntimeError(msg) from error
-
-    return hook(other)
+    try:
+        return differentiate(fun, leaves)
+    except adprotocol.ADProtocolError:
+        raise
+    except Exception as error:
+        msg = "the function failed"
+        raise RuntimeError(msg) from error
 
 
-@mutant(GROUP)
-def forgets_the_structure():
+@mutant(GROUP, at("adprotocol._gradients.value_and_grad._Argument.gradient"))
+def forgets_the_structure(_self, gradients):
     """Returns the gradients as a list."""
-    return {"adprotocol._gradients.value_and_grad._Argument.gradient": lambda _self, gradients: list(gradients)}
+    return list(gradients)
 
 
-@mutant(GROUP)
-def first_argument_only():
+@mutant(GROUP, public)
+def first_argument_only(fun, *, argnums=0, **options):
     """Differentiates with respect to the first argument, whatever `argnums` says."""
-    return public(lambda fun, *, argnums=0, **options: real(fun, argnums=0 * argnums if argnums == 0 else 0, **options))
+    return real(fun, argnums=0 * argnums if argnums == 0 else 0, **options)
 
 
-@mutant(GROUP)
-def sorts_arguments():
+@mutant(GROUP, public)
+def sorts_arguments(fun, *, argnums=0, **options):
     """Returns the gradients of several arguments in the order of the arguments."""
-    return public(
-        lambda fun, *, argnums=0, **options: real(
-            fun, argnums=argnums if isinstance(argnums, int) else tuple(sorted(argnums)), **options
-        )
-    )
+    return real(fun, argnums=argnums if isinstance(argnums, int) else tuple(sorted(argnums)), **options)
 
 
-@mutant(GROUP)
-def drops_keywords():
+@mutant(GROUP, public)
+def drops_keywords(fun, **options):
     """Calls the function without its keyword arguments."""
 
-    def both(fun, **options):
-        def differentiated(*args, **_kwargs):
-            return real(fun, **options)(*args)
+    def differentiated(*args, **_kwargs):
+        return real(fun, **options)(*args)
 
-        return differentiated
-
-    return public(both)
+    return differentiated
 
 
-@mutant(GROUP)
-def freezes_what_passes_through():
+@mutant(GROUP, public)
+def freezes_what_passes_through(fun, **options):
     """Makes what is frozen a constant, and all that goes through it."""
 
-    def both(fun, **options):
-        def differentiated(*args, **kwargs):
-            rest = [extend.constant_tree(arg) for arg in args[1:]]
-            return real(fun, **options)(args[0], *rest, **{k: extend.constant_tree(v) for k, v in kwargs.items()})
+    def differentiated(*args, **kwargs):
+        rest = [extend.constant_tree(arg) for arg in args[1:]]
+        return real(fun, **options)(args[0], *rest, **{k: extend.constant_tree(v) for k, v in kwargs.items()})
 
-        return differentiated
-
-    return public(both)
+    return differentiated
 
 
 @mutant(GROUP)
@@ -151,23 +129,19 @@ def tracks_the_frozen():
     return {"adprotocol._gradients.value_and_grad._Argument.fill": both}
 
 
-@mutant(GROUP)
-def loses_metadata():
+@mutant(GROUP, at("adprotocol._gradients.value_and_grad.wrap"))
+def loses_metadata(wrapper, _fun):
     """Returns a function without the name and the documentation of the one that it differentiates."""
-    return {"adprotocol._gradients.value_and_grad.wrap": lambda wrapper, _fun: wrapper}
+    return wrapper
 
 
-@mutant(GROUP)
-def takes_no_numbers():
+@mutant(GROUP, hook)
+def takes_no_numbers(fun, leaves):
     """Wants arrays of the framework, though its name is given."""
-
-    def strict(fun, leaves):
-        if not all(isinstance(leaf, toyad.Value) for leaf in leaves):
-            msg = "toyad differentiates with respect to its own arrays"
-            raise TypeError(msg)
-        return differentiate(fun, leaves)
-
-    return hook(strict)
+    if not all(isinstance(leaf, toyad.Value) for leaf in leaves):
+        msg = "toyad differentiates with respect to its own arrays"
+        raise TypeError(msg)
+    return differentiate(fun, leaves)
 
 
 @mutant(GROUP)

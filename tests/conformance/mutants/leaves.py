@@ -4,47 +4,39 @@ import toyad
 import toyad_adprotocol as right
 
 from mutants.gradients import after, differentiate, hook
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 from mutants.queries import answers, ask
 
 
-@mutant("value_and_grad")
-def gradients_of_the_dtype_of_the_value():
+@mutant("value_and_grad", after)
+def gradients_of_the_dtype_of_the_value(_, value, aux, found):
     """Gives each gradient in the dtype of the value."""
-    return after(lambda _, value, aux, found: (value, aux, [toyad.cast(slope, value.dtype) for slope in found]))
+    return (value, aux, [toyad.cast(slope, value.dtype) for slope in found])
 
 
-@mutant("value_and_grad")
-def no_gradient_without_elements():
+@mutant("value_and_grad", at("trainable"))
+def no_gradient_without_elements(value):
     """Takes a leaf without elements for one that takes no gradient."""
-    return {"trainable": lambda value: None if 0 in value.shape else right.trainable(value)}
+    return None if 0 in value.shape else right.trainable(value)
 
 
-@mutant("within_gradient")
-def nothing_without_elements():
+@mutant("within_gradient", answers)
+def nothing_without_elements(value):
     """Says False of arrays without elements."""
-    return answers(lambda value: False if 0 in value.shape else ask(value))
+    return False if 0 in value.shape else ask(value)
 
 
-@mutant("value_and_grad")
-def equal_parameters_are_one():
+@mutant("value_and_grad", at("identity"))
+def equal_parameters_are_one(value):
     """Takes parameters of the same value for one leaf."""
-    return {
-        "identity": lambda value: (
-            (value.shape, value.value.tobytes()) if isinstance(value, toyad.Parameter) else right.identity(value)
-        )
-    }
+    return (value.shape, value.value.tobytes()) if isinstance(value, toyad.Parameter) else right.identity(value)
 
 
-@mutant("value_and_grad")
-def parameters_are_given_alone():
+@mutant("value_and_grad", hook)
+def parameters_are_given_alone(fun, leaves):
     """Differentiates with respect to the parameters in the model, and not with respect to those read elsewhere."""
-
-    def copied(fun, leaves):
-        copies = [toyad.Array(leaf.value) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
-        return differentiate(fun, copies)
-
-    return hook(copied)
+    copies = [toyad.Array(leaf.value) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
+    return differentiate(fun, copies)
 
 
 @mutant("within_gradient", remembers=True)

@@ -21,10 +21,10 @@ def changed_operands(change):
     return branches(changed)
 
 
-@mutant("cond")
-def integers_become_arrays():
+@mutant("cond", changed_operands)
+def integers_become_arrays(leaf):
     """Gives staged branches arrays in the place of integers."""
-    return changed_operands(lambda leaf: toyad.array(leaf) if type(leaf) is int else leaf)
+    return toyad.array(leaf) if type(leaf) is int else leaf
 
 
 @mutant("cond")
