@@ -75,7 +75,7 @@ matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POI
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
 
 stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
-	cd tests && $(abspath $(BIN))/python -m stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
+	cd tests && $(abspath $(BIN))/python -m fuzz 0 --stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
 
 cuda-record: $(VENV)/.dev ## on a machine with a CUDA device: its tests and the conformance suite, for the page on accelerators
 	$(BIN)/python benchmarks/gpu_record.py

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "examples" / "co2"))
 
-import frameworks  # noqa: E402
+import backends  # noqa: E402
 import kernels  # noqa: E402
 import series as data  # noqa: E402
 from training import mapped  # noqa: E402
@@ -29,7 +29,7 @@ FINENESS = 40  # points of a curve in a year
 def main() -> None:
     """Write two panels with mean and two standard deviations."""
     series = data.read()
-    fit = frameworks.by_autograd(series)
+    fit = backends.by_autograd(series)
     t, y = np.array(series.t), np.array(series.y)
     at = np.linspace(t[-1] - SHOWN, t[-1] + AHEAD, int(FINENESS * (SHOWN + AHEAD)))
     figure = Figure(figsize=(10.0, 6.5), layout="constrained")

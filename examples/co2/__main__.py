@@ -13,7 +13,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-import frameworks
+import backends
 import kernels
 import series
 from training import Fit, named
@@ -27,7 +27,7 @@ TOLERANCE = 1e-6  # relative, of the value and of every parameter; what is seen 
 def main() -> int:
     """Train, print the optima, and return 0 if they are the same, else 1."""
     fits = {}
-    for name, (module, train) in frameworks.TRAIN.items():
+    for name, (module, train) in backends.TRAIN.items():
         if importlib.util.find_spec(module) is None:
             sys.stderr.write(f"{name} is not installed: pip install 'adprotocol[{module}]'\n")
         else:
@@ -41,13 +41,13 @@ def main() -> int:
 
 def table(fits: Mapping[str, Fit]) -> str:
     """Return a line for each parameter and one for the value, with a column for each training."""
-    lines = [f"{'parameter':<26}{'start':>10}" + "".join(f"{name:>12}" for name in fits)]
+    lines = [f"{'parameter':<30}{'start':>10}" + "".join(f"{name:>12}" for name in fits)]
     for path, start in named(kernels.START).items():
         numbers = "".join(f"{named(fit.kernel)[path]:12.6g}" for fit in fits.values())
-        lines.append(f"{path:<26}{float(start):>10g}{numbers}")
+        lines.append(f"{path:<30}{float(start):>10g}{numbers}")
     starts = {f"{fit.values[0]:10.2f}" for fit in fits.values()}
     lines.append(
-        f"{'log marginal likelihood':<26}{'/'.join(starts):>10}"
+        f"{'log marginal likelihood':<30}{'/'.join(starts):>10}"
         + "".join(f"{fit.values[1]:12.4f}" for fit in fits.values())
     )
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import frameworks
+import backends
 import kernels
 import series as data
 import training
@@ -45,9 +45,9 @@ def slopes(kernel, series):
     return found
 
 
-@pytest.fixture(scope="module", params=frameworks.TRAIN)
+@pytest.fixture(scope="module", params=backends.TRAIN)
 def fit(request):
-    module, train = frameworks.TRAIN[request.param]
+    module, train = backends.TRAIN[request.param]
     pytest.importorskip(module)
     return train(data.read(20))
 
@@ -55,7 +55,7 @@ def fit(request):
 @pytest.fixture(scope="module")
 def reference():
     pytest.importorskip("autograd")
-    return frameworks.by_autograd(data.read(20))
+    return backends.by_autograd(data.read(20))
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,9 @@ def test_every_framework_finds_the_same_optimum(fit, reference):
     assert fit.values == pytest.approx(reference.values, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", frameworks.TRAIN)
+@pytest.mark.parametrize("name", backends.TRAIN)
 def test_one_step_and_its_gradient(name, monkeypatch):
-    module, train = frameworks.TRAIN[name]
+    module, train = backends.TRAIN[name]
     pytest.importorskip(module)
     monkeypatch.setattr(training, "STEPS", 1)
     series = data.read(25)
@@ -114,13 +114,13 @@ def test_the_command_prints_the_optima_and_tells_whether_they_agree(example, ref
     nan = dataclasses.replace(reference, kernel=changed(reference.kernel, "terms.3.variance", math.nan))
     for second, status in ((reference, 0), (off, 1), (nan, 1)):
         trained = {"first": ("numpy", lambda _: reference), "second": ("numpy", lambda _, fit=second: fit)}
-        monkeypatch.setattr(frameworks, "TRAIN", {**trained, "third": ("no_such_framework", None)})
+        monkeypatch.setattr(backends, "TRAIN", {**trained, "third": ("no_such_framework", None)})
         assert example["main"]() == status
         shown = capsys.readouterr()
         assert "third is not installed: pip install 'adprotocol[no_such_framework]'" in shown.err
-        assert f"{'terms.0.variance':<26}{100:>10}{named(reference.kernel)['terms.0.variance']:12.6g}" in shown.out
+        assert f"{'terms.0.variance':<30}{100:>10}{named(reference.kernel)['terms.0.variance']:12.6g}" in shown.out
         assert shown.out.endswith(f"{'NOT the' if status else 'The'} same optimum everywhere.\n")
-    monkeypatch.setattr(frameworks, "TRAIN", {})
+    monkeypatch.setattr(backends, "TRAIN", {})
     assert example["main"]() == 1
 
 

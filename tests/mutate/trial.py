@@ -69,12 +69,11 @@ def tried(mutant, *, whole=False):
 
 
 def _circles(mutant, *, whole):
-    """Yield which tests to run: those that ran the line, those that mirror the module, the slow ones, all others."""
+    """Yield which tests to run: those that ran the line or bear the module's name, those of its room, the slow ones, all others."""
     source = (draw.ROOT / mutant.path).read_text("utf-8")
     named, room = nearest.mirrors(mutant.path)
     circles = [
-        nearest.covering(mutant.path, nearest.place(source, mutant.spec.start_pos[0])),
-        named and [*named, "-mnot slow"],
+        [*nearest.covering(mutant.path, nearest.place(source, mutant.spec.start_pos[0])), *named],
         [*room, "-mnot slow"],
         nearest.slow(mutant.path),
         ["tests", "--ignore=tests/mutate"] if whole else [],
