@@ -10,8 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
-# What a change breaks first, by a minute of tests: the core, the questions, one plugin.
-QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
+# What a change breaks first, by a minute of tests: the core, the questions, one plugin; without a compiler for each
+# structure.
+QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
 .PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix stress cuda-record bench \
@@ -40,11 +41,10 @@ format: $(VENV)/.dev ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.dev ## mypy, strict, and what a user's checkers make of the public types
+types: $(VENV)/.dev ## mypy, strict; what a user's checkers make of the public types is tested in tests/typing
 	$(BIN)/mypy
 	$(BIN)/mypy examples/co2
 	$(BIN)/mypy examples/neutral/neutral
-	$(BIN)/python -m pytest -q tests/typing
 
 unit: $(VENV)/.dev ## the tests
 	$(PYTEST) $(ARGS)

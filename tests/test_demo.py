@@ -295,6 +295,7 @@ def test_an_interrupt_leaves_no_traceback(small, capsys):
     assert capsys.readouterr().err.endswith("adprotocol demo: interrupted\n")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_from_the_terminal_leaves_no_traceback():
     code = (
         "import time; from adprotocol._demo import run, frameworks as f; "

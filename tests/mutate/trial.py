@@ -69,7 +69,7 @@ def tried(mutant, *, whole=False):
 
 
 def _circles(mutant, *, whole):
-    """Yield which tests to run: those that ran the line or bear the module's name, those of its room, the slow ones, all others."""
+    """Yield what to run: the tests that ran the line or have the module's name, those of its room, slow ones, all."""
     source = (draw.ROOT / mutant.path).read_text("utf-8")
     named, room = nearest.mirrors(mutant.path)
     circles = [
