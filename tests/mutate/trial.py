@@ -15,8 +15,10 @@ from cosmic_ray.work_item import TestOutcome
 
 from mutate import draw, nearest
 
-# Seconds for the tests of a mutant; past them it hangs.
-LIMIT = 600
+# Seconds of the processor, as a machine may have other work, and KiB of memory: a mutant may need either without end.
+PROCESSOR, MEMORY = 600, 8 << 20
+# Seconds for one that sleeps.
+LIMIT = 3600
 IGNORED = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", "_build", "generated", "build", ".*_cache", ".hypothesis"
 )
@@ -32,7 +34,9 @@ def start(target, source=draw.ROOT):
     os.chdir(root)
     # Some tests start an interpreter with a module path of their own, which has to lead to the copy.
     interpreter = Path(root, "python")
-    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{root}" exec {sys.executable} "$@"\n', "utf-8")
+    limits = f"ulimit -t {PROCESSOR}; ulimit -d {MEMORY}"
+    lines = ["#!/bin/sh", limits, f'PYTHONPATH="$PYTHONPATH:{root}" exec {sys.executable} "$@"', ""]
+    interpreter.write_text("\n".join(lines), "utf-8")
     interpreter.chmod(0o755)
     os.environ |= {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
 
@@ -47,7 +51,7 @@ def failing(specs, tests):
     if result.test_outcome == TestOutcome.SURVIVED or NONE.search(result.output):
         return None
     found = FAILED.findall(result.output)
-    return found[0] if found else "past its time" if result.output == "timeout" else "before the tests"
+    return found[0] if found else "no test: it hangs, or breaks before the first"
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import toyad
 
 import adprotocol
 from adprotocol import extend
-from mutants.branches import GROUP, branches, choose, is_known
-from mutants.mutant import innermost, mutant
+from mutants.branches import GROUP, branches, choose, each, each_later, later
+from mutants.mutant import at, innermost, mutant, noted
 
 
 @mutant(GROUP, branches)
@@ -16,20 +16,16 @@ def takes_integers(pred, t, f, operands):
     return choose(pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands)
 
 
-@mutant(GROUP)
-def takes_python_integers():
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_python_integers(pred, *rest, real=adprotocol.cond):
     """Takes whatever Python takes for true."""
-    real = adprotocol.cond
-    return {
-        "adprotocol.cond": lambda pred, *rest: real(bool(pred) if isinstance(pred, (int, float, str)) else pred, *rest)
-    }
+    return real(bool(pred) if isinstance(pred, (int, float, str)) else pred, *rest)
 
 
-@mutant(GROUP)
-def takes_none():
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_none(pred, *rest, real=adprotocol.cond):
     """Takes None for False."""
-    real = adprotocol.cond
-    return {"adprotocol.cond": lambda pred, *rest: real(False if pred is None else pred, *rest)}
+    return real(False if pred is None else pred, *rest)
 
 
 @mutant(GROUP, branches)
@@ -41,18 +37,13 @@ def takes_vectors(pred, t, f, operands):
     return choose(pred, t, f, operands)
 
 
-@mutant(GROUP)
-def refuses_numpy_bools():
+@mutant(GROUP, at("adprotocol.cond"))
+def refuses_numpy_bools(pred, *rest, real=adprotocol.cond):
     """Does not know the bools of NumPy."""
-    real = adprotocol.cond
-
-    def strict(pred, *rest):
-        if type(pred).__module__ == "numpy":
-            msg = "cond wants a bool"
-            raise TypeError(msg)
-        return real(pred, *rest)
-
-    return {"adprotocol.cond": strict}
+    if type(pred).__module__ == "numpy":
+        msg = "cond wants a bool"
+        raise TypeError(msg)
+    return real(pred, *rest)
 
 
 @mutant(GROUP)
@@ -90,16 +81,12 @@ def converted(change):
     return branches(lambda pred, t, f, operands: change(choose(pred, t, f, operands)))
 
 
-@mutant(GROUP)
-def converts_tuples():
+@mutant(GROUP, converted)
+def converts_tuples(result):
     """Returns lists where the branch returns tuples."""
-
-    def lists(result):
-        if type(result) is dict:
-            return {key: lists(item) for key, item in result.items()}
-        return [lists(item) for item in result] if type(result) in (list, tuple) else result
-
-    return converted(lists)
+    if type(result) is dict:
+        return {key: converts_tuples(item) for key, item in result.items()}
+    return [converts_tuples(item) for item in result] if type(result) in (list, tuple) else result
 
 
 @mutant(GROUP, converted)
@@ -120,23 +107,14 @@ def converts_none(result):
     return 0.0 if result is None else result
 
 
-@mutant(GROUP)
-def refuses_numbers():
+@mutant(GROUP, each_later)
+def refuses_numbers(fun, *operands):
     """Wants arrays from branches that are chosen later."""
-
-    def arrays(fun):
-        def run(*operands):
-            result = fun(*operands)
-            if isinstance(result, (int, float)):
-                msg = "a branch returned a number"
-                raise TypeError(msg)
-            return result
-
-        return run
-
-    return branches(
-        lambda pred, t, f, operands: choose(pred, *((t, f) if is_known(pred) else map(arrays, (t, f))), operands)
-    )
+    result = fun(*operands)
+    if isinstance(result, (int, float)):
+        msg = "a branch returned a number"
+        raise TypeError(msg)
+    return result
 
 
 @mutant(GROUP, branches)
@@ -180,22 +158,12 @@ def does_not_nest():
     """Takes, in a branch that is chosen later, the first branch of any other choice."""
     inside = []
 
-    def outermost(fun):
-        def run(*operands):
-            inside.append(fun)
-            try:
-                return fun(*operands)
-            finally:
-                inside.pop()
+    def outermost(fun, *operands):
+        with noted(inside):
+            return fun(*operands)
 
-        return run
-
-    def flat(pred, t, f, operands):
-        if is_known(pred):
-            return choose(pred, t, f, operands)
-        return t(*operands) if inside else choose(pred, outermost(t), outermost(f), operands)
-
-    return branches(flat)
+    plain = each_later(outermost)["cond"]
+    return later(lambda pred, t, f, operands: t(*operands) if inside else plain(pred, t, f, operands))
 
 
 @mutant(GROUP, branches)
@@ -222,50 +190,37 @@ def mismatch_without_words(pred, t, f, operands):
         raise adprotocol.errors.BranchMismatchError("the branches differ") from None
 
 
-def leaves_alone(pred, t, f, operands):
-    """Choose among results whose dataclasses and labels toyad does not take apart, as it would itself."""
-    if is_known(pred):
-        return choose(pred, t, f, operands)
+@mutant(GROUP, later)
+def only_its_own_containers(pred, t, f, operands):
+    """Takes results apart as far as the framework does, which leaves dataclasses whole."""
     return toyad.cond(pred, t, f, *operands)
 
 
-@mutant(GROUP)
-def only_its_own_containers():
-    """Takes results apart as far as the framework does, which leaves dataclasses whole."""
-    return branches(leaves_alone)
-
-
-@mutant(GROUP, branches)
+@mutant(GROUP, later)
 def labels_are_lost(pred, t, f, operands):
     """Returns the values of labels where branches that are chosen later return labels."""
-    result = choose(pred, t, f, operands)
-    return result if is_known(pred) else extend.tree_map(extend.unlabelled, result)
+    return extend.tree_map(extend.unlabelled, choose(pred, t, f, operands))
 
 
-@mutant(GROUP, branches)
+@mutant(GROUP, later)
 def dataclasses_become_dicts(pred, t, f, operands):
     """Returns the fields of a dataclass where branches that are chosen later return it."""
     result = choose(pred, t, f, operands)
-    if is_known(pred) or not dataclasses.is_dataclass(result):
+    if not dataclasses.is_dataclass(result):
         return result
     return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
 
 
-@mutant(GROUP, branches)
+@mutant(GROUP, later)
 def other_constants_pass(pred, t, f, operands):
     """Takes what is no array from the first branch, whatever the other returns there."""
-    if is_known(pred):
-        return choose(pred, t, f, operands)
     found = []
 
-    def arrays(fun):
-        def run(*operands):
-            leaves, outline = extend.take_apart(fun(*operands))
-            found.append((outline, leaves))
-            return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
+    def arrays(fun, *operands):
+        leaves, outline = extend.take_apart(fun(*operands))
+        found.append((outline, leaves))
+        return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
 
-        return run
-
-    chosen = iter(choose(pred, arrays(t), arrays(f), operands))
+    chosen = iter(each(arrays)["cond"](pred, t, f, operands))
     outline, leaves = found[0]
     return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])

@@ -1,5 +1,7 @@
 """Branches that are not those asked for: `cond` gone wrong."""
 
+import functools
+
 import toyad
 import toyad_adprotocol as right
 
@@ -36,9 +38,21 @@ def branches(function):
     return {"cond": cond}
 
 
-def wrapped(change):
-    """Return a mutant that does something to the branches: ``change(fun)`` in the place of each."""
-    return branches(lambda pred, t, f, operands: choose(pred, change(t), change(f), operands))
+def later(function):
+    """Return a mutant with another way to choose where the predicate is staged or batched."""
+    return branches(lambda pred, *rest: (choose if is_known(pred) else function)(pred, *rest))
+
+
+def each(run, way=branches):
+    """Return a mutant that runs each branch in another way: ``run(fun, *operands)``."""
+    return way(
+        lambda pred, t, f, operands: choose(pred, functools.partial(run, t), functools.partial(run, f), operands)
+    )
+
+
+def each_later(run):
+    """Return one that does so where the predicate is staged or batched."""
+    return each(run, later)
 
 
 @mutant(GROUP, branches)
@@ -68,21 +82,18 @@ def first_example_chooses(pred, t, f, operands):
     return choose(pred.below[0] if is_batched(pred) else pred, t, f, operands)
 
 
-@mutant(GROUP, wrapped)
-def runs_twice(fun):
+@mutant(GROUP, each)
+def runs_twice(fun, *operands):
     """Runs the chosen branch a second time."""
-    return lambda *operands: (fun(*operands), fun(*operands))[1]
+    fun(*operands)
+    return fun(*operands)
 
 
-@mutant(GROUP, wrapped)
-def none_runs_again(fun):
+@mutant(GROUP, each)
+def none_runs_again(fun, *operands):
     """Runs a branch that returned None again, as not done."""
-
-    def run(*operands):
-        result = fun(*operands)
-        return fun(*operands) if result is None else result
-
-    return run
+    result = fun(*operands)
+    return fun(*operands) if result is None else result
 
 
 @mutant(GROUP, branches)
@@ -116,10 +127,10 @@ def drops_gradients(pred, t, f, operands):
     return constant(choose(pred, t, f, operands))
 
 
-@mutant(GROUP, branches)
+@mutant(GROUP, later)
 def drops_gradients_under_jit(pred, t, f, operands):
     """Returns constants where the branch is chosen later."""
-    return choose(pred, t, f, operands) if is_known(pred) else constant(choose(pred, t, f, operands))
+    return constant(choose(pred, t, f, operands))
 
 
 @mutant(GROUP, branches)
@@ -128,28 +139,20 @@ def drops_gradients_of_the_second(pred, t, f, operands):
     return choose(pred, t, lambda *ops: constant(f(*ops)), operands)
 
 
-@mutant(GROUP, wrapped)
-def runs_without_recording(fun):
+@mutant(GROUP, each)
+def runs_without_recording(fun, *operands):
     """Runs the branch under no_grad."""
-
-    def run(*operands):
-        with toyad.no_grad():
-            return fun(*operands)
-
-    return run
+    with toyad.no_grad():
+        return fun(*operands)
 
 
-@mutant(GROUP, wrapped)
-def ignores_closed_over_values(fun):
+@mutant(GROUP, each)
+def ignores_closed_over_values(fun, *operands):
     """Differentiates with respect to the operands, and not to what a branch closes over."""
-
-    def run(*operands):
-        result = fun(*operands)
-        if not isinstance(result, toyad.Value) or not toyad.is_inexact(result):
-            return result
-        return toyad.stop_gradient(result) + (result - fun(*constant(operands)))
-
-    return run
+    result = fun(*operands)
+    if not isinstance(result, toyad.Value) or not toyad.is_inexact(result):
+        return result
+    return toyad.stop_gradient(result) + (result - fun(*constant(operands)))
 
 
 @mutant(GROUP, branches)

@@ -7,7 +7,7 @@ import toyad
 
 import adprotocol
 from mutants.constants import GROUP, real
-from mutants.mutant import at, mutant
+from mutants.mutant import at, mutant, noted
 
 
 def decorates(wrapper, *, wraps=True):
@@ -72,11 +72,8 @@ def decorated_function_stops_threads():
     flag = []
 
     def flagged(fun, *args, **kwargs):
-        flag.append(True)
-        try:
+        with noted(flag):
             return real(fun)(*args, **kwargs)
-        finally:
-            flag.pop()
 
     return decorates(flagged) | stops_native_gradients(flag)
 

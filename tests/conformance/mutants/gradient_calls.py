@@ -1,6 +1,7 @@
-"""Calls of `value_and_grad` gone wrong: arguments, exceptions, and what is changed on the way."""
+"""Calls of `value_and_grad` gone wrong: arguments, exceptions, leaves mistaken for others, what changes on the way."""
 
 import toyad
+import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import extend
@@ -9,6 +10,7 @@ from adprotocol._gradients import framework
 from adprotocol._gradients import value_and_grad as gradient
 from mutants.gradients import GROUP, after, differentiate, hook, public, real
 from mutants.mutant import at, mutant
+from mutants.queries import answers, ask
 
 
 @mutant(GROUP, after, remembers=True)
@@ -106,27 +108,22 @@ def freezes_what_passes_through(fun, **options):
     return differentiated
 
 
-@mutant(GROUP)
-def tracks_the_frozen():
+@mutant(GROUP, at("adprotocol._gradients.value_and_grad._Argument.fill"))
+def tracks_the_frozen(self, tracked, replaced, undo, *, real_fill=gradient._Argument.fill):
     """Lets the function see tracers in the place of what is frozen, with no gradient at the end."""
-    real_fill = gradient._Argument.fill
-
-    def both(self, tracked, replaced, undo):
-        tracked = [next(tracked) for _ in self.leaves]
-        trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
-        leaves = self._structure.leaves
-        if trace is None:
-            return real_fill(self, iter(tracked), replaced, undo)
-        self._structure.leaves = [
-            toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
-            for leaf in leaves
-        ]
-        try:
-            return real_fill(self, iter(tracked), replaced, undo)
-        finally:
-            self._structure.leaves = leaves
-
-    return {"adprotocol._gradients.value_and_grad._Argument.fill": both}
+    tracked = [next(tracked) for _ in self.leaves]
+    trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
+    leaves = self._structure.leaves
+    if trace is None:
+        return real_fill(self, iter(tracked), replaced, undo)
+    self._structure.leaves = [
+        toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
+        for leaf in leaves
+    ]
+    try:
+        return real_fill(self, iter(tracked), replaced, undo)
+    finally:
+        self._structure.leaves = leaves
 
 
 @mutant(GROUP, at("adprotocol._gradients.value_and_grad.wrap"))
@@ -144,12 +141,56 @@ def takes_no_numbers(fun, leaves):
     return differentiate(fun, leaves)
 
 
-@mutant(GROUP)
-def any_backend():
+@mutant(GROUP, at("adprotocol._gradients.framework.named"))
+def any_backend(name, *, known=framework.named):
     """Differentiates with the framework of the arguments where another one is named that is not there."""
-    known = framework.named
+    return known(name) if name in registry.REGISTRY.known() else "toyad"
+
+
+@mutant(GROUP, after)
+def gradients_of_the_dtype_of_the_value(_, value, aux, found):
+    """Gives each gradient in the dtype of the value."""
+    return (value, aux, [toyad.cast(slope, value.dtype) for slope in found])
+
+
+@mutant(GROUP, at("trainable"))
+def no_gradient_without_elements(value):
+    """Takes a leaf without elements for one that takes no gradient."""
+    return None if 0 in value.shape else right.trainable(value)
+
+
+@mutant("within_gradient", answers)
+def nothing_without_elements(value):
+    """Says False of arrays without elements."""
+    return False if 0 in value.shape else ask(value)
+
+
+@mutant(GROUP, at("identity"))
+def equal_parameters_are_one(value):
+    """Takes parameters of the same value for one leaf."""
+    return (value.shape, value.value.tobytes()) if isinstance(value, toyad.Parameter) else right.identity(value)
+
+
+@mutant(GROUP, hook)
+def parameters_are_given_alone(fun, leaves):
+    """Differentiates with respect to the parameters in the model, and not with respect to those read elsewhere."""
+    copies = [toyad.Array(leaf.value) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
+    return differentiate(fun, copies)
+
+
+@mutant("within_gradient", remembers=True)
+def watched_after_an_error():
+    """Says of a parameter that it is tracked once an exception has ended its gradient."""
+    left, parameter_grad = [], toyad.parameter_grad
+
+    def noting(fun, parameter):
+        try:
+            return parameter_grad(fun, parameter)
+        except Exception:
+            left.append(parameter)
+            raise
+
     return {
-        "adprotocol._gradients.framework.named": lambda name: (
-            known(name) if name in registry.REGISTRY.known() else "toyad"
-        )
+        "toyad.parameter_grad": noting,
+        **answers(lambda value: True if any(value is parameter for parameter in left) else ask(value)),
     }

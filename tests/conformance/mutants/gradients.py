@@ -239,15 +239,10 @@ def error_of_its_own():
     return {"adprotocol.extend.check_output": lambda *_: None, "toyad_adprotocol.check_output": lambda *_: None}
 
 
-@mutant(GROUP)
-def takes_no_pair():
+@mutant(GROUP, at("adprotocol._gradients.output.split"))
+def takes_no_pair(result, binding, *, has_aux, split=output.split):
     """Takes a result without auxiliary output for one with None, where a pair is promised."""
-    split = output.split
-
-    def lenient(result, binding, *, has_aux):
-        return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
-
-    return {"adprotocol._gradients.output.split": lenient}
+    return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
 
 
 @mutant(GROUP, after)

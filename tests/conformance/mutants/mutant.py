@@ -93,6 +93,16 @@ def active(mutated):
         path._KNOWN.clear()
 
 
+@contextlib.contextmanager
+def noted(flags, flag=True):
+    """Keep a flag in a list for a while."""
+    flags.append(flag)
+    try:
+        yield
+    finally:
+        flags.pop()
+
+
 def tracers(value):
     """Return the tracers that stand for a value, that of the innermost level first."""
     found = []

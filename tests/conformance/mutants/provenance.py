@@ -7,9 +7,9 @@ import numpy as np
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol import extend
-from mutants.branches import branches, is_known
-from mutants.mutant import at, mutant
+from mutants.branches import branches, each, later
+from mutants.carriers import guarded
+from mutants.mutant import at, mutant, noted
 from mutants.queries import answers, ask, flagged, forgets_results, noting
 
 stop, guard, choose, differentiate = (
@@ -107,11 +107,8 @@ def first_turn_of_a_loop():
             said = []
 
             def turn(*values):
-                turns.append((said, iter(list(said))))
-                try:
+                with noted(turns, (said, iter(list(said)))):
                     return fun(*values)
-                finally:
-                    turns.pop()
 
             return loop(turn, *args)
 
@@ -228,45 +225,23 @@ def unguarded_parameters(value, message):
     return value if isinstance(value, toyad.Parameter) else guard(value, message)
 
 
-def guarded_operands(pred, fun, operands, *, taken):
-    """Run a branch on operands that are constants where it is not taken."""
-
-    def one(leaf):
-        if not isinstance(leaf, toyad.Value) or not toyad.is_inexact(leaf):
-            return leaf
-        stopped = toyad.stop_gradient(leaf)
-        return toyad.where(pred, leaf, stopped) if taken else toyad.where(pred, stopped, leaf)
-
-    return fun(*extend.tree_map(one, operands))
-
-
 @mutant("prevent_gradient", at("prevent_gradient"))
 def unguarded_where_called(value, message):
     """Guards nothing in a program that another one calls."""
     return value if len(toyad.STATE.stages) > 1 else guard(value, message)
 
 
-@mutant("cond")
-def numbers_of_one_dtype():
+@mutant("cond", each)
+def numbers_of_one_dtype(fun, *operands):
     """Takes numbers from branches for arrays of the default dtype."""
-
-    def arrays(fun):
-        def run(*operands):
-            result = fun(*operands)
-            return toyad.array(result) if isinstance(result, float) else result
-
-        return run
-
-    return branches(lambda pred, t, f, operands: choose(pred, arrays(t), arrays(f), operands))
+    result = fun(*operands)
+    return toyad.array(result) if isinstance(result, float) else result
 
 
-@mutant("cond", branches)
+@mutant("cond", later)
 def selects_under_jit(pred, t, f, operands):
     """Selects between the results of both branches where a program chooses; operands alone are guarded."""
-    if is_known(pred):
-        return choose(pred, t, f, operands)
-    of_true = guarded_operands(pred, t, operands, taken=True)
-    of_false = guarded_operands(pred, f, operands, taken=False)
+    of_true, of_false = t(*guarded(pred, operands, taken=True)), f(*guarded(pred, operands, taken=False))
     if not isinstance(of_true, toyad.Value) or not isinstance(of_false, toyad.Value):
         return choose(pred, t, f, operands)
     return toyad.where(pred, of_true, of_false)

@@ -10,7 +10,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import errors
-from mutants.mutant import at, is_staged, mutant, tracers
+from mutants.mutant import at, is_staged, mutant, noted, tracers
 
 GROUP = "within_gradient"
 ask = right.within_gradient
@@ -109,14 +109,11 @@ def flagged(function, flag):
     """Return a function of toyad's that takes a function, with a flag up while that runs."""
 
     def wrapped(fun, *args, **kwargs):
-        def noted(*inner, **keywords):
-            flag.append(True)
-            try:
+        def marked(*inner, **keywords):
+            with noted(flag):
                 return fun(*inner, **keywords)
-            finally:
-                flag.pop()
 
-        return function(noted, *args, **kwargs)
+        return function(marked, *args, **kwargs)
 
     return wrapped
 
@@ -188,12 +185,8 @@ def no_grad_stops_forward_mode():
 
     @contextlib.contextmanager
     def no_grad():
-        flag.append(True)
-        try:
-            with plain():
-                yield
-        finally:
-            flag.pop()
+        with noted(flag), plain():
+            yield
 
     return answers(lambda value: False if flag else ask(value)) | {"toyad.no_grad": no_grad}
 
@@ -262,13 +255,10 @@ def first_argument_only(*values, real=adprotocol.within_gradient):
     return real(*values[:1])
 
 
-@mutant(GROUP)
-def containers_are_false():
+@mutant(GROUP, at("adprotocol.within_gradient"))
+def containers_are_false(*values, real=adprotocol.within_gradient):
     """Does not look into containers."""
-    real = adprotocol.within_gradient
-    return {
-        "adprotocol.within_gradient": lambda *values: real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)
-    }
+    return real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)
 
 
 @mutant(GROUP, answers)

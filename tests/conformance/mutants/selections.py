@@ -181,22 +181,17 @@ def patterns_may_match_nothing():
     }
 
 
-@mutant(GROUP)
-def one_pattern_may_match_nothing():
+@mutant(GROUP, at("adprotocol._gradients.where._by_patterns"))
+def one_pattern_may_match_nothing(structures, patterns, *, by_patterns=selection._by_patterns):
     """Overlooks one of several patterns that matches nothing."""
-    by_patterns = selection._by_patterns
-
-    def lenient(structures, patterns):
-        found = []
-        for pattern in patterns:
-            try:
-                found.append(by_patterns(structures, (pattern,)))
-            except SelectionError:
-                if len(patterns) == 1:
-                    raise
-        return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
-
-    return {"adprotocol._gradients.where._by_patterns": lenient}
+    found = []
+    for pattern in patterns:
+        try:
+            found.append(by_patterns(structures, (pattern,)))
+        except SelectionError:
+            if len(patterns) == 1:
+                raise
+    return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
 
 
 @mutant(GROUP, at("adprotocol._gradients.where.match"))
@@ -216,41 +211,30 @@ def patterns_match_inside(paths, pattern):
     return [fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves]
 
 
-@mutant(GROUP)
-def first_pattern_only():
+@mutant(GROUP, at("adprotocol._gradients.where._patterns"))
+def first_pattern_only(where, *, patterns=selection._patterns):
     """Looks at the first of several patterns."""
-    patterns = selection._patterns
-    return {"adprotocol._gradients.where._patterns": lambda where: (found := patterns(where)) and found[:1]}
+    return (found := patterns(where)) and found[:1]
 
 
-@mutant(GROUP)
-def masks_of_any_structure():
+@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
+def masks_of_any_structure(structure, mask, *, by_mask=selection.by_mask):
     """Trains nothing of a structure that the mask does not fit, instead of saying so."""
-    by_mask = selection.by_mask
-
-    def silent(structure, mask):
-        try:
-            return by_mask(structure, mask)
-        except SelectionError:
-            return [False] * len(structure.leaves)
-
-    return {"adprotocol._gradients.where.by_mask": silent}
-
-
-@mutant(GROUP)
-def no_prefixes():
-    """Wants a mask to say something of every leaf."""
-    by_mask = selection.by_mask
-
-    def strict(structure, mask):
-        from adprotocol._trees import traversal as tree
-
-        if len(tree.tree_leaves((mask,))) != len(structure.leaves):
-            msg = "the mask has another structure"
-            raise SelectionError(msg)
+    try:
         return by_mask(structure, mask)
+    except SelectionError:
+        return [False] * len(structure.leaves)
 
-    return {"adprotocol._gradients.where.by_mask": strict}
+
+@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
+def no_prefixes(structure, mask, *, by_mask=selection.by_mask):
+    """Wants a mask to say something of every leaf."""
+    from adprotocol._trees import traversal as tree
+
+    if len(tree.tree_leaves((mask,))) != len(structure.leaves):
+        msg = "the mask has another structure"
+        raise SelectionError(msg)
+    return by_mask(structure, mask)
 
 
 @mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
@@ -259,15 +243,10 @@ def truth_of_anything(structure, predicate):
     return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)]
 
 
-@mutant(GROUP)
-def paths_with_slashes():
+@mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
+def paths_with_slashes(structure, predicate, *, by_predicate=selection._by_predicate):
     """Shows predicates paths of another form."""
-    by_predicate = selection._by_predicate
-    return {
-        "adprotocol._gradients.where._by_predicate": lambda structure, predicate: by_predicate(
-            structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf)
-        )
-    }
+    return by_predicate(structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf))
 
 
 @mutant(GROUP, at("adprotocol._gradients.where._checked"))

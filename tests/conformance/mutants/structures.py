@@ -146,15 +146,10 @@ def wrong_signatures_pass(*_):
     return
 
 
-@mutant(GROUP)
-def only_its_own_classes():
+@mutant(GROUP, at("adprotocol._dispatch.registry.REGISTRY.claimants"))
+def only_its_own_classes(cls, *, claimants=registry.REGISTRY.claimants):
     """Serves the classes of the framework, and no subclasses that are defined elsewhere."""
-    claimants = registry.REGISTRY.claimants
-    return {
-        "adprotocol._dispatch.registry.REGISTRY.claimants": lambda cls: [
-            plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types
-        ]
-    }
+    return [plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types]
 
 
 @mutant(GROUP)
