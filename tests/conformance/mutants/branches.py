@@ -7,7 +7,7 @@ import toyad_adprotocol as right
 
 from adprotocol import extend
 from mutants.constants import first_order_constant
-from mutants.mutant import at, is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant
 
 GROUP = "cond"
 choose = right.cond
@@ -25,7 +25,7 @@ def is_known(pred):
 
 def is_batched(pred):
     """Tell whether a predicate chooses for several examples at once."""
-    return any(isinstance(tracer, toyad.Batched) for tracer in tracers(pred)) and not is_staged(pred)
+    return follows(toyad.Batched, pred) and not is_staged(pred)
 
 
 def branches(function):

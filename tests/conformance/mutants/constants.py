@@ -8,7 +8,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import extend
-from mutants.mutant import at, is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant
 
 GROUP = "non_differentiable"
 stop = right.non_differentiable
@@ -35,13 +35,13 @@ def one_level(value):
 @mutant(GROUP, stops)
 def reverse_mode_only(value):
     """Stops tapes, and lets tangents through."""
-    return value if any(isinstance(t, toyad.Dual) for t in tracers(value)) else stop(value)
+    return value if follows(toyad.Dual, value) else stop(value)
 
 
 @mutant(GROUP, stops)
 def forward_mode_only(value):
     """Stops tangents, and lets tapes record."""
-    return value if any(isinstance(t, toyad.Recorded) for t in tracers(value)) else stop(value)
+    return value if follows(toyad.Recorded, value) else stop(value)
 
 
 @mutant(GROUP, stops)
@@ -53,7 +53,7 @@ def not_under_jit(value):
 @mutant(GROUP, stops)
 def not_under_vmap(value):
     """Stops nothing in what vmap batches."""
-    return value if any(isinstance(t, toyad.Batched) for t in tracers(value)) else stop(value)
+    return value if follows(toyad.Batched, value) else stop(value)
 
 
 def first_order_constant(value):
@@ -101,20 +101,21 @@ def works_in_place(value):
     return made
 
 
-@mutant(GROUP)
-def copies_leaves():
-    """Copies what is no array, instead of returning the object itself."""
-
-    def one(leaf):
-        if isinstance(leaf, str):
-            return "".join(list(leaf)) if len(leaf) > 1 else leaf
-        return copy.deepcopy(leaf) if not isinstance(leaf, toyad.Value) else leaf
-
+def of_leaves(change):
+    """Return a mutant that changes the leaves of what is no function."""
     return {
         "adprotocol.non_differentiable": lambda value: (
-            real(value) if callable(value) else extend.tree_map(one, real(value))
+            real(value) if callable(value) else extend.tree_map(change, real(value))
         )
     }
+
+
+@mutant(GROUP, of_leaves)
+def copies_leaves(leaf):
+    """Copies what is no array, instead of returning the object itself."""
+    if isinstance(leaf, str):
+        return "".join(list(leaf)) if len(leaf) > 1 else leaf
+    return copy.deepcopy(leaf) if not isinstance(leaf, toyad.Value) else leaf
 
 
 def rebuilt(value):
@@ -130,18 +131,19 @@ def rebuilds_containers(value):
     return rebuilt(real(value))
 
 
-@mutant(GROUP)
-def forgets_names():
+def nameless(value):
+    """Return plain tuples for named ones."""
+    if type(value) is dict:
+        return {key: nameless(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(nameless(item) for item in value)
+    return [nameless(item) for item in value] if type(value) is list else value
+
+
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def forgets_names(value):
     """Returns tuples in the place of named tuples."""
-
-    def plain(value):
-        if type(value) is dict:
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, tuple):
-            return tuple(plain(item) for item in value)
-        return [plain(item) for item in value] if type(value) is list else value
-
-    return {"adprotocol.non_differentiable": lambda value: plain(real(value))}
+    return nameless(real(value))
 
 
 @mutant(GROUP, at("adprotocol.non_differentiable"))
@@ -160,24 +162,17 @@ def first_level_only(value):
     return real(value)
 
 
-@mutant(GROUP)
-def refuses_strings():
+@mutant(GROUP, of_leaves)
+def refuses_strings(leaf):
     """Raises for a leaf that is no array."""
-
-    def one(leaf):
-        if leaf is None or isinstance(leaf, str):
-            msg = f"cannot make {leaf!r} constant"
-            raise TypeError(msg)
-        return leaf
-
-    return {
-        "adprotocol.non_differentiable": lambda value: (
-            real(value) if callable(value) else real(extend.tree_map(one, value))
-        )
-    }
+    if leaf is None or isinstance(leaf, str):
+        msg = f"cannot make {leaf!r} constant"
+        raise TypeError(msg)
+    return leaf
 
 
 @mutant(GROUP, stops)
 def only_in_one_thread(value):
     """Stops nothing in a thread that the differentiated function starts."""
+    # The name of the thread that the suite runs scenarios in.
     return stop(value) if threading.current_thread().name == "conformance" else value

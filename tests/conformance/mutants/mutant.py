@@ -112,6 +112,11 @@ def tracers(value):
     return found
 
 
+def follows(kind, value):
+    """Tell whether a tracer of a kind stands for a value."""
+    return any(isinstance(tracer, kind) for tracer in tracers(value))
+
+
 def innermost(value):
     """Return what is left of a value without its tracers: an array, or a result in a program."""
     while isinstance(value, toyad.Tracer):

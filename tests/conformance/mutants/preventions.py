@@ -5,7 +5,7 @@ import toyad_adprotocol as right
 
 from adprotocol import NonDifferentiable, errors, extend
 from adprotocol._hooks import prevent_gradient as core
-from mutants.mutant import at, is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant, tracers
 
 GROUP = "prevent_gradient"
 guard = right.prevent_gradient
@@ -54,7 +54,7 @@ def refuses_tracers(value, message):
 @mutant(GROUP, guards)
 def refuses_vmap(value, message):
     """Takes batching for differentiation."""
-    return (refused if any(isinstance(t, toyad.Batched) for t in tracers(value)) else guard)(value, message)
+    return (refused if follows(toyad.Batched, value) else guard)(value, message)
 
 
 @mutant(GROUP, guards)
@@ -72,19 +72,19 @@ def passes_jit():
 @mutant(GROUP, lets_pass)
 def passes_vmap(value):
     """Guards nothing that vmap batches."""
-    return any(isinstance(t, toyad.Batched) for t in tracers(value))
+    return follows(toyad.Batched, value)
 
 
 @mutant(GROUP, lets_pass)
 def passes_forward_mode(value):
     """Knows of tapes, and not of tangents."""
-    return any(isinstance(t, toyad.Dual) for t in tracers(value))
+    return follows(toyad.Dual, value)
 
 
 @mutant(GROUP, lets_pass)
 def passes_reverse_mode(value):
     """Knows of tangents, and not of tapes."""
-    return any(isinstance(t, toyad.Recorded) for t in tracers(value))
+    return follows(toyad.Recorded, value)
 
 
 @mutant(GROUP, lets_pass)
@@ -120,7 +120,7 @@ def no_hook():
 @mutant(GROUP, guards)
 def ignores_the_switch(value, message):
     """Raises for what a tape follows, even where the tape is quiet."""
-    return (refused if any(isinstance(t, toyad.Recorded) for t in tracers(value)) else guard)(value, message)
+    return (refused if follows(toyad.Recorded, value) else guard)(value, message)
 
 
 @mutant(GROUP, at("adprotocol._hooks.prevent_gradient._leaf"))

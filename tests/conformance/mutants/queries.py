@@ -10,7 +10,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import errors
-from mutants.mutant import at, is_staged, mutant, noted, tracers
+from mutants.mutant import at, follows, is_staged, mutant, noted
 
 GROUP = "within_gradient"
 ask = right.within_gradient
@@ -66,19 +66,19 @@ def top_level_only(value):
 @mutant(GROUP, answers)
 def ignores_forward_mode(value):
     """Knows of tapes, and not of tangents."""
-    return ask(value) if not any(isinstance(t, toyad.Dual) for t in tracers(value)) else False
+    return ask(value) if not follows(toyad.Dual, value) else False
 
 
 @mutant(GROUP, answers)
 def ignores_reverse_mode(value):
     """Knows of tangents, and not of tapes."""
-    return ask(value) if not any(isinstance(t, toyad.Recorded) for t in tracers(value)) else False
+    return ask(value) if not follows(toyad.Recorded, value) else False
 
 
 @mutant(GROUP, answers)
 def vmap_is_ad(value):
     """Takes the tracer of vmap for one of a derivative."""
-    return any(isinstance(t, toyad.Batched) for t in tracers(value)) or ask(value)
+    return follows(toyad.Batched, value) or ask(value)
 
 
 @mutant(GROUP, answers)
@@ -102,7 +102,7 @@ def booleans(value):
 @mutant(GROUP, answers)
 def ignores_no_grad(value):
     """Says True of what no_grad keeps off the tape."""
-    return any(isinstance(t, toyad.Recorded) for t in tracers(value)) or ask(value)
+    return follows(toyad.Recorded, value) or ask(value)
 
 
 def flagged(function, flag):
@@ -118,21 +118,23 @@ def flagged(function, flag):
     return wrapped
 
 
-def noting(make, note):
-    """Return one of toyad's compilers, of whose programs `note` is told each result."""
+def noting(note, makes=None):
+    """Return toyad's compilers, or others made of them, whose programs return ``note(result)``."""
 
-    def made(fun):
-        program = make(fun)
+    def changed(make):
+        def made(fun):
+            program = make(fun)
 
-        @functools.wraps(fun)
-        def call(*args):
-            result = program(*args)
-            note(result)
-            return result
+            @functools.wraps(fun)
+            def call(*args):
+                return note(program(*args))
 
-        return call
+            return call
 
-    return made
+        return made
+
+    makes = makes or {"toyad.jit": toyad.jit, "toyad.compile": toyad.compile}
+    return {name: changed(make) for name, make in makes.items()}
 
 
 def forgets_results(results):

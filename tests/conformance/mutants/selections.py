@@ -1,6 +1,7 @@
 """Leaves that are trained and should not be, or the other way round: `trainable` and `where` gone wrong."""
 
 import fnmatch
+import operator
 
 import toyad
 import toyad_adprotocol as right
@@ -126,6 +127,14 @@ def choosing(function):
 real = selection.select
 
 
+def with_default(joined, structures, where, **kw):
+    """Choose by what the call selects and what is trained by default, joined."""
+    default = real(structures, None)
+    if where is None:
+        return default
+    return [list(map(joined, *both)) for both in zip(real(structures, where, **kw), default, strict=True)]
+
+
 @mutant(GROUP, choosing)
 def ignores_where(structures, _where, **kw):
     """Lets the defaults decide, whatever the call says."""
@@ -143,25 +152,13 @@ def opposite(structures, where, **kw):
 @mutant(GROUP, choosing)
 def where_adds_only(structures, where, **kw):
     """Trains what the call selects, and what is trained by default."""
-    default = real(structures, None)
-    if where is None:
-        return default
-    return [
-        [mine or other for mine, other in zip(*both, strict=True)]
-        for both in zip(real(structures, where, **kw), default, strict=True)
-    ]
+    return with_default(operator.or_, structures, where, **kw)
 
 
 @mutant(GROUP, choosing)
 def where_takes_away_only(structures, where, **kw):
     """Trains of what the call selects that which is trained by default."""
-    default = real(structures, None)
-    if where is None:
-        return default
-    return [
-        [mine and other for mine, other in zip(*both, strict=True)]
-        for both in zip(real(structures, where, **kw), default, strict=True)
-    ]
+    return with_default(operator.and_, structures, where, **kw)
 
 
 @mutant(GROUP)

@@ -6,7 +6,7 @@ import toyad
 import toyad_adprotocol as right
 
 from adprotocol import extend
-from mutants.branches import branches, choose, each_later, is_known, later
+from mutants.branches import branches, choose, each_later, later
 from mutants.mutant import mutant, noted
 from mutants.preventions import guard, guards
 from mutants.queries import answers, ask, forgets_results, noting
@@ -14,21 +14,15 @@ from mutants.queries import answers, ask, forgets_results, noting
 stop = right.non_differentiable
 
 
-def noting_results(make, results):
-    """Return a way to make programs that notes the results of each call, where it has several."""
+def kept_if_several(results):
+    """Return what keeps a result that has several parts in a list, and returns it."""
 
-    def made(fun):
-        program = make(fun)
+    def keep(result):
+        if isinstance(result, tuple):
+            results.append(result)
+        return result
 
-        def call(*args):
-            result = program(*args)
-            if isinstance(result, tuple):
-                results.append(result)
-            return result
-
-        return call
-
-    return made
+    return keep
 
 
 def as_the_first(results):
@@ -45,46 +39,26 @@ def as_the_first(results):
 def results_alike():
     """Says of all results of a program what is true of the first."""
     results = []
-    return {
-        "toyad.jit": noting_results(toyad.jit, results),
-        "toyad.compile": noting_results(toyad.compile, results),
-        **answers(as_the_first(results)),
-    }
+    return {**noting(kept_if_several(results)), **answers(as_the_first(results))}
 
 
-@mutant("non_differentiable")
-def constant_beside_a_constant():
+@mutant("non_differentiable", noting)
+def constant_beside_a_constant(result):
     """Makes all results of a program constant if the first is."""
-
-    def spreading(make):
-        def made(fun):
-            program = make(fun)
-
-            def call(*args):
-                result = program(*args)
-                if not isinstance(result, tuple) or ask(result[0]) is not False:
-                    return result
-                return tuple(stop(one) for one in result)
-
-            return call
-
-        return made
-
-    return {"toyad.jit": spreading(toyad.jit), "toyad.compile": spreading(toyad.compile)}
+    if not isinstance(result, tuple) or ask(result[0]) is not False:
+        return result
+    return tuple(stop(one) for one in result)
 
 
 @mutant("cond")
 def results_of_branches_alike():
     """Leaves it to the first result of a staged or batched cond whether all are tracked."""
     results = []
-
-    def noted(pred, t, f, operands):
-        result = choose(pred, t, f, operands)
-        if isinstance(result, tuple):
-            results.append(result)
-        return result
-
-    return {**branches(noted), **answers(as_the_first(results))}
+    keep = kept_if_several(results)
+    return {
+        **branches(lambda pred, t, f, operands: keep(choose(pred, t, f, operands))),
+        **answers(as_the_first(results)),
+    }
 
 
 def changed_operands(change):
@@ -195,27 +169,28 @@ def forgets_calls(inside):
 @mutant("within_gradient")
 def calls_in_calls():
     """Loses track at the call of a program that calls another."""
-    noted = []
-    made = forgets_calls(noted)
+    inside = []
+    made = forgets_calls(inside)
 
     def note(result):
         if len(toyad.STATE.stages) > 1:
-            noted.append(result)
+            inside.append(result)
+        return result
 
-    return {**made, "toyad.jit": noting(made["toyad.jit"], note), "toyad.compile": noting(made["toyad.compile"], note)}
+    return {**made, **noting(note, {name: made[name] for name in ("toyad.jit", "toyad.compile")})}
 
 
 @mutant("within_gradient")
 def branches_in_calls():
     """Loses track at the call of a program that branches."""
-    noted = []
+    inside = []
 
     def counted(pred, t, f, operands):
-        if not is_known(pred) and len(toyad.STATE.stages) > 1:
-            noted.append(pred)
+        if len(toyad.STATE.stages) > 1:
+            inside.append(pred)
         return choose(pred, t, f, operands)
 
-    return {**forgets_calls(noted), **branches(counted)}
+    return {**forgets_calls(inside), **later(counted)}
 
 
 def guards_by_depth(change):

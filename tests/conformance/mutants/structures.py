@@ -161,6 +161,7 @@ def imports_numpy():
 @mutant(GROUP, at("array_types"))
 def imports_what_is_private():
     """Is of a module that imports from adprotocol what is not for plugins."""
+    # This module is one.
     return (toyad.Value,)
 
 

@@ -1,4 +1,4 @@
-"""The races that `make stress` found, each at the one moment that matters."""
+"""Races that `make stress` found, each at the one moment that matters."""
 
 import importlib.util
 import os
@@ -146,7 +146,7 @@ def test_a_child_forked_while_a_thread_registers_is_no_deadlock(name):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"needs {name}, which is not installed")
     imports, check = CHECKS[name]
-    tests = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
+    tests = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
     code = FORKED.format(imports=imports, check=check, tests=tests)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr[-2000:]
