@@ -68,7 +68,7 @@ mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is
 mutate: $(VENV)/.dev ## random mutants of the library against the tests nearest to each: N=100 SEED=1
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m mutate $(or $(N),100) --seed $(or $(SEED),1) $(ARGS)
 
-fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, and FRAMEWORK=jax for one framework
+fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAMEWORK=jax for one, ARGS='--stress 60' for both
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)
 
 matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
