@@ -10,8 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
-# What a change breaks first, by a minute of tests: the core, the questions, one plugin.
-QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
+# What a change breaks first, by a minute of tests: the core, the questions, one plugin; without a compiler for each
+# structure.
+QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
 .PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix stress cuda-record bench \
@@ -21,9 +22,8 @@ QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_p
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
 
-demo: $(VENV)/.demo ## one model under every framework, then another trained under each; a minute
-	$(BIN)/python -m adprotocol demo
-	$(BIN)/python examples/co2 $(ARGS)
+demo: $(VENV)/.demo ## one model under every framework, side by side
+	$(BIN)/python -m adprotocol demo $(ARGS)
 
 # Lint, types and pages take one core each, the tests all of them.
 test: $(VENV)/.dev ## all that has to pass
@@ -41,11 +41,10 @@ format: $(VENV)/.dev ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.dev ## mypy, strict, and what a user's checkers make of the public types
+types: $(VENV)/.dev ## mypy, strict; what a user's checkers make of the public types is tested in tests/typing
 	$(BIN)/mypy
 	$(BIN)/mypy examples/co2
 	$(BIN)/mypy examples/neutral/neutral
-	$(BIN)/python -m pytest -q tests/typing
 
 unit: $(VENV)/.dev ## the tests
 	$(PYTEST) $(ARGS)
@@ -69,14 +68,14 @@ mutants: $(VENV)/.dev ## which scenarios of the suite catch which plugin that is
 mutate: $(VENV)/.dev ## random mutants of the library against the tests nearest to each: N=100 SEED=1
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m mutate $(or $(N),100) --seed $(or $(SEED),1) $(ARGS)
 
-fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, and FRAMEWORK=jax for one framework
+fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAMEWORK=jax for one, ARGS='--stress 60' for both
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)
 
 matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
 
 stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
-	cd tests && $(abspath $(BIN))/python -m stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
+	cd tests && $(abspath $(BIN))/python -m fuzz 0 --stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
 
 cuda-record: $(VENV)/.dev ## on a machine with a CUDA device: its tests and the conformance suite, for the page on accelerators
 	$(BIN)/python benchmarks/gpu_record.py
@@ -100,7 +99,7 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]' --group examples
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

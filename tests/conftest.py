@@ -1,6 +1,7 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,14 @@ def layer():
     return _layer
 
 
+@pytest.fixture
+def interruptible():
+    """Interrupts reach this process and its children, also where a shell in the background has them ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
     """The distribution as users install it."""
@@ -41,6 +50,9 @@ def wheel(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(items):
+    # What takes long first, so that no process is left alone with it at the end.
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if not marked:
         return

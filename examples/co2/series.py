@@ -26,22 +26,12 @@ class Series:
     mean: float
 
 
-def read() -> list[tuple[float, float]]:
-    """Return the rows of the file: decimal year, parts per million."""
+def read(points: int | None = None) -> Series:
+    """Return the observations, or the last few of them, centred."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     rows = csv.reader(line for line in lines if not line.startswith("#"))
     next(rows)  # the names of the columns
-    return [(float(year), float(co2)) for year, co2 in rows]
-
-
-def last(points: int) -> Series:
-    """Return the last `points` observations, centred."""
-    rows = read()[-points:]
-    middle = sum(year for year, _ in rows) / len(rows)
-    mean = sum(co2 for _, co2 in rows) / len(rows)
-    return Series(
-        t=[year - middle for year, _ in rows],
-        y=[co2 - mean for _, co2 in rows],
-        middle=middle,
-        mean=mean,
-    )
+    given = [(float(year), float(co2)) for year, co2 in rows][-(points or 0) :]
+    middle = sum(year for year, _ in given) / len(given)
+    mean = sum(co2 for _, co2 in given) / len(given)
+    return Series([year - middle for year, _ in given], [co2 - mean for _, co2 in given], middle, mean)

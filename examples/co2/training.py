@@ -57,7 +57,6 @@ def train(
     series: Series,
     xp: Any,
     array: Callable[[Any], Any],
-    advance: Callable[[float], None],
     compiled: Callable[[Any], Any] = lambda function: function,
 ) -> Fit:
     """Train `kernels.START` on the series.
@@ -66,7 +65,6 @@ def train(
         series: the observations.
         xp: the array namespace.
         array: makes a float64 array of a number or a list.
-        advance: told the log marginal likelihood before each step.
         compiled: the framework's compiler.
     """
     kernel = combine(mapped(array, trainable(kernels.START)), kernels.START)
@@ -79,7 +77,6 @@ def train(
         seen.append((float(value), norm(gradient, state.kernel)))
         # The last call is for value and gradient alone.
         if i < STEPS:
-            advance(seen[-1][0])
             state = following
     values, norms = zip(seen[0], seen[-1], strict=True)
     return Fit(mapped(float, state.kernel), mapped(float, gradient), values, norms)

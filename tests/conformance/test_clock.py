@@ -142,6 +142,7 @@ def test_closing_ends_the_thread_and_may_be_done_twice(worker):
     assert worker.run(lambda: None, 5.0) is None
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_interrupt_of_the_user_is_raised_and_the_call_given_up(worker):
     threads = []
 

@@ -293,6 +293,7 @@ def interrupts(h):
     time.sleep(5)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_keeps_what_ran_and_shows_no_traceback(capsys, tmp_path):
     target = tmp_path / "report.json"
     with small.scenarios(lambda_or_not, interrupts, surrogate):

@@ -351,6 +351,7 @@ def test_what_words_and_globs_select(keywords, found):
     assert [case.id for case in select([jit, plain, Case(plain.scenario, "grad=vjp")], keywords)] == found
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_interrupt_of_the_user_ends_the_run_and_keeps_what_ran():
     def interrupts(h):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
@@ -367,6 +368,7 @@ def test_the_interrupt_of_the_user_ends_the_run_and_keeps_what_ran():
     assert not report.ok
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_the_harness_is_checked_ends_the_run():
     def hang(self, value):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Run generated programs, and print what came of them and a repro of each that failed; status 1 if any did."""
+"""Run generated programs, or stress, and print what came of it and a repro of what failed; status 1 if any did."""
 
 import argparse
 import os
@@ -25,8 +25,15 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="the programs of another seed are others (0)")
     parser.add_argument("--framework", action="append", choices=outcome.FRAMEWORKS, help="one of them (all)")
     parser.add_argument("--show", choices=outcome.OUTCOMES, help="print a few programs of this outcome as well")
+    parser.add_argument("--stress", type=float, default=0, metavar="SECONDS", help="then threads, tasks and processes")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    failures = _programs(options, console) if options.count else 0
+    return 1 if failures + (_stress(options, console) if options.stress else 0) else 0
+
+
+def _programs(options, console):
+    """Print what came of the programs, and return how many failed."""
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("framework", "programs", *outcome.OUTCOMES, "asked", "True"):
         table.add_column(title, justify="left" if title == "framework" else "right")
@@ -53,7 +60,19 @@ def main(arguments=None):
     for name, i, result in sorted(shown, key=lambda entry: len(entry[2].ours))[:REPROS]:
         console.print(f"\n# {result.outcome}: {name}, seed {options.seed}, program {i}", style="bold")
         console.print(shrink.shrink(result).repro, markup=False, soft_wrap=True)
-    return 1 if failures else 0
+    return failures
+
+
+def _stress(options, console):
+    """Print what was done at once, and return in how many ways it went wrong."""
+    # Frameworks that one asks for alone are not imported for programs of another.
+    from fuzz.stress import run
+
+    count = 0
+    for name, done, failures in run.run(options.stress, options.seed):
+        console.print(f"{name}: {done}", *failures, sep="\n", markup=False, soft_wrap=True)
+        count += len(failures)
+    return count
 
 
 def _steps(count, name):

@@ -1,4 +1,4 @@
-"""Programs in a process of their own, which ends with the first that is not right.
+"""What runs in a process of its own: compiled programs, until the first that is not right, and what forks.
 
 PyTorch's compiler, once it has failed, may fail again on what it could compile before.
 """
@@ -14,10 +14,16 @@ PROGRAMS = 200
 LOADED = ["adprotocol_torch", "torch._dynamo", "torch._inductor.config"]
 
 
+def pool(method="forkserver", count=1):
+    """Return a pool of processes; those of the server have PyTorch already, and not JAX."""
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(LOADED)
+    return ProcessPoolExecutor(count, context)
+
+
 class _Worker:
     def __init__(self):
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(LOADED)
         self._pool = None
         self._count = 0
         atexit.register(self.end)
@@ -27,7 +33,7 @@ class _Worker:
 
         if self._pool is None or self._count >= PROGRAMS:
             self.end()
-            self._pool, self._count = ProcessPoolExecutor(1, self._context), 0
+            self._pool, self._count = pool(), 0
         self._count += 1
         try:
             result = self._pool.submit(outcome.run_here, program, framework).result()

@@ -1,11 +1,17 @@
 """The tests nearest to a line: those that were seen to run it, and those of its room."""
 
 import collections
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
-import coverage
+from coverage import CoverageData
 
-from mutate import process
+from mutate.draw import ROOT
 
 # From a module or room to the tests that mirror it; the longest that fits holds.
 TABLE = {
@@ -25,37 +31,8 @@ TABLE = {
     "adprotocol_jax": ("tests/jax_plugin",),
     "adprotocol_torch": ("tests/torch_plugin",),
 }
-# The tests of a plugin's module, where their name is another.
-OWN = {
-    "adprotocol_autograd/gradient.py": ("autograd_plugin/test_autograd_gradient.py",),
-    "adprotocol_jax/__init__.py": ("jax_plugin/test_jax_query.py", "jax_plugin/test_jax_gradient.py"),
-    "adprotocol_jax/answer.py": ("jax_plugin/test_jax_untracked_branch.py",),
-    "adprotocol_jax/cond.py": ("jax_plugin/test_jax_branching.py", "jax_plugin/test_jax_untracked_branch.py"),
-    "adprotocol_jax/constant.py": ("jax_plugin/test_jax_constant.py",),
-    "adprotocol_jax/hijax.py": ("jax_plugin/test_jax_extended_types.py",),
-    "adprotocol_jax/internals.py": ("jax_plugin/test_jax_constant.py", "jax_plugin/test_jax_extended_types.py"),
-    "adprotocol_jax/label.py": ("jax_plugin/test_jax_nodes.py",),
-    "adprotocol_jax/node.py": ("jax_plugin/test_jax_nodes.py",),
-    "adprotocol_jax/primitive.py": ("jax_plugin/test_jax_query.py",),
-    "adprotocol_torch/backward.py": ("torch_plugin/test_torch_gradient.py", "torch_plugin/test_torch_hidden.py"),
-    "adprotocol_torch/batched_cond.py": ("torch_plugin/test_torch_batched_branches.py",),
-    "adprotocol_torch/branch_watch.py": ("torch_plugin/test_torch_batched_branches.py",),
-    "adprotocol_torch/cond.py": ("torch_plugin/test_torch_branching.py", "torch_plugin/test_torch_staged.py"),
-    "adprotocol_torch/connection.py": ("torch_plugin/test_torch_branching.py",),
-    "adprotocol_torch/dynamo.py": ("torch_plugin/test_torch_compile.py",),
-    "adprotocol_torch/gradient.py": ("torch_plugin/test_torch_gradient.py",),
-    "adprotocol_torch/modules.py": ("torch_plugin/test_torch_modules.py", "torch_plugin/test_torch_recurrent.py"),
-    "adprotocol_torch/parameters.py": ("torch_plugin/test_torch_modules.py",),
-    "adprotocol_torch/references.py": ("torch_plugin/test_torch_references.py",),
-    "adprotocol_torch/tracking.py": ("torch_plugin/test_torch_query.py",),
-    **{f"{plugin}/conformance.py": ("conformance/test_harnesses.py",) for plugin in process.PACKAGES[1:]},
-}
 # The guards of all rooms.
 EVERYWHERE = "tests/test_rooms.py"
-# Seconds that a module may take.
-LIMIT = 200
-# Tests that run what they test in processes of its own, or stop threads by an exception, which a tracer may delay.
-UNTRACED = ("tests/conformance", "tests/cli", "tests/test_d", "tests/test_tutorial.py", "tests/fuzz")
 # What takes long, and sees what nothing else does.
 SUITE = "tests/conformance/test_support.py::test_plugin_conforms_and_the_record_is_what_the_suite_says"
 SLOW = {
@@ -64,8 +41,9 @@ SLOW = {
     "adprotocol_jax": f"{SUITE}[jax]",
     "adprotocol_torch": f"{SUITE}[torch]",
 }
-# Tests of what is built, of pages, and of tests: nobody looks there first.
-APART = ("tests/test_wheel.py", "tests/mutate", "tests/examples", "tests/conformance/test_mutants.py")
+RECORD = ROOT / "build" / "mutate" / "record.json"
+# Of the tests that run a line, how many meet its mutants.
+MOST = 40
 
 
 def slow(path):
@@ -74,126 +52,61 @@ def slow(path):
 
 
 def mirrors(path):
-    """Return the tests that mirror a module: its own first, then those of its room."""
+    """Return the tests that mirror a module: those with its name, and all of its room."""
     room = max((room for room in TABLE if f"{path}/".startswith(f"{room}/")), key=len, default=None)
-    name = f"test_{Path(path).stem.strip('_')}.py"
-    found = TABLE.get(room, ())
-    named = [f"tests/{own}" for own in OWN.get(path, ())]
-    own = [f"{folder}/{name}" for folder in found if (process.ROOT / folder / name).exists()]
-    return [*named, *own, *found, EVERYWHERE]
+    found = [test for test in (*TABLE.get(room, ()), EVERYWHERE) if (ROOT / test).exists()]
+    name = Path(path).stem.strip("_")
+    named = [own for test in found for own in (ROOT / test).rglob(f"test_*{name}*.py")] if name != "init" else []
+    return sorted(str(own.relative_to(ROOT)) for own in named), found
 
 
-class Timer(process.Chosen):
-    """A plugin of pytest's: how long each test takes, and which fail as it is."""
-
-    def __init__(self, ids=None):
-        super().__init__(ids)
-        self.seconds, self.broken = collections.Counter(), set()
-
-    def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid] += report.duration
-        if report.failed:
-            self.broken.add(report.nodeid)
-
-    def result(self):
-        return {"seconds": self.seconds, "failed": sorted(self.broken)}
+def place(source, number):
+    """Return the text of a line and of the one above: a name for it that lives through edits elsewhere."""
+    lines = ["", *source.splitlines()]
+    return "\n".join(line.strip() for line in lines[number - 1 : number + 1])
 
 
-class Recorder(Timer):
-    """The same, and which test runs which lines."""
-
-    def __init__(self, root):
-        super().__init__()
-        self.root = Path(root)
-        sources = [str(self.root / package) for package in process.PACKAGES]
-        self.coverage = coverage.Coverage(data_file=None, source=sources, config_file=False, messages=False)
-
-    def pytest_sessionstart(self):
-        self.coverage.start()
-
-    def pytest_runtest_logstart(self, nodeid):
-        self.coverage.switch_context(nodeid)
-
-    def pytest_sessionfinish(self):
-        self.coverage.stop()
-
-    def result(self):
-        data, lines = self.coverage.get_data(), {}
-        for file in data.measured_files():
-            path = Path(file).relative_to(self.root)
-            if path.suffix != ".py":  # the templates of reports, which jinja2 compiles
-                continue
-            lines[str(path)] = {
-                line: tests
-                for line, names in data.contexts_by_lineno(file).items()
-                if (tests := [*filter(None, names)])
-            }
-        return {**super().result(), "lines": lines}
+def record(tests):
+    """Run tests, and write down by which of them each line was run."""
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    data = RECORD.with_name("coverage")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "logical", "-m", "not slow", *tests]
+    options = ["-p", "no:cacheprovider", "--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
+    environment = {**os.environ, "COVERAGE_FILE": str(data), "OMP_NUM_THREADS": "1"}
+    # Whatever fails: it is asked about the library as it is before it counts.
+    subprocess.run([*command, *options], cwd=ROOT, env=environment, check=False, stdout=sys.stderr)
+    RECORD.write_text(json.dumps(recorded(data)), "utf-8")
 
 
-def modules():
-    """Return the modules of tests, the longest first, without those that are set apart."""
-    paths = [str(path.relative_to(process.ROOT)) for path in (process.ROOT / "tests").rglob("test_*.py")]
-    return sorted(path for path in paths if not path.startswith(APART))
+def recorded(data):
+    """Return the tests that ran each line of a file of coverage's, by module and place."""
+    found, lines = CoverageData(str(data)), collections.defaultdict(lambda: collections.defaultdict(list))
+    found.read()
+    for file in found.measured_files():
+        if file.endswith(".py"):  # and no template of a report
+            source = Path(file).read_text("utf-8")
+            for number, names in found.contexts_by_lineno(file).items():
+                # Without parameters, which change oftener.
+                tests = {re.split(r"[\[|]", name)[0] for name in names if name}
+                lines[str(Path(file).relative_to(ROOT))][place(source, number)] += sorted(tests)
+    return lines
 
 
-def record(root, module):
-    """Return what a module of tests runs, in a process of its own, so that nothing is cached by those before."""
-    only = ["-m", "not slow", module]
-    _, found = process.run(root, only, Timer() if module.startswith(UNTRACED) else Recorder(root), LIMIT)
-    if found is None:
-        return {}
-    if found["failed"]:
-        # Some measure time; what fails again, and without a tracer, is of no use here.
-        _, again = process.run(root, only, Timer(found["failed"]), LIMIT)
-        found["failed"] = again["failed"] if again else found["failed"]
-    return found
+@functools.cache
+def _lines():
+    return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
 
 
-def by_text(result, places):
-    """Return what was recorded with lines named by function and text, so that it lives through edits elsewhere."""
-    lines = collections.defaultdict(set)
-    for path, found in result.get("lines", {}).items():
-        for line, tests in found.items():
-            lines["\n".join((path, *places(path, int(line))))] |= set(tests)
-    return {**result, "lines": {key: sorted(tests) for key, tests in lines.items()}}
+def covering(path, line):
+    """Return some of the tests that ran a line of a module, the nearest first; none for a line that is new."""
+    named, room = mirrors(path)
+
+    def rank(test):
+        return next((i for i, begin in enumerate((*named, *room)) if test.startswith(begin)), sys.maxsize), test
+
+    return sorted(filter(_is_there, _lines().get(path, {}).get(line, ())), key=rank)[:MOST]
 
 
-class Record:
-    """What was recorded of all modules."""
-
-    def __init__(self, results):
-        self.seconds, self.failed, self.lines = {}, set(), collections.defaultdict(list)
-        for result in results:
-            self.seconds |= result.get("seconds", {})
-            self.failed |= set(result.get("failed", ()))
-            for key, tests in result.get("lines", {}).items():
-                self.lines[key] += tests
-
-    def covering(self, mutant, text):
-        """Return the tests that run a line, or, where none does, its function, or else its module; nearest first."""
-        found = self.lines.get(f"{mutant.path}\n{mutant.within}\n{text}", [])
-        for begin in (f"{mutant.path}\n{mutant.within}\n", f"{mutant.path}\n"):
-            found = found or {test for key, tests in self.lines.items() if key.startswith(begin) for test in tests}
-        near = mirrors(mutant.path)
-        return sorted(
-            (test for test in found if test not in self.failed),
-            key=lambda test: (_rank(test, near), self.seconds.get(test, 1.0)),
-        )
-
-    def within(self, tests, budget):
-        """Return as many of the tests, in their order, as are done within a number of seconds."""
-        chosen = []
-        for test in tests:
-            cost = self.seconds.get(test, 1.0)
-            if cost <= budget:
-                budget -= cost
-                chosen.append(test)
-        return chosen
-
-    def cost(self, tests):
-        return sum(self.seconds.get(test, 1.0) for test in tests)
-
-
-def _rank(test, near):
-    return next((number for number, begin in enumerate(near) if test.startswith(begin)), len(near))
+def _is_there(test):
+    file, *_, name = test.split("::")
+    return (ROOT / file).exists() and f"def {name}(" in (ROOT / file).read_text("utf-8")

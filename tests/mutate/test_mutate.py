@@ -2,29 +2,34 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 
-from mutate import mutation
-from mutate.__main__ import explanation, explanations, paths
+from mutate import draw, nearest
 
 ROOT = Path(__file__).parent.parent.parent
 
-TOY = b'''"""A toy: if not, 1 + 1."""
+TOY = '''"""A toy: if not, 1 + 1."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 if TYPE_CHECKING:
     LIMIT = 1
 
 
-def clamped(x: "int | None", top=10):
+@overload
+def clamped(x: int | None) -> int | None: ...
+
+
+def clamped(x: "int | None", *, top=10):
     """Return x, and top at most."""
     if x is None or top < 0:
-        raise ValueError("1" + f"{2}")
+        raise ValueError("no" * 2)
     while x > top:
         x -= 1
     return x
@@ -44,109 +49,112 @@ def test_above():
 
 def test_at_the_limit():
     assert toy.clamped(1, top=0) == 0
+
+def test_that_fails_anyway():
+    assert False
 """
-MUTANTS = [
-    ("x is None or top < 0", "not (x is None or top < 0)"),
-    ("x is None or top < 0", "x is None and top < 0"),
-    ("x is None or top < 0", "top < 0"),
-    ("x is None or top < 0", "x is None"),
-    ("x is None", "x is not None"),
-    ("top < 0", "top <= 0"),
-    ("0", "1"),
-    ("x > top", "not (x > top)"),
-    ("x > top", "x >= top"),
-    ("1", "2"),
-    ("x", "None"),
-    ("10", "11"),
-    ("x * 2", "x / 2"),
-    ("x * 2", "None"),
-    ("2", "3"),
-]
-# Those that are run, and by what each dies.
+# Some, and by what each dies.
 TRIED = {
-    ("x is None or top < 0", "x is None"): None,
-    ("top < 0", "top <= 0"): "test_toy.py::test_at_the_limit",
-    ("x > top", "not (x > top)"): "past its time",
-    ("x", "None"): "test_toy.py::test_below",
-    ("x * 2", "None"): None,
+    ("if x is None or top < 0:", "if x is None or top <= 0:"): "test_toy.py::test_at_the_limit",
+    ("while x > top:", "while not x > top:"): "no test: it hangs, or breaks before the first",
+    (
+        'def clamped(x: "int | None", *, top=10):',
+        'def clamped(x: "int | None", *, top= 11):',
+    ): "test_toy.py::test_above",
+    ("return x * 2", "return x / 2"): None,
 }
 RUN = """
 import json, sys
-from mutate import mutation, nearest, trial
-trial.PATIENCE, trial.UNKNOWN = 3, 0
-root = sys.argv[1]
-lines = {"toy.py\\nclamped\\nreturn x": ["test_toy.py::test_below"]}
-record = nearest.Record([{"seconds": {}, "lines": lines}])
-nearest.TABLE["toy.py"] = ("test_toy.py",)
-for mutant in mutation.mutants(root, ["toy.py"]):
-    if [mutant.original, mutant.mutated] in json.loads(sys.argv[2]):
-        print(json.dumps([mutant.original, mutant.mutated, *trial.tried(root, mutant, record)[:2]]))
+from mutate import draw, nearest, trial
+trial.LIMIT = 4
+nearest.covering = lambda path, line: ["test_toy.py::test_below"] if "10" in line else []
+nearest.mirrors = lambda path: ([], ["test_toy.py"])
+draw.ROOT = trial.Path(sys.argv[1])
+trial.start(sys.argv[2], sys.argv[1])
+for mutant in draw.every(sys.argv[1], "toy.py"):
+    if [mutant.original, mutant.mutated] in json.loads(sys.argv[3]):
+        print(json.dumps([mutant.original, mutant.mutated, trial.tried(mutant)[0]]))
 """
 
 
-def test_the_mutants_of_a_toy_are_these_and_none_is_of_prose():
-    found = mutation.of_source(TOY, "toy.py")
-    pairs = [(mutant.original, mutant.mutated) for mutant in found]
-    assert sorted(pairs) == sorted(MUTANTS)
+@pytest.fixture
+def toy(tmp_path):
+    place = tmp_path / "toy"
+    place.mkdir()
+    (place / "toy.py").write_text(TOY, "utf-8")
+    (place / "test_toy.py").write_text(TESTS, "utf-8")
+    (place / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = ["-ra"]\nmarkers = ["slow"]\n', "utf-8")
+    return place
+
+
+def test_the_mutants_of_a_toy_are_of_its_code_and_none_is_of_prose(toy):
+    found = list(draw.every(toy, "toy.py"))
+    assert {mutant.original for mutant in found} == {
+        'def clamped(x: "int | None", *, top=10):',
+        "if x is None or top < 0:",
+        "while x > top:",
+        "x -= 1",
+        "return x * 2",
+    }
     assert {mutant.within for mutant in found} == {"clamped", "untested"}
+    pairs = {(mutant.original, mutant.mutated) for mutant in found}
+    assert pairs > {*TRIED, ("if x is None or top < 0:", "if x is not None or top < 0:")}
 
 
-def test_a_mutant_differs_from_the_source_in_its_place_alone():
-    for mutant in mutation.of_source(TOY, "toy.py"):
-        text = mutant.applied(TOY)
-        assert text != TOY
-        assert text.startswith(TOY[: mutant.start])
-        assert text.endswith(TOY[mutant.end :])
-        compile(text, "toy.py", "exec")
+def drawn(root, seed):
+    return [(mutant.original, mutant.mutated) for mutant in draw.drawn(root, ["toy.py"], seed)]
 
 
-def drawn(source, seed):
-    found = sorted(mutation.of_source(source, "toy.py"), key=lambda mutant: mutant.rank(seed))
-    return [(mutant.original, mutant.mutated) for mutant in found]
+def test_a_seed_draws_one_of_each_place_and_the_same_again_and_another_seed_others(toy):
+    assert drawn(toy, 1) == drawn(toy, 1)
+    assert drawn(toy, 1)[:5] != drawn(toy, 2)[:5]
+    places = [mutant.spec.start_pos for mutant in draw.drawn(toy, ["toy.py"], 1)]
+    assert len(places) == len({*places}) < len(list(draw.every(toy, "toy.py")))
 
 
-def test_a_seed_draws_the_same_again_and_another_seed_others():
-    assert drawn(TOY, 1) == drawn(TOY, 1)
-    assert drawn(TOY, 1)[:5] != drawn(TOY, 2)[:5]
+def test_an_edit_elsewhere_changes_no_draw(toy):
+    before = drawn(toy, 1)
+    (toy / "toy.py").write_text(TOY.replace("@overload", "def other():\n    pass\n\n\n@overload"), "utf-8")
+    assert drawn(toy, 1) == before
 
 
-def test_an_edit_elsewhere_changes_no_draw():
-    edited = TOY.replace(b"def clamped", b"def other():\n    pass\n\n\ndef clamped")
-    assert drawn(edited, 1) == drawn(TOY, 1)
-
-
-def test_lines_are_named_by_their_function_and_text():
-    places = mutation.places(b"x = 1\n@deco\ndef f():\n    class C:\n        y = 2\n    return C\n")
-    assert places == [
-        ("<module>", "x = 1"),
-        ("f", "@deco"),
-        ("f", "def f():"),
-        ("f.C", "class C:"),
-        ("f.C", "y = 2"),
-        ("f", "return C"),
-    ]
-
-
-def test_those_live_that_no_test_sees_and_one_that_hangs_dies(tmp_path):
-    (tmp_path / "toy.py").write_bytes(TOY)
-    (tmp_path / "test_toy.py").write_text(TESTS, "utf-8")
-    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", "utf-8")
-    command = [sys.executable, "-c", RUN, str(tmp_path), json.dumps(list(TRIED))]
+def test_those_live_that_no_test_sees_and_one_that_hangs_dies(toy, tmp_path):
+    command = [sys.executable, "-c", RUN, str(toy), str(tmp_path), json.dumps(list(TRIED))]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    ran = subprocess.run(command, cwd=ROOT / "tests", env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, cwd=ROOT / "tests", env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
     found = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert {(original, mutated): by for original, mutated, _, by in found} == TRIED
-    assert {outcome for *_, outcome, by in found if by} == {"died"}
-    assert {outcome for *_, outcome, by in found if not by} == {"lived"}
-    assert (tmp_path / "toy.py").read_bytes() == TOY
+    assert {(original, mutated): by for original, mutated, by in found} == TRIED
+    assert (toy / "toy.py").read_text("utf-8") == TOY
 
 
-ENTRIES = explanations()
+def test_the_record_names_the_tests_that_ran_a_line_by_its_text(toy, monkeypatch):
+    measured = Coverage(data_file=toy / "coverage", include=[str(toy / "toy.py")], config_file=False)
+    with measured.collect():
+        runpy.run_path(str(toy / "toy.py"))
+        measured.switch_context("tests/test_toy.py::test_one[a|b]|run")
+        runpy.run_path(str(toy / "toy.py"))["untested"](1)
+    measured.save()
+    monkeypatch.setattr(nearest, "ROOT", toy)
+    lines = nearest.recorded(toy / "coverage")["toy.py"]
+    assert lines["def untested(x):\nreturn x * 2"] == ["tests/test_toy.py::test_one"]
+    assert not any("x -= 1" in place for place in lines)
+
+
+def test_the_tests_of_a_module_are_those_of_its_name_and_of_its_room():
+    named, room = nearest.mirrors("adprotocol/_hooks/label.py")
+    assert "tests/hooks/test_label.py" in named
+    assert room[:2] == ["tests/hooks", "tests/trees"]
+    assert all((ROOT / test).exists() for test in (*named, *room))
+
+
+ENTRIES = draw.explanations()
 
 
 @pytest.mark.parametrize("number", range(len(ENTRIES)))
 def test_an_explanation_has_a_reason_and_its_code_is_still_there(number):
     entry = ENTRIES[number]
     assert len(entry["reason"]) > 20
-    assert entry["path"] in paths()
-    assert any(explanation(mutant, [entry]) for mutant in mutation.mutants(ROOT, [entry["path"]]))
+    assert entry["path"] in draw.modules()
+    mutants = draw.every(ROOT, entry["path"], within=entry.get("within"), original=entry.get("original"))
+    assert any(draw.explanation(mutant, [entry]) for mutant in mutants)

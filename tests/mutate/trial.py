@@ -1,70 +1,85 @@
-"""The life of one mutant: it meets the tests that run its line, then those of its room, then, if asked, all."""
+"""The life of one mutant: cosmic-ray runs tests on it, in a copy of the tree, until one fails."""
 
+import functools
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
 import time
 from pathlib import Path
 
-from mutate import mutation, nearest, process
+from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.work_item import TestOutcome
 
-DIED, LIVED = "died", "lived"
-# Seconds of recorded time: what of the tests that run a line is run first, and then.
-FIRST, THEN = 20, 60
-# Seconds that a run may take beyond a few times of what was recorded.
-PATIENCE = 30
-# What the tests of a room are taken to cost if nothing was recorded.
-UNKNOWN = 60
-SLOW = 120
+from mutate import draw, nearest
 
-
-def tried(root, mutant, record, *, whole=False):
-    """Return whether a mutant died, by which test, and in how many seconds."""
-    begin = time.monotonic()
-    file = Path(root) / mutant.path
-    source = file.read_bytes()
-    file.write_bytes(mutant.applied(source))
-    try:
-        outcome, by = _life(root, mutant, record, mutation.places(source)[mutant.line - 1][1], whole)
-    finally:
-        file.write_bytes(source)
-    return outcome, by, time.monotonic() - begin
+# Seconds of the processor, as a machine may have other work, and KiB of memory: a mutant may need either without end.
+PROCESSOR, MEMORY = 600, 8 << 20
+# Seconds for one that sleeps.
+LIMIT = 3600
+IGNORED = shutil.ignore_patterns(
+    ".git", ".venv*", "__pycache__", "_build", "generated", "build", ".*_cache", ".hypothesis"
+)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
+NONE = re.compile(r"^(?:\d+ deselected|no tests ran)", re.MULTILINE)
 
 
-def _life(root, mutant, record, text, whole):
-    for ids, arguments, without, seconds in _circles(root, mutant, record, text, whole):
-        limit, passing = PATIENCE + 4 * seconds, set()
-        while True:
-            status, failed = process.run(root, ["-x", *arguments], process.Chosen(ids, {*without, *passing}), limit)
-            if status is None:
-                return DIED, "past its time"
-            if status in process.PASSED:
-                break
-            if failed is None:
-                return DIED, "before the tests"
+def start(target, source=draw.ROOT):
+    """Give a process of the pool a copy of the tree for it alone, which is what its tests import."""
+    os.nice(5)
+    root = tempfile.mkdtemp(dir=target)
+    shutil.copytree(source, root, dirs_exist_ok=True, ignore=IGNORED)
+    os.chdir(root)
+    # Some tests start an interpreter with a module path of their own, which has to lead to the copy.
+    interpreter = Path(root, "python")
+    limits = f"ulimit -t {PROCESSOR}; ulimit -d {MEMORY}"
+    lines = ["#!/bin/sh", limits, f'PYTHONPATH="$PYTHONPATH:{root}" exec {sys.executable} "$@"', ""]
+    interpreter.write_text("\n".join(lines), "utf-8")
+    interpreter.chmod(0o755)
+    os.environ |= {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+
+
+def failing(specs, tests):
+    """Return the first of some tests that fails with mutations, or what else is wrong; None if all pass."""
+    Path("tests.txt").write_text("\n".join(tests), "utf-8")
+    command = f"{shlex.quote(str(Path('python').absolute()))} -m pytest -q -x --tb=no -p no:cacheprovider @tests.txt"
+    result = mutate_and_test(specs, command, LIMIT)
+    if result.test_outcome == TestOutcome.INCOMPETENT:
+        raise RuntimeError(result.output)
+    if result.test_outcome == TestOutcome.SURVIVED or NONE.search(result.output):
+        return None
+    found = FAILED.findall(result.output)
+    return found[0] if found else "no test: it hangs, or breaks before the first"
+
+
+@functools.cache
+def fails_anyway(test):
+    return failing([], [test]) is not None
+
+
+def tried(mutant, *, whole=False):
+    """Return which test a mutant died by, if any did, and in how many seconds."""
+    begin, passing = time.monotonic(), []
+    for tests in _circles(mutant, whole=whole):
+        while (test := failing([mutant.spec], [*tests, *(f"--deselect={one}" for one in passing)])) is not None:
             # A test that measures time may fail once of itself.
-            again, _ = process.run(root, [failed.partition("::")[0]], process.Chosen([failed]), limit)
-            if again not in process.PASSED:
-                return DIED, failed
-            passing.add(failed)
-    return LIVED, None
+            if ".py" in test and (fails_anyway(test) or failing([mutant.spec], [test]) is None):
+                passing.append(test)
+            else:
+                return test, time.monotonic() - begin
+    return None, time.monotonic() - begin
 
 
-def _circles(root, mutant, record, text, whole):
-    """Yield what to run: the ids of tests in their order or None for all, the files, what was run, and the seconds."""
-    covering = record.covering(mutant, text)
-    done = {*record.failed}
-    for budget in (FIRST, THEN):
-        ids = record.within([test for test in covering if test not in done], budget)
-        done |= {*ids}
-        if ids:
-            yield ids, sorted({test.partition("::")[0] for test in ids}), (), record.cost(ids)
-    near = [path for path in nearest.mirrors(mutant.path) if (Path(root) / path).exists()]
-    files = [path for path in near if path.endswith(".py")]
-    # The module's own tests first, though they are of its room, too.
-    for paths in (files, [path for path in near if path not in files]):
-        if paths:
-            tests = {test for test in record.seconds if test.startswith(tuple(paths))} - done
-            yield None, [*paths, "-m", "not slow"], done.copy(), record.cost(tests) or UNKNOWN
-            done |= tests
-    if slow := nearest.slow(mutant.path):
-        yield None, [*slow, "-m", "slow"], set(), SLOW
-    if whole:
-        yield None, ["tests", "--ignore=tests/mutate"], done, 3600
+def _circles(mutant, *, whole):
+    """Yield what to run: the tests that ran the line or have the module's name, those of its room, slow ones, all."""
+    source = (draw.ROOT / mutant.path).read_text("utf-8")
+    named, room = nearest.mirrors(mutant.path)
+    circles = [
+        [*nearest.covering(mutant.path, nearest.place(source, mutant.spec.start_pos[0])), *named],
+        [*room, "-mnot slow"],
+        nearest.slow(mutant.path),
+        ["tests", "--ignore=tests/mutate"] if whole else [],
+    ]
+    return filter(None, circles)

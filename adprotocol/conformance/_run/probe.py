@@ -76,7 +76,8 @@ class Probe(Checked):
         if type(made).__module__.partition(".")[0] not in packages:
             wanted = f"an array of the system, as array() does, here {kind_of(x)}"
             raise HarnessFault(f"{what} returned {kind_of(made)}; it returns {wanted}")
-        self.assert_equal(2.0 * made + x, 2.0 * self.numpy(made) + self.numpy(x), f"twice what {what} returned, plus 3,")
+        want = 2.0 * self.numpy(made) + self.numpy(x)
+        self.assert_equal(2.0 * made + x, want, f"twice what {what} returned, plus 3,")
 
     def _same_function(self, name: str, x: Any) -> None:
         made = getattr(self, name)(lambda x, y: x * x + y)
@@ -115,7 +116,8 @@ class Probe(Checked):
         y = self.array([1.0, 2.0])
         self.assert_equal(2 * x, 6.0, "2 * array(3.0)")
         self.assert_equal(x * 2, 6.0, "array(3.0) * 2")
-        self.assert_equal((2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y")
+        text = "(2 * array(3.0) + array([1.0, 2.0])[1] - 1) / 2 - y"
+        self.assert_equal((2.0 * x + y[1] - 1.0) / 2.0 - y, [2.5, 1.5], text)
         self.assert_equal(x > y[1], np.True_, "array(3.0) > array([1.0, 2.0])[1]")
 
     def _check_grad(self, x: Any) -> None:

@@ -18,10 +18,6 @@ from adprotocol.conformance.scenario import HOOKS
 from mutants import matrix
 from mutants.mutant import MUTANTS
 
-SHOWN = 12
-TRIVIAL = " (trivial)"
-WIDTH = len("trainable")
-
 
 def main(arguments=None):
     """Print the matrix and return the exit status."""
@@ -73,52 +69,29 @@ def _data(found, survivors, idle, wrong):
 
 
 def _print(found, survivors, idle, wrong, seconds):
-    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    longest = max(len(mutant.id) for mutant in found) + len(TRIVIAL)
-    numbers = (len(HOOKS) + 1) * (WIDTH + 2)
-    room = max(console.width - longest - numbers - 4, 20)
-    table.add_column("mutant", no_wrap=True, min_width=longest)
-    table.add_column("how it is wrong", no_wrap=True, overflow="ellipsis", max_width=room)
-    for hook in (*HOOKS, "all"):
-        table.add_column(hook.partition("_")[0], justify="right", no_wrap=True, min_width=WIDTH)
-    for hook in HOOKS:
-        for mutant, ids in found.items():
-            if mutant.hook == hook:
-                table.add_row(*_row(mutant, ids), style="bold red" if mutant in survivors else "")
-        table.add_section()
-    totals = [sum(any(name.startswith(f"{hook}/") for name in ids) for ids in found.values()) for hook in HOOKS]
-    killed = sum(map(bool, found.values()))
-    table.add_row("mutants killed", f"of {len(found)}", *map(str, totals), str(killed), style="bold")
+    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False)
+    table = Table("mutant", "how it is wrong", *(hook.partition("_")[0] for hook in HOOKS), "all", box=None)
+    for column in table.columns:
+        column.no_wrap = True
+    for mutant, ids in sorted(found.items(), key=lambda pair: HOOKS.index(pair[0].hook)):
+        counts = Counter(name.partition("/")[0] for name in ids)
+        name = f"{mutant.id} (trivial)" if mutant.trivial else mutant.id
+        style = "bold red" if mutant in survivors else None
+        table.add_row(name, mutant.way, *(str(counts[hook] or "-") for hook in HOOKS), str(len(ids)), style=style)
     console.print(table)
-
-    real = {mutant: ids for mutant, ids in found.items() if not mutant.trivial}
-    weak = sorted(real.items(), key=lambda pair: len(pair[1]))
-    _list(console, "The mutants that fewest scenarios kill", [f"{m.id}: {', '.join(i[:3])}" for m, i in weak[:SHOWN]])
-    counts = Counter(name for ids in real.values() for name in ids)
-    fewest = sorted(counts, key=counts.__getitem__)[:SHOWN]
-    _list(console, "The scenarios that kill fewest mutants", [f"{name}: {counts[name]}" for name in fewest])
     _list(console, "SURVIVORS", [f"{mutant.id}: {mutant.way}" for mutant in survivors])
     _list(console, "SCENARIOS THAT KILL NOTHING", [scenario.id for scenario in idle])
     _list(console, "SCENARIOS THAT FAIL WITHOUT A MUTANT", [f"{name}: {error}" for name, error in wrong.items()])
+    killing = {name for mutant, ids in found.items() if not mutant.trivial for name in ids}
     console.print(
         f"\n{len(found) - len(survivors)} of {len(found)} mutants are killed by scenarios of their hook; "
-        f"{len(counts)} of {len(all_scenarios())} scenarios kill; {seconds:.0f} s",
-        style="bold",
+        f"{len(killing)} of {len(all_scenarios())} scenarios kill; {seconds:.0f} s"
     )
-
-
-def _row(mutant, ids):
-    counts = Counter(name.partition("/")[0] for name in ids)
-    name = f"{mutant.id}{TRIVIAL}" if mutant.trivial else mutant.id
-    return name, mutant.way, *(str(counts[hook] or "-") for hook in HOOKS), str(len(ids))
 
 
 def _list(console, title, lines):
     if lines:
-        console.print(f"\n{title}", style="bold")
-    for line in lines:
-        console.print(f"  {line}", markup=False)
+        console.print(f"\n{title}", *(f"  {line}" for line in lines), sep="\n")
 
 
 if __name__ == "__main__":

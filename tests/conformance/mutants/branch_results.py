@@ -6,61 +6,44 @@ import toyad
 
 import adprotocol
 from adprotocol import extend
-from mutants.branches import GROUP, branches, choose, is_known
-from mutants.mutant import innermost, mutant
+from mutants.branches import GROUP, branches, choose, each, each_later, later
+from mutants.mutant import at, innermost, mutant, noted
 
 
-@mutant(GROUP)
-def takes_integers():
+@mutant(GROUP, branches)
+def takes_integers(pred, t, f, operands):
     """Takes an array of integers for a predicate."""
-    return branches(
-        lambda pred, t, f, operands: choose(
-            pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands
-        )
-    )
+    return choose(pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands)
 
 
-@mutant(GROUP)
-def takes_python_integers():
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_python_integers(pred, *rest, real=adprotocol.cond):
     """Takes whatever Python takes for true."""
-    real = adprotocol.cond
-    return {
-        "adprotocol.cond": lambda pred, *rest: real(bool(pred) if isinstance(pred, (int, float, str)) else pred, *rest)
-    }
+    return real(bool(pred) if isinstance(pred, (int, float, str)) else pred, *rest)
 
 
-@mutant(GROUP)
-def takes_none():
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_none(pred, *rest, real=adprotocol.cond):
     """Takes None for False."""
-    real = adprotocol.cond
-    return {"adprotocol.cond": lambda pred, *rest: real(False if pred is None else pred, *rest)}
+    return real(False if pred is None else pred, *rest)
 
 
-@mutant(GROUP)
-def takes_vectors():
+@mutant(GROUP, branches)
+def takes_vectors(pred, t, f, operands):
     """Takes a vector for a predicate, and looks at its first element."""
-
-    def first(pred, t, f, operands):
-        if isinstance(pred, toyad.Value):
-            while pred.shape:
-                pred = pred[0]
-        return choose(pred, t, f, operands)
-
-    return branches(first)
+    if isinstance(pred, toyad.Value):
+        while pred.shape:
+            pred = pred[0]
+    return choose(pred, t, f, operands)
 
 
-@mutant(GROUP)
-def refuses_numpy_bools():
+@mutant(GROUP, at("adprotocol.cond"))
+def refuses_numpy_bools(pred, *rest, real=adprotocol.cond):
     """Does not know the bools of NumPy."""
-    real = adprotocol.cond
-
-    def strict(pred, *rest):
-        if type(pred).__module__ == "numpy":
-            msg = "cond wants a bool"
-            raise TypeError(msg)
-        return real(pred, *rest)
-
-    return {"adprotocol.cond": strict}
+    if type(pred).__module__ == "numpy":
+        msg = "cond wants a bool"
+        raise TypeError(msg)
+    return real(pred, *rest)
 
 
 @mutant(GROUP)
@@ -74,31 +57,23 @@ def takes_values_for_branches():
     return {"adprotocol.cond": lambda pred, t, f, *operands: real(pred, as_function(t), as_function(f), *operands)}
 
 
-@mutant(GROUP)
-def swallows_exceptions():
+@mutant(GROUP, branches)
+def swallows_exceptions(pred, t, f, operands):
     """Takes the other branch where one raises."""
-
-    def either(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except (ValueError, ArithmeticError, LookupError, RuntimeError):
-            return choose(pred, f, t, operands)
-
-    return branches(either)
+    try:
+        return choose(pred, t, f, operands)
+    except (ValueError, ArithmeticError, LookupError, RuntimeError):
+        return choose(pred, f, t, operands)
 
 
-@mutant(GROUP)
-def changes_exceptions():
+@mutant(GROUP, branches)
+def changes_exceptions(pred, t, f, operands):
     """Raises another error in the place of the one that a branch raises."""
-
-    def other(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except (ValueError, ArithmeticError, LookupError, RuntimeError) as error:
-            msg = "a branch failed"
-            raise adprotocol.ADProtocolError(msg) from error
-
-    return branches(other)
+    try:
+        return choose(pred, t, f, operands)
+    except (ValueError, ArithmeticError, LookupError, RuntimeError) as error:
+        msg = "a branch failed"
+        raise adprotocol.ADProtocolError(msg) from error
 
 
 def converted(change):
@@ -106,101 +81,76 @@ def converted(change):
     return branches(lambda pred, t, f, operands: change(choose(pred, t, f, operands)))
 
 
-@mutant(GROUP)
-def converts_tuples():
+@mutant(GROUP, converted)
+def converts_tuples(result):
     """Returns lists where the branch returns tuples."""
-
-    def lists(result):
-        if type(result) is dict:
-            return {key: lists(item) for key, item in result.items()}
-        return [lists(item) for item in result] if type(result) in (list, tuple) else result
-
-    return converted(lists)
+    if type(result) is dict:
+        return {key: converts_tuples(item) for key, item in result.items()}
+    return [converts_tuples(item) for item in result] if type(result) in (list, tuple) else result
 
 
-@mutant(GROUP)
-def converts_dicts():
+@mutant(GROUP, converted)
+def converts_dicts(result):
     """Returns a tuple of the items where the branch returns a dict."""
-    return converted(lambda result: tuple(result.values()) if isinstance(result, dict) else result)
+    return tuple(result.values()) if isinstance(result, dict) else result
 
 
-@mutant(GROUP)
-def converts_numbers():
+@mutant(GROUP, converted)
+def converts_numbers(result):
     """Returns an array where the branch returns a number of Python's."""
-    return converted(lambda result: toyad.array(result) if isinstance(result, (int, float)) else result)
+    return toyad.array(result) if isinstance(result, (int, float)) else result
 
 
-@mutant(GROUP)
-def converts_none():
+@mutant(GROUP, converted)
+def converts_none(result):
     """Returns zero where the branch returns None."""
-    return converted(lambda result: 0.0 if result is None else result)
+    return 0.0 if result is None else result
 
 
-@mutant(GROUP)
-def refuses_numbers():
+@mutant(GROUP, each_later)
+def refuses_numbers(fun, *operands):
     """Wants arrays from branches that are chosen later."""
-
-    def arrays(fun):
-        def run(*operands):
-            result = fun(*operands)
-            if isinstance(result, (int, float)):
-                msg = "a branch returned a number"
-                raise TypeError(msg)
-            return result
-
-        return run
-
-    return branches(
-        lambda pred, t, f, operands: choose(pred, *((t, f) if is_known(pred) else map(arrays, (t, f))), operands)
-    )
+    result = fun(*operands)
+    if isinstance(result, (int, float)):
+        msg = "a branch returned a number"
+        raise TypeError(msg)
+    return result
 
 
-@mutant(GROUP)
-def swaps_operands():
+@mutant(GROUP, branches)
+def swaps_operands(pred, t, f, operands):
     """Gives the operands to the branch in another order."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, operands[::-1]))
+    return choose(pred, t, f, operands[::-1])
 
 
-@mutant(GROUP)
-def takes_operands_apart():
+@mutant(GROUP, branches)
+def takes_operands_apart(pred, t, f, operands):
     """Gives the branches the leaves of its operands, without their containers."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, tuple(extend.tree_leaves(operands))))
+    return choose(pred, t, f, tuple(extend.tree_leaves(operands)))
 
 
-@mutant(GROUP)
-def arrays_for_operands():
+@mutant(GROUP, branches)
+def arrays_for_operands(pred, t, f, operands):
     """Gives the branches arrays where the operands are numbers, and refuses what is neither."""
-
-    def lifted(pred, t, f, operands):
-        return choose(pred, t, f, tuple(extend.tree_map(toyad.lift, operand) for operand in operands))
-
-    return branches(lifted)
+    return choose(pred, t, f, tuple(extend.tree_map(toyad.lift, operand) for operand in operands))
 
 
-@mutant(GROUP)
-def mismatch_takes_the_first():
+@mutant(GROUP, branches)
+def mismatch_takes_the_first(pred, t, f, operands):
     """Takes the first branch where the two return different things, instead of refusing them."""
-
-    def lenient(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError:
-            return t(*operands)
-
-    return branches(lenient)
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError:
+        return t(*operands)
 
 
-@mutant(GROUP)
-def mismatch_of_its_own():
+@mutant(GROUP, branches)
+def mismatch_of_its_own(pred, t, f, operands):
     """Raises the framework's own error where the branches return different things."""
-
-    def own(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError as error:
-            raise error.__cause__ from None
-
-    return branches(own)
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError as error:
+        raise error.__cause__ from None
 
 
 @mutant(GROUP)
@@ -208,112 +158,69 @@ def does_not_nest():
     """Takes, in a branch that is chosen later, the first branch of any other choice."""
     inside = []
 
-    def outermost(fun):
-        def run(*operands):
-            inside.append(fun)
-            try:
-                return fun(*operands)
-            finally:
-                inside.pop()
+    def outermost(fun, *operands):
+        with noted(inside):
+            return fun(*operands)
 
-        return run
-
-    def flat(pred, t, f, operands):
-        if is_known(pred):
-            return choose(pred, t, f, operands)
-        return t(*operands) if inside else choose(pred, outermost(t), outermost(f), operands)
-
-    return branches(flat)
+    plain = each_later(outermost)["cond"]
+    return later(lambda pred, t, f, operands: t(*operands) if inside else plain(pred, t, f, operands))
 
 
-@mutant(GROUP)
-def wants_a_known_predicate():
+@mutant(GROUP, branches)
+def wants_a_known_predicate(pred, t, f, operands):
     """Asks for the truth of a predicate that is not known yet."""
-    return branches(lambda pred, t, f, operands: t(*operands) if pred else f(*operands))
+    return t(*operands) if pred else f(*operands)
 
 
-@mutant(GROUP)
-def reads_the_predicate():
+@mutant(GROUP, branches)
+def reads_the_predicate(pred, t, f, operands):
     """Follows the predicate below the level that batches it."""
-
-    def below(pred, t, f, operands):
-        known = innermost(pred) if isinstance(pred, toyad.Value) else pred
-        if isinstance(known, toyad.Array) and known.shape:
-            known = bool(known.value.any())
-        return choose(known, t, f, operands)
-
-    return branches(below)
+    known = innermost(pred) if isinstance(pred, toyad.Value) else pred
+    if isinstance(known, toyad.Array) and known.shape:
+        known = bool(known.value.any())
+    return choose(known, t, f, operands)
 
 
-@mutant(GROUP)
-def mismatch_without_words():
+@mutant(GROUP, branches)
+def mismatch_without_words(pred, t, f, operands):
     """Refuses branches that return different things, and does not say which."""
-
-    def silent(pred, t, f, operands):
-        try:
-            return choose(pred, t, f, operands)
-        except adprotocol.errors.BranchMismatchError:
-            raise adprotocol.errors.BranchMismatchError("the branches differ") from None
-
-    return branches(silent)
-
-
-def leaves_alone(pred, t, f, operands):
-    """Choose among results whose dataclasses and labels toyad does not take apart, as it would itself."""
-    if is_known(pred):
+    try:
         return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError:
+        raise adprotocol.errors.BranchMismatchError("the branches differ") from None
+
+
+@mutant(GROUP, later)
+def only_its_own_containers(pred, t, f, operands):
+    """Takes results apart as far as the framework does, which leaves dataclasses whole."""
     return toyad.cond(pred, t, f, *operands)
 
 
-@mutant(GROUP)
-def only_its_own_containers():
-    """Takes results apart as far as the framework does, which leaves dataclasses whole."""
-    return branches(leaves_alone)
-
-
-@mutant(GROUP)
-def labels_are_lost():
+@mutant(GROUP, later)
+def labels_are_lost(pred, t, f, operands):
     """Returns the values of labels where branches that are chosen later return labels."""
-
-    def plain(pred, t, f, operands):
-        result = choose(pred, t, f, operands)
-        return result if is_known(pred) else extend.tree_map(extend.unlabelled, result)
-
-    return branches(plain)
+    return extend.tree_map(extend.unlabelled, choose(pred, t, f, operands))
 
 
-@mutant(GROUP)
-def dataclasses_become_dicts():
+@mutant(GROUP, later)
+def dataclasses_become_dicts(pred, t, f, operands):
     """Returns the fields of a dataclass where branches that are chosen later return it."""
-
-    def fields(pred, t, f, operands):
-        result = choose(pred, t, f, operands)
-        if is_known(pred) or not dataclasses.is_dataclass(result):
-            return result
-        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-
-    return branches(fields)
+    result = choose(pred, t, f, operands)
+    if not dataclasses.is_dataclass(result):
+        return result
+    return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
 
 
-@mutant(GROUP)
-def other_constants_pass():
+@mutant(GROUP, later)
+def other_constants_pass(pred, t, f, operands):
     """Takes what is no array from the first branch, whatever the other returns there."""
+    found = []
 
-    def first(pred, t, f, operands):
-        if is_known(pred):
-            return choose(pred, t, f, operands)
-        found = []
+    def arrays(fun, *operands):
+        leaves, outline = extend.take_apart(fun(*operands))
+        found.append((outline, leaves))
+        return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
 
-        def arrays(fun):
-            def run(*operands):
-                leaves, outline = extend.take_apart(fun(*operands))
-                found.append((outline, leaves))
-                return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
-
-            return run
-
-        chosen = iter(choose(pred, arrays(t), arrays(f), operands))
-        outline, leaves = found[0]
-        return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])
-
-    return branches(first)
+    chosen = iter(each(arrays)["cond"](pred, t, f, operands))
+    outline, leaves = found[0]
+    return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])

@@ -1,11 +1,13 @@
 """Branches that are not those asked for: `cond` gone wrong."""
 
+import functools
+
 import toyad
 import toyad_adprotocol as right
 
 from adprotocol import extend
 from mutants.constants import first_order_constant
-from mutants.mutant import is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant
 
 GROUP = "cond"
 choose = right.cond
@@ -23,7 +25,7 @@ def is_known(pred):
 
 def is_batched(pred):
     """Tell whether a predicate chooses for several examples at once."""
-    return any(isinstance(tracer, toyad.Batched) for tracer in tracers(pred)) and not is_staged(pred)
+    return follows(toyad.Batched, pred) and not is_staged(pred)
 
 
 def branches(function):
@@ -36,80 +38,74 @@ def branches(function):
     return {"cond": cond}
 
 
-def wrapped(change):
-    """Return a mutant that does something to the branches: ``change(fun)`` in the place of each."""
-    return branches(lambda pred, t, f, operands: choose(pred, change(t), change(f), operands))
+def later(function):
+    """Return a mutant with another way to choose where the predicate is staged or batched."""
+    return branches(lambda pred, *rest: (choose if is_known(pred) else function)(pred, *rest))
 
 
-@mutant(GROUP)
-def both_branches():
+def each(run, way=branches):
+    """Return a mutant that runs each branch in another way: ``run(fun, *operands)``."""
+    return way(
+        lambda pred, t, f, operands: choose(pred, functools.partial(run, t), functools.partial(run, f), operands)
+    )
+
+
+def each_later(run):
+    """Return one that does so where the predicate is staged or batched."""
+    return each(run, later)
+
+
+@mutant(GROUP, branches)
+def both_branches(pred, t, f, operands):
     """Runs both branches where one is chosen."""
-
-    def both(pred, t, f, operands):
-        if not is_known(pred):
-            return choose(pred, t, f, operands)
-        results = t(*operands), f(*operands)
-        return choose(pred, lambda: results[0], lambda: results[1], ())
-
-    return branches(both)
+    if not is_known(pred):
+        return choose(pred, t, f, operands)
+    results = t(*operands), f(*operands)
+    return choose(pred, lambda: results[0], lambda: results[1], ())
 
 
-@mutant(GROUP)
-def wrong_branch():
+@mutant(GROUP, branches)
+def wrong_branch(pred, t, f, operands):
     """Takes the other branch."""
-    return branches(lambda pred, t, f, operands: choose(pred, f, t, operands))
+    return choose(pred, f, t, operands)
 
 
-@mutant(GROUP)
-def wrong_branch_when_batched():
+@mutant(GROUP, branches)
+def wrong_branch_when_batched(pred, t, f, operands):
     """Takes the other branch where examples choose."""
-    return branches(lambda pred, t, f, operands: choose(pred, *((f, t) if is_batched(pred) else (t, f)), operands))
+    return choose(pred, *((f, t) if is_batched(pred) else (t, f)), operands)
 
 
-@mutant(GROUP)
-def first_example_chooses():
+@mutant(GROUP, branches)
+def first_example_chooses(pred, t, f, operands):
     """Takes for all examples the branch of the first."""
-
-    def first(pred, t, f, operands):
-        return choose(pred.below[0] if is_batched(pred) else pred, t, f, operands)
-
-    return branches(first)
+    return choose(pred.below[0] if is_batched(pred) else pred, t, f, operands)
 
 
-@mutant(GROUP)
-def runs_twice():
+@mutant(GROUP, each)
+def runs_twice(fun, *operands):
     """Runs the chosen branch a second time."""
-
-    def twice(fun):
-        return lambda *operands: (fun(*operands), fun(*operands))[1]
-
-    return wrapped(twice)
+    fun(*operands)
+    return fun(*operands)
 
 
-@mutant(GROUP)
-def none_runs_again():
+@mutant(GROUP, each)
+def none_runs_again(fun, *operands):
     """Runs a branch that returned None again, as not done."""
-
-    def again(fun):
-        def run(*operands):
-            result = fun(*operands)
-            return fun(*operands) if result is None else result
-
-        return run
-
-    return wrapped(again)
+    result = fun(*operands)
+    return fun(*operands) if result is None else result
 
 
-@mutant(GROUP)
-def true_while_tracing():
+@mutant(GROUP, branches)
+def true_while_tracing(pred, t, f, operands):
     """Takes the first branch where jit does not know yet."""
-    return branches(lambda pred, t, f, operands: choose(True if is_staged(pred) else pred, t, f, operands))
+    return choose(True if is_staged(pred) else pred, t, f, operands)
 
 
-@mutant(GROUP)
-def false_while_tracing():
+@mutant(GROUP, branches)
+def false_while_tracing(pred, t, f, operands):
     """Takes the second branch where jit does not know yet."""
-    return branches(lambda pred, t, f, operands: choose(False if is_staged(pred) else pred, t, f, operands))
+    return choose(False if is_staged(pred) else pred, t, f, operands)
 
 
 @mutant(GROUP, remembers=True)
@@ -125,68 +121,50 @@ def remembers_the_branch():
     return branches(remembered)
 
 
-@mutant(GROUP)
-def drops_gradients():
+@mutant(GROUP, branches)
+def drops_gradients(pred, t, f, operands):
     """Returns constants."""
-    return branches(lambda pred, t, f, operands: constant(choose(pred, t, f, operands)))
+    return constant(choose(pred, t, f, operands))
 
 
-@mutant(GROUP)
-def drops_gradients_under_jit():
+@mutant(GROUP, later)
+def drops_gradients_under_jit(pred, t, f, operands):
     """Returns constants where the branch is chosen later."""
-    return branches(
-        lambda pred, t, f, operands: (
-            choose(pred, t, f, operands) if is_known(pred) else constant(choose(pred, t, f, operands))
-        )
-    )
+    return constant(choose(pred, t, f, operands))
 
 
-@mutant(GROUP)
-def drops_gradients_of_the_second():
+@mutant(GROUP, branches)
+def drops_gradients_of_the_second(pred, t, f, operands):
     """Returns a constant from the second branch."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, lambda *ops: constant(f(*ops)), operands))
+    return choose(pred, t, lambda *ops: constant(f(*ops)), operands)
 
 
-@mutant(GROUP)
-def runs_without_recording():
+@mutant(GROUP, each)
+def runs_without_recording(fun, *operands):
     """Runs the branch under no_grad."""
-
-    def unrecorded(fun):
-        def run(*operands):
-            with toyad.no_grad():
-                return fun(*operands)
-
-        return run
-
-    return wrapped(unrecorded)
+    with toyad.no_grad():
+        return fun(*operands)
 
 
-@mutant(GROUP)
-def ignores_closed_over_values():
+@mutant(GROUP, each)
+def ignores_closed_over_values(fun, *operands):
     """Differentiates with respect to the operands, and not to what a branch closes over."""
-
-    def of_operands(fun):
-        def run(*operands):
-            result = fun(*operands)
-            if not isinstance(result, toyad.Value) or not toyad.is_inexact(result):
-                return result
-            return toyad.stop_gradient(result) + (result - fun(*constant(operands)))
-
-        return run
-
-    return wrapped(of_operands)
+    result = fun(*operands)
+    if not isinstance(result, toyad.Value) or not toyad.is_inexact(result):
+        return result
+    return toyad.stop_gradient(result) + (result - fun(*constant(operands)))
 
 
-@mutant(GROUP)
-def ignores_operands():
+@mutant(GROUP, branches)
+def ignores_operands(pred, t, f, operands):
     """Differentiates with respect to what a branch closes over, and not to the operands."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, constant(operands)))
+    return choose(pred, t, f, constant(operands))
 
 
-@mutant(GROUP)
-def ignores_later_operands():
+@mutant(GROUP, branches)
+def ignores_later_operands(pred, t, f, operands):
     """Differentiates with respect to the first operand only."""
-    return branches(lambda pred, t, f, operands: choose(pred, t, f, operands[:1] + constant(operands[1:])))
+    return choose(pred, t, f, operands[:1] + constant(operands[1:]))
 
 
 def selected(guard):
@@ -212,44 +190,36 @@ def selected(guard):
     return branches(select)
 
 
-@mutant(GROUP)
-def leaks_nan():
+@mutant(GROUP, selected)
+def leaks_nan(_pred, x):
     """Selects between the results of both branches, so that a NaN of the other reaches the gradient."""
-    return selected(lambda _pred, x: x)
+    return x
 
 
-@mutant(GROUP)
-def leaks_nan_in_second_order():
+@mutant(GROUP, selected)
+def leaks_nan_in_second_order(pred, x):
     """Keeps the NaN of the other branch out of first derivatives only."""
-    return selected(lambda pred, x: toyad.where(pred, x, first_order_constant(x)))
+    return toyad.where(pred, x, first_order_constant(x))
 
 
-@mutant(GROUP)
-def leaks_nan_under_jit():
+@mutant(GROUP, branches)
+def leaks_nan_under_jit(pred, t, f, operands):
     """Runs both branches where the predicate is staged, and selects."""
-
-    def select(pred, t, f, operands):
-        if not is_staged(pred):
-            return choose(pred, t, f, operands)
-        results = t(*operands), f(*operands)
-        if not all(isinstance(result, toyad.Value) for result in results):
-            return choose(pred, t, f, operands)
-        return toyad.where(pred, *results)
-
-    return branches(select)
+    if not is_staged(pred):
+        return choose(pred, t, f, operands)
+    results = t(*operands), f(*operands)
+    if not all(isinstance(result, toyad.Value) for result in results):
+        return choose(pred, t, f, operands)
+    return toyad.where(pred, *results)
 
 
-@mutant(GROUP)
-def fills_with_zeros():
+@mutant(GROUP, selected)
+def fills_with_zeros(pred, x):
     """Runs both branches for examples that differ, the other one on zeros."""
-    return selected(lambda pred, x: toyad.where(pred, x, 0.0))
+    return toyad.where(pred, x, 0.0)
 
 
-@mutant(GROUP)
-def stumbles_over_staged_numbers():
+@mutant(GROUP, at("toyad_adprotocol.predicate_error"))
+def stumbles_over_staged_numbers(pred, dtype=None, *, real=right.predicate_error):
     """Fails by a mistake of its own where a number is traced for a predicate."""
-
-    def stumbles(pred, dtype=None, *, real=right.predicate_error):
-        return AttributeError("'float' object has no attribute 'all'") if is_staged(pred) else real(pred, dtype)
-
-    return {"toyad_adprotocol.predicate_error": stumbles}
+    return AttributeError("'float' object has no attribute 'all'") if is_staged(pred) else real(pred, dtype)

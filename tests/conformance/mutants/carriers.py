@@ -63,22 +63,18 @@ def guards_closures_alone():
     return selecting(closed_over)
 
 
-@mutant("cond", remembers=True)
-def guarded_after_an_error():
+@mutant("cond", selecting, remembers=True)
+def guarded_after_an_error(fun, guard):
     """Leaves what a batched branch closes over guarded after an exception in it."""
+    cells = getattr(fun, "__closure__", None) or ()
+    kept = [(cell, cell.cell_contents) for cell in cells if isinstance(cell.cell_contents, toyad.Value)]
 
-    def in_place(fun, guard):
-        cells = getattr(fun, "__closure__", None) or ()
-        kept = [(cell, cell.cell_contents) for cell in cells if isinstance(cell.cell_contents, toyad.Value)]
+    def run(*operands):
+        for cell, held in kept:
+            cell.cell_contents = guard(held)
+        result = fun(*operands)
+        for cell, held in kept:
+            cell.cell_contents = held
+        return result
 
-        def run(*operands):
-            for cell, held in kept:
-                cell.cell_contents = guard(held)
-            result = fun(*operands)
-            for cell, held in kept:
-                cell.cell_contents = held
-            return result
-
-        return run
-
-    return selecting(in_place)
+    return run

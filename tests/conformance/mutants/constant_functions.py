@@ -7,7 +7,7 @@ import toyad
 
 import adprotocol
 from mutants.constants import GROUP, real
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant, noted
 
 
 def decorates(wrapper, *, wraps=True):
@@ -25,30 +25,28 @@ def decorates(wrapper, *, wraps=True):
     return {"adprotocol.non_differentiable": decorate}
 
 
-@mutant(GROUP)
-def first_argument_only():
+@mutant(GROUP, decorates)
+def first_argument_only(fun, first, *args, **kwargs):
     """Makes the first argument of a function constant, and nothing else."""
-    return decorates(lambda fun, first, *args, **kwargs: fun(real(first), *args, **kwargs))
+    return fun(real(first), *args, **kwargs)
 
 
-@mutant(GROUP)
-def forgets_keywords():
+@mutant(GROUP, decorates)
+def forgets_keywords(fun, *args, **kwargs):
     """Makes the positional arguments of a function constant, and nothing else."""
-    return decorates(lambda fun, *args, **kwargs: fun(*map(real, args), **kwargs))
+    return fun(*map(real, args), **kwargs)
 
 
-@mutant(GROUP)
-def closed_over_values_leak():
+@mutant(GROUP, decorates)
+def closed_over_values_leak(fun, *args, **kwargs):
     """Makes the arguments of a function constant, and not what it closes over."""
-    return decorates(
-        lambda fun, *args, **kwargs: fun(*map(real, args), **{name: real(value) for name, value in kwargs.items()})
-    )
+    return fun(*map(real, args), **{name: real(value) for name, value in kwargs.items()})
 
 
-@mutant(GROUP)
-def arguments_stay_tracked():
+@mutant(GROUP, decorates)
+def arguments_stay_tracked(fun, *args, **kwargs):
     """Makes the result of a function constant, and runs it on arguments that are differentiated."""
-    return decorates(lambda fun, *args, **kwargs: real(fun(*args, **kwargs)))
+    return real(fun(*args, **kwargs))
 
 
 @mutant(GROUP)
@@ -74,11 +72,8 @@ def decorated_function_stops_threads():
     flag = []
 
     def flagged(fun, *args, **kwargs):
-        flag.append(True)
-        try:
+        with noted(flag):
             return real(fun)(*args, **kwargs)
-        finally:
-            flag.pop()
 
     return decorates(flagged) | stops_native_gradients(flag)
 
@@ -123,25 +118,21 @@ def label_refuses_reflection():
     return {f"adprotocol.NonDifferentiable.__r{name}__": refuse for name in ("add", "sub", "mul", "truediv")}
 
 
-@mutant(GROUP)
-def label_is_lost_in_copies():
+@mutant(GROUP, at("adprotocol.NonDifferentiable.__reduce__"))
+def label_is_lost_in_copies(self):
     """Copies and pickles the value without the label."""
-    return {"adprotocol.NonDifferentiable.__reduce__": lambda self: (_itself, (self.held,))}
+    return (_itself, (self.held,))
 
 
 def _itself(value):
     return value
 
 
-@mutant(GROUP)
-def sorts_dicts():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def sorts_dicts(value):
     """Returns dicts in another order."""
-
-    def by_key(value):
-        made = real(value)
-        return dict(sorted(made.items(), reverse=True)) if type(made) is dict else made
-
-    return {"adprotocol.non_differentiable": by_key}
+    made = real(value)
+    return dict(sorted(made.items(), reverse=True)) if type(made) is dict else made
 
 
 @mutant(GROUP)
@@ -162,12 +153,8 @@ def breaks_methods():
     return {"adprotocol.non_differentiable": wrapped}
 
 
-@mutant(GROUP)
-def ordered_dicts():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def ordered_dicts(value):
     """Returns dicts of another class."""
-
-    def ordered(value):
-        made = real(value)
-        return collections.OrderedDict(made) if type(made) is dict else made
-
-    return {"adprotocol.non_differentiable": ordered}
+    made = real(value)
+    return collections.OrderedDict(made) if type(made) is dict else made

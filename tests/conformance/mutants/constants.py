@@ -8,7 +8,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import extend
-from mutants.mutant import is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant
 
 GROUP = "non_differentiable"
 stop = right.non_differentiable
@@ -20,40 +20,40 @@ def stops(function):
     return {"non_differentiable": function}
 
 
-@mutant(GROUP)
-def identity():
+@mutant(GROUP, stops)
+def identity(value):
     """Stops nothing."""
-    return stops(lambda value: value)
+    return value
 
 
-@mutant(GROUP)
-def one_level():
+@mutant(GROUP, stops)
+def one_level(value):
     """Stops the innermost level only."""
-    return stops(lambda value: value.below if isinstance(value, (toyad.Dual, toyad.Recorded)) else stop(value))
+    return value.below if isinstance(value, (toyad.Dual, toyad.Recorded)) else stop(value)
 
 
-@mutant(GROUP)
-def reverse_mode_only():
+@mutant(GROUP, stops)
+def reverse_mode_only(value):
     """Stops tapes, and lets tangents through."""
-    return stops(lambda value: value if any(isinstance(t, toyad.Dual) for t in tracers(value)) else stop(value))
+    return value if follows(toyad.Dual, value) else stop(value)
 
 
-@mutant(GROUP)
-def forward_mode_only():
+@mutant(GROUP, stops)
+def forward_mode_only(value):
     """Stops tangents, and lets tapes record."""
-    return stops(lambda value: value if any(isinstance(t, toyad.Recorded) for t in tracers(value)) else stop(value))
+    return value if follows(toyad.Recorded, value) else stop(value)
 
 
-@mutant(GROUP)
-def not_under_jit():
+@mutant(GROUP, stops)
+def not_under_jit(value):
     """Stops nothing in what jit traces."""
-    return stops(lambda value: value if is_staged(value) else stop(value))
+    return value if is_staged(value) else stop(value)
 
 
-@mutant(GROUP)
-def not_under_vmap():
+@mutant(GROUP, stops)
+def not_under_vmap(value):
     """Stops nothing in what vmap batches."""
-    return stops(lambda value: value if any(isinstance(t, toyad.Batched) for t in tracers(value)) else stop(value))
+    return value if follows(toyad.Batched, value) else stop(value)
 
 
 def first_order_constant(value):
@@ -61,64 +61,61 @@ def first_order_constant(value):
     return toyad.custom_rule(lambda x: x, lambda x: x - toyad.stop_gradient(x))(value)
 
 
-@mutant(GROUP)
-def first_derivative_only():
+@mutant(GROUP, stops)
+def first_derivative_only(value):
     """Has no first derivative, and a second one."""
-    return stops(lambda value: first_order_constant(value) if toyad.is_inexact(value) else stop(value))
+    return first_order_constant(value) if toyad.is_inexact(value) else stop(value)
 
 
-@mutant(GROUP)
-def changes_the_value():
+@mutant(GROUP, stops)
+def changes_the_value(value):
     """Returns another value, by a little."""
-    return stops(lambda value: stop(value) * (1.0 + 1e-3) if toyad.is_inexact(value) else stop(value))
+    return stop(value) * (1.0 + 1e-3) if toyad.is_inexact(value) else stop(value)
 
 
-@mutant(GROUP)
-def zero():
+@mutant(GROUP, stops)
+def zero(value):
     """Returns zeros, which have no derivative either."""
-    return stops(lambda value: stop(value) * 0)
+    return stop(value) * 0
 
 
-@mutant(GROUP)
-def changes_the_dtype():
+@mutant(GROUP, stops)
+def changes_the_dtype(value):
     """Makes floats of integers."""
-    return stops(lambda value: stop(value) * 1.0 if value.dtype.kind in "iu" else stop(value))
+    return stop(value) * 1.0 if value.dtype.kind in "iu" else stop(value)
 
 
-@mutant(GROUP)
-def changes_the_shape():
+@mutant(GROUP, stops)
+def changes_the_shape(value):
     """Makes a vector of a scalar."""
-    return stops(lambda value: stop(value)[None] if value.shape == () else stop(value))
+    return stop(value)[None] if value.shape == () else stop(value)
 
 
-@mutant(GROUP)
-def works_in_place():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def works_in_place(value):
     """Writes the constant into the container that it was given."""
-
-    def constant(value):
-        made = real(value)
-        if type(value) is dict:
-            value.update(made)
-            return value
-        return made
-
-    return {"adprotocol.non_differentiable": constant}
+    made = real(value)
+    if type(value) is dict:
+        value.update(made)
+        return value
+    return made
 
 
-@mutant(GROUP)
-def copies_leaves():
-    """Copies what is no array, instead of returning the object itself."""
-
-    def one(leaf):
-        if isinstance(leaf, str):
-            return "".join(list(leaf)) if len(leaf) > 1 else leaf
-        return copy.deepcopy(leaf) if not isinstance(leaf, toyad.Value) else leaf
-
+def of_leaves(change):
+    """Return a mutant that changes the leaves of what is no function."""
     return {
         "adprotocol.non_differentiable": lambda value: (
-            real(value) if callable(value) else extend.tree_map(one, real(value))
+            real(value) if callable(value) else extend.tree_map(change, real(value))
         )
     }
+
+
+@mutant(GROUP, of_leaves)
+def copies_leaves(leaf):
+    """Copies what is no array, instead of returning the object itself."""
+    if isinstance(leaf, str):
+        return "".join(list(leaf)) if len(leaf) > 1 else leaf
+    return copy.deepcopy(leaf) if not isinstance(leaf, toyad.Value) else leaf
 
 
 def rebuilt(value):
@@ -128,69 +125,54 @@ def rebuilt(value):
     return [rebuilt(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-@mutant(GROUP)
-def rebuilds_containers():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def rebuilds_containers(value):
     """Returns lists in the place of tuples."""
-    return {"adprotocol.non_differentiable": lambda value: rebuilt(real(value))}
+    return rebuilt(real(value))
 
 
-@mutant(GROUP)
-def forgets_names():
+def nameless(value):
+    """Return plain tuples for named ones."""
+    if type(value) is dict:
+        return {key: nameless(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(nameless(item) for item in value)
+    return [nameless(item) for item in value] if type(value) is list else value
+
+
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def forgets_names(value):
     """Returns tuples in the place of named tuples."""
-
-    def plain(value):
-        if type(value) is dict:
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, tuple):
-            return tuple(plain(item) for item in value)
-        return [plain(item) for item in value] if type(value) is list else value
-
-    return {"adprotocol.non_differentiable": lambda value: plain(real(value))}
+    return nameless(real(value))
 
 
-@mutant(GROUP)
-def arrays_only():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def arrays_only(value):
     """Leaves containers alone."""
-    return {
-        "adprotocol.non_differentiable": lambda value: (
-            real(value) if isinstance(value, toyad.Value) or callable(value) else value
-        )
-    }
+    return real(value) if isinstance(value, toyad.Value) or callable(value) else value
 
 
-@mutant(GROUP)
-def first_level_only():
+@mutant(GROUP, at("adprotocol.non_differentiable"))
+def first_level_only(value):
     """Looks into a container, and not into the containers in it."""
-
-    def shallow(value):
-        if type(value) is dict:
-            return {key: real(item) if isinstance(item, toyad.Value) else item for key, item in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(real(item) if isinstance(item, toyad.Value) else item for item in value)
-        return real(value)
-
-    return {"adprotocol.non_differentiable": shallow}
+    if type(value) is dict:
+        return {key: real(item) if isinstance(item, toyad.Value) else item for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(real(item) if isinstance(item, toyad.Value) else item for item in value)
+    return real(value)
 
 
-@mutant(GROUP)
-def refuses_strings():
+@mutant(GROUP, of_leaves)
+def refuses_strings(leaf):
     """Raises for a leaf that is no array."""
-
-    def one(leaf):
-        if leaf is None or isinstance(leaf, str):
-            msg = f"cannot make {leaf!r} constant"
-            raise TypeError(msg)
-        return leaf
-
-    return {
-        "adprotocol.non_differentiable": lambda value: (
-            real(value) if callable(value) else real(extend.tree_map(one, value))
-        )
-    }
+    if leaf is None or isinstance(leaf, str):
+        msg = f"cannot make {leaf!r} constant"
+        raise TypeError(msg)
+    return leaf
 
 
-@mutant(GROUP)
-def only_in_one_thread():
+@mutant(GROUP, stops)
+def only_in_one_thread(value):
     """Stops nothing in a thread that the differentiated function starts."""
     # The name of the thread that the suite runs scenarios in.
-    return stops(lambda value: stop(value) if threading.current_thread().name == "conformance" else value)
+    return stop(value) if threading.current_thread().name == "conformance" else value

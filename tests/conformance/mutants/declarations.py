@@ -5,32 +5,32 @@ import toyad
 import adprotocol
 from adprotocol._gradients import partition as parts
 from adprotocol._trees import declaration
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 from mutants.selections import GROUP
 
 
-@mutant(GROUP)
-def ignores_declarations():
+@mutant(GROUP, at("adprotocol._trees.declaration.trainable_names"))
+def ignores_declarations(_value, names):
     """Trains all fields, whichever a class declares."""
-    return {"adprotocol._trees.declaration.trainable_names": lambda _value, names: set(names)}
+    return set(names)
 
 
-@mutant(GROUP)
-def ignores_class_attributes():
+@mutant(GROUP, at("adprotocol._trees.declaration._declared"))
+def ignores_class_attributes(value):
     """Does not read `__trainable__`."""
-    return {"adprotocol._trees.declaration._declared": lambda value: declaration._REGISTERED.get(type(value))}
+    return declaration._REGISTERED.get(type(value))
 
 
-@mutant(GROUP)
-def ignores_metadata():
+@mutant(GROUP, at("adprotocol._trees.declaration.frozen_fields"))
+def ignores_metadata(_cls):
     """Does not read the metadata of fields."""
-    return {"adprotocol._trees.declaration.frozen_fields": lambda _cls: ()}
+    return ()
 
 
-@mutant(GROUP)
-def ignores_registration():
+@mutant(GROUP, at("adprotocol.register_trainable"))
+def ignores_registration(_cls, _names):
     """Forgets what was registered for a class."""
-    return {"adprotocol.register_trainable": lambda _cls, _names: None}
+    return
 
 
 @mutant(GROUP, remembers=True)
@@ -41,77 +41,61 @@ def declares_once_for_a_class():
     return {"adprotocol._trees.declaration._declared": lambda value: known.setdefault(type(value), declared(value))}
 
 
-@mutant(GROUP)
-def unknown_fields_pass():
+@mutant(GROUP, at("adprotocol._trees.declaration._check_known"))
+def unknown_fields_pass(*_):
     """Overlooks a declared field that the class does not have."""
-    return {"adprotocol._trees.declaration._check_known": lambda *_: None}
+    return
 
 
-@mutant(GROUP)
-def cycles_overflow():
+@mutant(GROUP, at("adprotocol._trees.traversal.too_deep"))
+def cycles_overflow(_tree):
     """Raises Python's own error for a structure that contains itself."""
-    return {"adprotocol._trees.traversal.too_deep": lambda _tree: RecursionError("too deep")}
+    return RecursionError("too deep")
 
 
-@mutant(GROUP)
-def swaps_the_parts():
+@mutant(GROUP, at("adprotocol.partition"))
+def swaps_the_parts(tree, where=None):
     """Returns the rest first, and then what is trained."""
-    return {"adprotocol.partition": lambda tree, where=None: parts.partition(tree, where)[::-1]}
+    return parts.partition(tree, where)[::-1]
 
 
-@mutant(GROUP)
-def keeps_all_in_the_rest():
+@mutant(GROUP, at("adprotocol.partition"))
+def keeps_all_in_the_rest(tree, where=None):
     """Returns the whole as the rest."""
-    return {"adprotocol.partition": lambda tree, where=None: (parts.partition(tree, where)[0], tree)}
+    return (parts.partition(tree, where)[0], tree)
 
 
-@mutant(GROUP)
-def last_tree_wins():
+@mutant(GROUP, at("adprotocol.combine"))
+def last_tree_wins(*trees):
     """Combines by taking each leaf from the last tree that has it."""
-    return {"adprotocol.combine": lambda *trees: parts.combine(*trees[::-1])}
+    return parts.combine(*trees[::-1])
 
 
-@mutant(GROUP)
-def combines_anything():
+@mutant(GROUP, at("adprotocol.combine"))
+def combines_anything(*trees):
     """Returns the first tree where structures differ, instead of saying so."""
-
-    def combine(*trees):
-        try:
-            return parts.combine(*trees)
-        except adprotocol.errors.TreeError:
-            return trees[0]
-
-    return {"adprotocol.combine": combine}
+    try:
+        return parts.combine(*trees)
+    except adprotocol.errors.TreeError:
+        return trees[0]
 
 
-@mutant(GROUP)
-def copies_leaves():
+@mutant(GROUP, at("adprotocol.trainable"))
+def copies_leaves(tree, where=None):
     """Returns copies of the arrays that are trained."""
-
-    def copied(tree, where=None):
-        return adprotocol.extend.tree_map(
-            lambda leaf: toyad.array(leaf) if isinstance(leaf, toyad.Array) else leaf, parts.trainable(tree, where)
-        )
-
-    return {"adprotocol.trainable": copied}
+    return adprotocol.extend.tree_map(
+        lambda leaf: toyad.array(leaf) if isinstance(leaf, toyad.Array) else leaf, parts.trainable(tree, where)
+    )
 
 
-@mutant(GROUP)
-def leaves_the_frozen_out():
+@mutant(GROUP, at("adprotocol.trainable"))
+def leaves_the_frozen_out(tree, where=None):
     """Returns a structure without what is frozen."""
-
-    def short(tree, where=None):
-        found = parts.trainable(tree, where)
-        return {key: value for key, value in found.items() if value is not None} if type(found) is dict else found
-
-    return {"adprotocol.trainable": short}
+    found = parts.trainable(tree, where)
+    return {key: value for key, value in found.items() if value is not None} if type(found) is dict else found
 
 
-@mutant(GROUP)
-def false_for_the_frozen():
+@mutant(GROUP, at("adprotocol.trainable"))
+def false_for_the_frozen(tree, where=None):
     """Returns False where None is due."""
-
-    def marked(tree, where=None):
-        return adprotocol.extend.tree_map(lambda leaf: False if leaf is None else leaf, parts.trainable(tree, where))
-
-    return {"adprotocol.trainable": marked}
+    return adprotocol.extend.tree_map(lambda leaf: False if leaf is None else leaf, parts.trainable(tree, where))

@@ -1,10 +1,12 @@
-"""Answers to `within_gradient` from something else than the value: flags, counters, caches."""
+"""Answers to `within_gradient` from something else than the value: flags, counters, caches, sizes."""
 
+import functools
+import operator
 import threading
 
 import toyad
 
-from mutants.mutant import is_staged, mutant, tracers
+from mutants.mutant import at, innermost, is_staged, mutant, noted, tracers
 from mutants.queries import GROUP, answers, ask
 
 
@@ -79,14 +81,11 @@ def outer_levels_not_seen():
     levels = []
 
     def gradients(fun, leaves, gradients=toyad.gradients):
-        def noted(roots):
-            levels.append(roots[0].trace)
-            try:
+        def marked(roots):
+            with noted(levels, roots[0].trace):
                 return fun(roots)
-            finally:
-                levels.pop()
 
-        return gradients(noted, leaves)
+        return gradients(marked, leaves)
 
     def query(value):
         traces = [tracer.trace for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
@@ -108,20 +107,53 @@ def cached_by_function():
     known = {}
 
     def jit(fun, jit=toyad.jit):
-        flag = []
-
         def query(value):
             return known.setdefault(fun, ask(value))
 
-        def noted(*args, **kwargs):
-            flag.append(True)
-            asking.append(query)
-            try:
+        def marked(*args, **kwargs):
+            with noted(asking, query):
                 return fun(*args, **kwargs)
-            finally:
-                asking.pop()
 
-        return jit(noted)
+        return jit(marked)
 
     asking = []
     return answers(lambda value: asking[-1](value) if asking else ask(value)) | {"toyad.jit": jit}
+
+
+@mutant(GROUP, answers)
+def few_elements(value):
+    """Says False of arrays of more than a thousand elements."""
+    size = 1
+    for axis in innermost(value).shape:
+        size *= axis
+    return ask(value) if size <= 1000 else False
+
+
+@mutant(GROUP, answers)
+def few_operations(value):
+    """Says False once a tape has recorded thirty operations, or a program has as many."""
+    lengths = [len(tracer.trace.records) for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]
+    lengths += [len(stage.equations) for stage in toyad.STATE.stages]
+    return ask(value) if max(lengths, default=0) <= 30 else False
+
+
+@mutant(GROUP, at("any_within_gradient"))
+def first_of_several_in_a_batch(values):
+    """Looks at the first of several values only, under vmap."""
+    if any(isinstance(tracer, toyad.Batched) for value in values for tracer in tracers(value)):
+        values = values[:1]
+    return functools.reduce(operator.or_, map(ask, values))
+
+
+@mutant(GROUP, remembers=True)
+def differentiated_for_good():
+    """Says True of an array that was differentiated before, in any later gradient."""
+    before = []
+
+    def ever(value):
+        found, answer = innermost(value), ask(value)
+        if answer is True:
+            before.append(found)
+        return answer if not isinstance(answer, bool) else any(found is one for one in before)
+
+    return answers(ever)

@@ -8,7 +8,7 @@ import adprotocol
 from adprotocol import extend
 from adprotocol._gradients import output
 from adprotocol._gradients import where as selection
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 
 GROUP = "value_and_grad"
 differentiate = right.value_and_grad
@@ -63,20 +63,17 @@ def ignores_the_mask():
     }
 
 
-@mutant(GROUP)
-def computes_the_frozen():
+@mutant(GROUP, public)
+def computes_the_frozen(fun, *, where=None, argnums=0, **options):
     """Differentiates with respect to all leaves, and drops what was not asked for."""
 
-    def both(fun, *, where=None, argnums=0, **options):
-        def differentiated(*args, **kwargs):
-            wanted = iter(extend.tree_leaves((adprotocol.trainable(args[argnums], where),)))
-            value, slope = real(fun, argnums=argnums, **options)(*args, **kwargs)
-            return value, extend.tree_map(lambda leaf: None if next(wanted) is None else leaf, slope)
+    def differentiated(*args, **kwargs):
+        wanted = iter(extend.tree_leaves((adprotocol.trainable(args[argnums], where),)))
+        value, slope = real(fun, argnums=argnums, **options)(*args, **kwargs)
+        return value, extend.tree_map(lambda leaf: None if next(wanted) is None else leaf, slope)
 
-        several = not isinstance(argnums, int)
-        return real(fun, where=where, argnums=argnums, **options) if several else differentiated
-
-    return public(both)
+    several = not isinstance(argnums, int)
+    return real(fun, where=where, argnums=argnums, **options) if several else differentiated
 
 
 def filled(fill):
@@ -98,65 +95,61 @@ def zeros_like(leaf):
     return toyad.Array(np.zeros(leaf.shape, leaf.dtype)) if isinstance(leaf, toyad.Value) else None
 
 
-@mutant(GROUP)
-def zeros_for_the_frozen():
+@mutant(GROUP, filled)
+def zeros_for_the_frozen(leaf):
     """Returns zeros where nothing is differentiated."""
-    return filled(lambda leaf: zeros_like(leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else None)
+    return zeros_like(leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else None
 
 
-@mutant(GROUP)
-def zeros_for_integers():
+@mutant(GROUP, filled)
+def zeros_for_integers(leaf):
     """Returns integer zeros for integers."""
-    return filled(lambda leaf: zeros_like(leaf) if isinstance(leaf, toyad.Value) and leaf.dtype.kind in "iu" else None)
+    return zeros_like(leaf) if isinstance(leaf, toyad.Value) and leaf.dtype.kind in "iu" else None
 
 
-@mutant(GROUP)
-def zeros_for_numbers():
+@mutant(GROUP, filled)
+def zeros_for_numbers(leaf):
     """Returns zeros for numbers of Python's that are no floats."""
-    return filled(lambda leaf: 0 if type(leaf) is int else None)
+    return 0 if type(leaf) is int else None
 
 
-@mutant(GROUP)
-def the_frozen_themselves():
+@mutant(GROUP, filled)
+def the_frozen_themselves(leaf):
     """Leaves what is frozen in the gradient."""
-    return filled(lambda leaf: leaf)
+    return leaf
 
 
-@mutant(GROUP)
-def none_for_unused():
+@mutant(GROUP, after)
+def none_for_unused(_, value, aux, found):
     """Returns None for a leaf that the function does not use."""
-    return after(lambda _, value, aux, found: (value, aux, [None if is_zero(slope) else slope for slope in found]))
+    return (value, aux, [None if is_zero(slope) else slope for slope in found])
 
 
-@mutant(GROUP)
-def nan_for_unused():
+@mutant(GROUP, after)
+def nan_for_unused(_, value, aux, found):
     """Returns NaN for a leaf that the function does not use."""
-    return after(lambda _, value, aux, found: (value, aux, [s / s if is_zero(s) else s for s in found]))
+    return (value, aux, [s / s if is_zero(s) else s for s in found])
 
 
-@mutant(GROUP)
-def scalar_for_unused():
+@mutant(GROUP, after)
+def scalar_for_unused(_, value, aux, found):
     """Returns the number zero for an array that the function does not use."""
-    return after(lambda _, value, aux, found: (value, aux, [toyad.array(0.0) if is_zero(s) else s for s in found]))
+    return (value, aux, [toyad.array(0.0) if is_zero(s) else s for s in found])
 
 
-@mutant(GROUP)
-def sum_for_tied_leaves():
+@mutant(GROUP, after)
+def sum_for_tied_leaves(leaves, value, aux, found):
     """Returns the sum of all places for each place of an array."""
-
-    def summed(leaves, value, aux, found):
-        total = {}
-        for leaf, slope in zip(leaves, found, strict=True):
-            total[id(leaf)] = total[id(leaf)] + slope if id(leaf) in total else slope
-        return value, aux, [total[id(leaf)] for leaf in leaves]
-
-    return after(summed)
+    total = {}
+    for leaf, slope in zip(leaves, found, strict=True):
+        total[id(leaf)] = total[id(leaf)] + slope if id(leaf) in total else slope
+    return value, aux, [total[id(leaf)] for leaf in leaves]
 
 
-@mutant(GROUP)
-def once_for_tied_leaves():
+@mutant(GROUP, at("identity"))
+def once_for_tied_leaves(value):
     """Takes an array at two places for one leaf."""
-    return {"identity": lambda value: id(value)}  # noqa: PLW0108  (a hook has to bear a mark)
+    return id(value)
 
 
 @mutant(GROUP)
@@ -165,55 +158,48 @@ def parameters_twice():
     return {"identity": None}
 
 
-@mutant(GROUP)
-def runs_twice():
+@mutant(GROUP, hook)
+def runs_twice(fun, leaves):
     """Calls the function for its value, and again for the gradient."""
-    return hook(lambda fun, leaves: (fun(leaves), differentiate(fun, leaves))[1])
+    return (fun(leaves), differentiate(fun, leaves))[1]
 
 
-@mutant(GROUP)
-def drops_aux():
+@mutant(GROUP, after)
+def drops_aux(_, value, _aux, found):
     """Returns no auxiliary output."""
-    return after(lambda _, value, _aux, found: (value, None, found))
+    return (value, None, found)
 
 
-@mutant(GROUP)
-def aux_keeps_tracers():
+@mutant(GROUP, hook)
+def aux_keeps_tracers(fun, leaves):
     """Leaves tracers in the auxiliary output."""
+    aux = []
 
-    def kept(fun, leaves):
-        aux = []
+    def of_value(tracked):
+        value, other = fun(tracked)
+        aux.append(other)
+        return value, None
 
-        def of_value(tracked):
-            value, other = fun(tracked)
-            aux.append(other)
-            return value, None
-
-        value, _, found = differentiate(of_value, leaves)
-        return value, aux[0], found
-
-    return hook(kept)
+    value, _, found = differentiate(of_value, leaves)
+    return value, aux[0], found
 
 
-@mutant(GROUP)
-def aux_in_own_containers_only():
+@mutant(GROUP, hook)
+def aux_in_own_containers_only(fun, leaves):
     """Takes tracers out of its own containers, and leaves them in others."""
 
-    def own(fun, leaves):
-        def checked(tracked):
-            value, aux = fun(tracked)
-            extend.check_output(value, value)
-            return value, aux
+    def checked(tracked):
+        value, aux = fun(tracked)
+        extend.check_output(value, value)
+        return value, aux
 
-        return toyad.gradients(checked, leaves)
-
-    return hook(own)
+    return toyad.gradients(checked, leaves)
 
 
-@mutant(GROUP)
-def aux_is_constant():
+@mutant(GROUP, after)
+def aux_is_constant(_, value, aux, found):
     """Returns an auxiliary output that a derivative around the call does not see."""
-    return after(lambda _, value, aux, found: (value, extend.constant_tree(aux), found))
+    return (value, extend.constant_tree(aux), found)
 
 
 def reduced(change):
@@ -229,22 +215,22 @@ def reduced(change):
     return hook(lenient)
 
 
-@mutant(GROUP)
-def sums_vectors():
+@mutant(GROUP, reduced)
+def sums_vectors(value):
     """Differentiates the sum of a vector, instead of refusing it."""
-    return reduced(lambda value: toyad.sum(value) if getattr(value, "shape", ()) else value)
+    return toyad.sum(value) if getattr(value, "shape", ()) else value
 
 
-@mutant(GROUP)
-def takes_integers():
+@mutant(GROUP, reduced)
+def takes_integers(value):
     """Differentiates an integer, instead of refusing it."""
-    return reduced(lambda value: value * 1.0 if isinstance(value, (int, toyad.Value)) else value)
+    return value * 1.0 if isinstance(value, (int, toyad.Value)) else value
 
 
-@mutant(GROUP)
-def takes_none():
+@mutant(GROUP, reduced)
+def takes_none(value):
     """Takes None for zero, instead of refusing it."""
-    return reduced(lambda value: 0.0 if value is None else value)
+    return 0.0 if value is None else value
 
 
 @mutant(GROUP)
@@ -253,34 +239,25 @@ def error_of_its_own():
     return {"adprotocol.extend.check_output": lambda *_: None, "toyad_adprotocol.check_output": lambda *_: None}
 
 
-@mutant(GROUP)
-def takes_no_pair():
+@mutant(GROUP, at("adprotocol._gradients.output.split"))
+def takes_no_pair(result, binding, *, has_aux, split=output.split):
     """Takes a result without auxiliary output for one with None, where a pair is promised."""
-    split = output.split
-
-    def lenient(result, binding, *, has_aux):
-        return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
-
-    return {"adprotocol._gradients.output.split": lenient}
+    return split(result if not has_aux or isinstance(result, tuple) else (result, None), binding, has_aux=has_aux)
 
 
-@mutant(GROUP)
-def detached_gradients():
+@mutant(GROUP, after)
+def detached_gradients(_, value, aux, found):
     """Returns gradients that a derivative around the call does not see."""
-    return after(lambda _, value, aux, found: (value, aux, list(map(toyad.stop_gradient, found))))
+    return (value, aux, list(map(toyad.stop_gradient, found)))
 
 
-@mutant(GROUP)
-def detached_value():
+@mutant(GROUP, after)
+def detached_value(_, value, aux, found):
     """Returns a value that a derivative around the call does not see."""
-    return after(lambda _, value, aux, found: (toyad.stop_gradient(value), aux, found))
+    return (toyad.stop_gradient(value), aux, found)
 
 
-@mutant(GROUP)
-def detached_leaves():
+@mutant(GROUP, hook)
+def detached_leaves(fun, leaves):
     """Cuts the leaves off from the derivatives around the call."""
-    return hook(
-        lambda fun, leaves: differentiate(
-            fun, [toyad.stop_gradient(x) if isinstance(x, toyad.Tracer) else x for x in leaves]
-        )
-    )
+    return differentiate(fun, [toyad.stop_gradient(x) if isinstance(x, toyad.Tracer) else x for x in leaves])

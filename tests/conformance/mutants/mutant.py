@@ -1,10 +1,11 @@
 """A mutant: the plugin of toyad with one thing wrong, in a hook or in the core function behind it.
 
-A mutant is a function whose docstring says how it is wrong. It returns what it
-replaces: hooks by their name, and functions elsewhere by their dotted path.
+A mutant is a function whose docstring says how it is wrong. It stands at a place, or
+returns what it replaces: hooks by their name, and functions elsewhere by their dotted path.
 """
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,16 +43,22 @@ class Mutant:
 MUTANTS = []
 
 
-def mutant(hook, *, trivial=False, remembers=False):
-    """Enter a function as a mutant."""
+def mutant(hook, place=None, *, trivial=False, remembers=False):
+    """Enter a function as a mutant: what makes one or, with a place, what stands there."""
 
-    def enter(make):
-        name = make.__name__.strip("_").replace("_", "-")
-        way = " ".join(make.__doc__.split()).rstrip(".")
+    def enter(function):
+        name = function.__name__.strip("_").replace("_", "-")
+        way = " ".join(function.__doc__.split()).rstrip(".")
+        make = function if place is None else functools.partial(place, function)
         MUTANTS.append(Mutant(hook, name, way, make, trivial, remembers))
-        return make
+        return function
 
     return enter
+
+
+def at(target):
+    """Return a place: a hook, or a dotted path."""
+    return lambda function: {target: function}
 
 
 def plugin(hooks):
@@ -86,6 +93,16 @@ def active(mutated):
         path._KNOWN.clear()
 
 
+@contextlib.contextmanager
+def noted(flags, flag=True):
+    """Keep a flag in a list for a while."""
+    flags.append(flag)
+    try:
+        yield
+    finally:
+        flags.pop()
+
+
 def tracers(value):
     """Return the tracers that stand for a value, that of the innermost level first."""
     found = []
@@ -93,6 +110,11 @@ def tracers(value):
         found.append(value)
         value = value.below
     return found
+
+
+def follows(kind, value):
+    """Tell whether a tracer of a kind stands for a value."""
+    return any(isinstance(tracer, kind) for tracer in tracers(value))
 
 
 def innermost(value):

@@ -5,7 +5,7 @@ import toyad_adprotocol as right
 
 from adprotocol import NonDifferentiable, errors, extend
 from adprotocol._hooks import prevent_gradient as core
-from mutants.mutant import is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant, tracers
 
 GROUP = "prevent_gradient"
 guard = right.prevent_gradient
@@ -27,16 +27,16 @@ def lets_pass(condition):
     return guards(lambda value, message: value if condition(value) else guard(value, message))
 
 
-@mutant(GROUP)
-def passes_everything():
+@mutant(GROUP, guards)
+def passes_everything(value, message):
     """Guards nothing."""
-    return guards(lambda value, message: value)
+    return value
 
 
-@mutant(GROUP)
-def stops_the_gradient():
+@mutant(GROUP, guards)
+def stops_the_gradient(value, message):
     """Makes the value constant, so that the derivative is zero without an error."""
-    return guards(lambda value, message: toyad.stop_gradient(value))
+    return toyad.stop_gradient(value)
 
 
 @mutant(GROUP)
@@ -45,26 +45,22 @@ def refuses_everything():
     return guards(refused)
 
 
-@mutant(GROUP)
-def refuses_tracers():
+@mutant(GROUP, guards)
+def refuses_tracers(value, message):
     """Raises for whatever a level follows, batches and programs included."""
-    return guards(lambda value, message: value if isinstance(value, toyad.Array) else refused(value, message))
+    return value if isinstance(value, toyad.Array) else refused(value, message)
 
 
-@mutant(GROUP)
-def refuses_vmap():
+@mutant(GROUP, guards)
+def refuses_vmap(value, message):
     """Takes batching for differentiation."""
-    return guards(
-        lambda value, message: (refused if any(isinstance(t, toyad.Batched) for t in tracers(value)) else guard)(
-            value, message
-        )
-    )
+    return (refused if follows(toyad.Batched, value) else guard)(value, message)
 
 
-@mutant(GROUP)
-def refuses_jit():
+@mutant(GROUP, guards)
+def refuses_jit(value, message):
     """Takes tracing for differentiation."""
-    return guards(lambda value, message: (refused if is_staged(value) else guard)(value, message))
+    return (refused if is_staged(value) else guard)(value, message)
 
 
 @mutant(GROUP)
@@ -73,46 +69,46 @@ def passes_jit():
     return lets_pass(is_staged)
 
 
-@mutant(GROUP)
-def passes_vmap():
+@mutant(GROUP, lets_pass)
+def passes_vmap(value):
     """Guards nothing that vmap batches."""
-    return lets_pass(lambda value: any(isinstance(t, toyad.Batched) for t in tracers(value)))
+    return follows(toyad.Batched, value)
 
 
-@mutant(GROUP)
-def passes_forward_mode():
+@mutant(GROUP, lets_pass)
+def passes_forward_mode(value):
     """Knows of tapes, and not of tangents."""
-    return lets_pass(lambda value: any(isinstance(t, toyad.Dual) for t in tracers(value)))
+    return follows(toyad.Dual, value)
 
 
-@mutant(GROUP)
-def passes_reverse_mode():
+@mutant(GROUP, lets_pass)
+def passes_reverse_mode(value):
     """Knows of tangents, and not of tapes."""
-    return lets_pass(lambda value: any(isinstance(t, toyad.Recorded) for t in tracers(value)))
+    return follows(toyad.Recorded, value)
 
 
-@mutant(GROUP)
-def one_level_only():
+@mutant(GROUP, lets_pass)
+def one_level_only(value):
     """Raises only where one level follows the value, so that a second one hides the first."""
-    return lets_pass(lambda value: len(tracers(value)) > 1)
+    return len(tracers(value)) > 1
 
 
-@mutant(GROUP)
-def loses_the_message():
+@mutant(GROUP, guards)
+def loses_the_message(value, message):
     """Raises with a text of its own."""
-    return guards(lambda value, message: guard(value, "not differentiable"))
+    return guard(value, "not differentiable")
 
 
-@mutant(GROUP)
-def copies():
+@mutant(GROUP, guards)
+def copies(value, message):
     """Returns a copy."""
-    return guards(lambda value, message: guard(value + 0 if value.dtype != bool else value, message))
+    return guard(value + 0 if value.dtype != bool else value, message)
 
 
-@mutant(GROUP)
-def refuses_integers():
+@mutant(GROUP, guards)
+def refuses_integers(value, message):
     """Raises for integers."""
-    return guards(lambda value, message: (guard if toyad.is_inexact(value) else refused)(value, message))
+    return (guard if toyad.is_inexact(value) else refused)(value, message)
 
 
 @mutant(GROUP)
@@ -121,55 +117,40 @@ def no_hook():
     return guards(None)
 
 
-@mutant(GROUP)
-def ignores_the_switch():
+@mutant(GROUP, guards)
+def ignores_the_switch(value, message):
     """Raises for what a tape follows, even where the tape is quiet."""
-    return guards(
-        lambda value, message: (refused if any(isinstance(t, toyad.Recorded) for t in tracers(value)) else guard)(
-            value, message
-        )
-    )
+    return (refused if follows(toyad.Recorded, value) else guard)(value, message)
 
 
-@mutant(GROUP)
-def opens_labels():
+@mutant(GROUP, at("adprotocol._hooks.prevent_gradient._leaf"))
+def opens_labels(value, message, *place):
     """Looks into labels."""
-
-    def one(value, message, *place):
-        if isinstance(value, NonDifferentiable):
-            leaf(value.held, message)
-        return leaf(value, message, *place)
-
-    return {"adprotocol._hooks.prevent_gradient._leaf": one}
+    if isinstance(value, NonDifferentiable):
+        leaf(value.held, message)
+    return leaf(value, message, *place)
 
 
-@mutant(GROUP)
-def whole_containers():
+@mutant(GROUP, at("adprotocol._hooks.prevent_gradient._placed"))
+def whole_containers(message, *_):
     """Takes a container for one value, without paths."""
-    return {"adprotocol._hooks.prevent_gradient._placed": lambda message, *_: message}
+    return message
 
 
-@mutant(GROUP)
-def first_leaf_only():
+@mutant(GROUP, at("adprotocol._hooks.prevent_gradient._leaf"))
+def first_leaf_only(value, message, tree=None, treespec=None, place=0):
     """Guards the first leaf of a container."""
-    return {
-        "adprotocol._hooks.prevent_gradient._leaf": lambda value, message, tree=None, treespec=None, place=0: (
-            value if place else leaf(value, message, tree, treespec, place)
-        )
-    }
+    return value if place else leaf(value, message, tree, treespec, place)
 
 
-@mutant(GROUP)
-def another_error():
+@mutant(GROUP, guards)
+def another_error(value, message):
     """Raises an error of another kind."""
 
-    def other(value, message):
-        def error(_x):
-            return errors.UndecidableError(message)
+    def error(_x):
+        return errors.UndecidableError(message)
 
-        return toyad.guard(value, error)
-
-    return guards(other)
+    return toyad.guard(value, error)
 
 
 @mutant(GROUP, remembers=True)
@@ -187,23 +168,15 @@ def raises_once():
     return guards(once)
 
 
-@mutant(GROUP)
-def numbers_are_refused():
+@mutant(GROUP, at("adprotocol._hooks.prevent_gradient._leaf"))
+def numbers_are_refused(value, message, *place):
     """Raises for Python numbers in a container."""
-
-    def one(value, message, *place):
-        if place and isinstance(value, (int, float)) and not isinstance(value, bool):
-            refused(value, message)
-        return leaf(value, message, *place)
-
-    return {"adprotocol._hooks.prevent_gradient._leaf": one}
+    if place and isinstance(value, (int, float)) and not isinstance(value, bool):
+        refused(value, message)
+    return leaf(value, message, *place)
 
 
-@mutant(GROUP)
-def the_wrong_way_round():
+@mutant(GROUP, guards)
+def the_wrong_way_round(value, message):
     """Passes what is differentiated, and raises for plain arrays."""
-
-    def below(value, message):
-        return refused(value, message) if isinstance(value, toyad.Array) and toyad.is_inexact(value) else value
-
-    return guards(below)
+    return refused(value, message) if isinstance(value, toyad.Array) and toyad.is_inexact(value) else value

@@ -7,9 +7,9 @@ import numpy as np
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol import extend
-from mutants.branches import branches, is_known
-from mutants.mutant import mutant
+from mutants.branches import branches, each, later
+from mutants.carriers import guarded
+from mutants.mutant import at, mutant, noted
 from mutants.queries import answers, ask, flagged, forgets_results, noting
 
 stop, guard, choose, differentiate = (
@@ -89,12 +89,9 @@ def after_a_call():
     def note(result):
         if isinstance(result, toyad.Staged):
             results.append(result)
+        return result
 
-    return {
-        "toyad.jit": noting(toyad.jit, note),
-        "toyad.compile": noting(toyad.compile, note),
-        **forgets_results(results),
-    }
+    return {**noting(note), **forgets_results(results)}
 
 
 @mutant("within_gradient")
@@ -107,11 +104,8 @@ def first_turn_of_a_loop():
             said = []
 
             def turn(*values):
-                turns.append((said, iter(list(said))))
-                try:
+                with noted(turns, (said, iter(list(said)))):
                     return fun(*values)
-                finally:
-                    turns.pop()
 
             return loop(turn, *args)
 
@@ -137,16 +131,16 @@ def first_turn_of_a_loop():
     }
 
 
-@mutant("within_gradient")
-def one_dtype():
+@mutant("within_gradient", answers)
+def one_dtype(value):
     """Answers for the default dtype only."""
-    return answers(lambda value: ask(value) if value.dtype == np.float64 else False)
+    return ask(value) if value.dtype == np.float64 else False
 
 
-@mutant("within_gradient")
-def few_axes():
+@mutant("within_gradient", answers)
+def few_axes(value):
     """Answers for scalars and vectors only."""
-    return answers(lambda value: ask(value) if len(value.shape) <= 1 else False)
+    return ask(value) if len(value.shape) <= 1 else False
 
 
 @contextlib.contextmanager
@@ -156,29 +150,25 @@ def outside_of_programs():
         yield
 
 
-@mutant("within_gradient")
-def parameter_frozen_in_a_program():
+@mutant("within_gradient", answers)
+def parameter_frozen_in_a_program(value):
     """Decides about a parameter when a program is traced, for all calls of it."""
-
-    def query(value):
-        if not isinstance(value, toyad.Parameter):
-            return ask(value)
-        with outside_of_programs():
-            return ask(value)
-
-    return answers(query)
+    if not isinstance(value, toyad.Parameter):
+        return ask(value)
+    with outside_of_programs():
+        return ask(value)
 
 
-@mutant("within_gradient")
-def parameters():
+@mutant("within_gradient", answers)
+def parameters(value):
     """Says False of parameters, though a tape watches them."""
-    return answers(lambda value: False if isinstance(value, toyad.Parameter) else ask(value))
+    return False if isinstance(value, toyad.Parameter) else ask(value)
 
 
-@mutant("within_gradient")
-def parameter_flags():
+@mutant("within_gradient", answers)
+def parameter_flags(value):
     """Says of every parameter that it is tracked while a tape watches any."""
-    return answers(lambda value: True if isinstance(value, toyad.Parameter) and toyad.STATE.watched else ask(value))
+    return True if isinstance(value, toyad.Parameter) and toyad.STATE.watched else ask(value)
 
 
 @mutant("within_gradient")
@@ -193,22 +183,22 @@ def untracked_in_a_while_loop():
     }
 
 
-@mutant("non_differentiable")
-def parameter_is_returned():
+@mutant("non_differentiable", at("non_differentiable"))
+def parameter_is_returned(value):
     """Gives a parameter back as it is."""
-    return {"non_differentiable": lambda value: value if isinstance(value, toyad.Parameter) else stop(value)}
+    return value if isinstance(value, toyad.Parameter) else stop(value)
 
 
-@mutant("non_differentiable")
-def constants_of_one_dtype():
+@mutant("non_differentiable", at("non_differentiable"))
+def constants_of_one_dtype(value):
     """Stops the default dtype only."""
-    return {"non_differentiable": lambda value: stop(value) if value.dtype == np.float64 else value}
+    return stop(value) if value.dtype == np.float64 else value
 
 
-@mutant("non_differentiable")
-def constants_of_few_axes():
+@mutant("non_differentiable", at("non_differentiable"))
+def constants_of_few_axes(value):
     """Stops scalars and vectors only."""
-    return {"non_differentiable": lambda value: stop(value) if len(value.shape) <= 1 else value}
+    return stop(value) if len(value.shape) <= 1 else value
 
 
 @mutant("non_differentiable")
@@ -226,95 +216,51 @@ def tracked_once_evaluated():
     return {"non_differentiable": constant, "toyad_harness.ToyHarness.evaluate": evaluate}
 
 
-@mutant("prevent_gradient")
-def unguarded_parameters():
+@mutant("prevent_gradient", at("prevent_gradient"))
+def unguarded_parameters(value, message):
     """Guards no parameter."""
-    return {
-        "prevent_gradient": lambda value, message: (
-            value if isinstance(value, toyad.Parameter) else guard(value, message)
-        )
-    }
+    return value if isinstance(value, toyad.Parameter) else guard(value, message)
 
 
-def guarded_operands(pred, fun, operands, *, taken):
-    """Run a branch on operands that are constants where it is not taken."""
-
-    def one(leaf):
-        if not isinstance(leaf, toyad.Value) or not toyad.is_inexact(leaf):
-            return leaf
-        stopped = toyad.stop_gradient(leaf)
-        return toyad.where(pred, leaf, stopped) if taken else toyad.where(pred, stopped, leaf)
-
-    return fun(*extend.tree_map(one, operands))
-
-
-@mutant("prevent_gradient")
-def unguarded_where_called():
+@mutant("prevent_gradient", at("prevent_gradient"))
+def unguarded_where_called(value, message):
     """Guards nothing in a program that another one calls."""
-    return {
-        "prevent_gradient": lambda value, message: value if len(toyad.STATE.stages) > 1 else guard(value, message),
-    }
+    return value if len(toyad.STATE.stages) > 1 else guard(value, message)
 
 
-@mutant("cond")
-def numbers_of_one_dtype():
+@mutant("cond", each)
+def numbers_of_one_dtype(fun, *operands):
     """Takes numbers from branches for arrays of the default dtype."""
-
-    def arrays(fun):
-        def run(*operands):
-            result = fun(*operands)
-            return toyad.array(result) if isinstance(result, float) else result
-
-        return run
-
-    return branches(lambda pred, t, f, operands: choose(pred, arrays(t), arrays(f), operands))
+    result = fun(*operands)
+    return toyad.array(result) if isinstance(result, float) else result
 
 
-@mutant("cond")
-def selects_under_jit():
+@mutant("cond", later)
+def selects_under_jit(pred, t, f, operands):
     """Selects between the results of both branches where a program chooses; operands alone are guarded."""
-
-    def select(pred, t, f, operands):
-        if is_known(pred):
-            return choose(pred, t, f, operands)
-        of_true = guarded_operands(pred, t, operands, taken=True)
-        of_false = guarded_operands(pred, f, operands, taken=False)
-        if not isinstance(of_true, toyad.Value) or not isinstance(of_false, toyad.Value):
-            return choose(pred, t, f, operands)
-        return toyad.where(pred, of_true, of_false)
-
-    return branches(select)
+    of_true, of_false = t(*guarded(pred, operands, taken=True)), f(*guarded(pred, operands, taken=False))
+    if not isinstance(of_true, toyad.Value) or not isinstance(of_false, toyad.Value):
+        return choose(pred, t, f, operands)
+    return toyad.where(pred, of_true, of_false)
 
 
-@mutant("cond")
-def takes_one_dtype():
+@mutant("cond", branches)
+def takes_one_dtype(pred, t, f, operands):
     """Refuses operands that are not of the default dtype."""
+    if any(isinstance(leaf, toyad.Value) and leaf.dtype == np.float32 for leaf in operands):
+        raise TypeError("float64 only")
+    return choose(pred, t, f, operands)
 
-    def refuse(pred, t, f, operands):
-        if any(isinstance(leaf, toyad.Value) and leaf.dtype == np.float32 for leaf in operands):
-            raise TypeError("float64 only")
+
+@mutant("cond", branches)
+def reads_parameters_as_constants(pred, t, f, operands):
+    """Looks at the values of parameters in branches, which no tape sees."""
+    with mock.patch.object(toyad.STATE, "watched", ()):
         return choose(pred, t, f, operands)
 
-    return branches(refuse)
 
-
-@mutant("cond")
-def reads_parameters_as_constants():
-    """Looks at the values of parameters in branches, which no tape sees."""
-
-    def unwatched(pred, t, f, operands):
-        with mock.patch.object(toyad.STATE, "watched", ()):
-            return choose(pred, t, f, operands)
-
-    return branches(unwatched)
-
-
-@mutant("value_and_grad")
-def gradients_of_one_dtype():
+@mutant("value_and_grad", at("value_and_grad"))
+def gradients_of_one_dtype(fun, leaves):
     """Gives each gradient in the default dtype."""
-
-    def of_double(fun, leaves):
-        value, aux, found = differentiate(fun, leaves)
-        return value, aux, [toyad.cast(gradient, np.float64) for gradient in found]
-
-    return {"value_and_grad": of_double}
+    value, aux, found = differentiate(fun, leaves)
+    return value, aux, [toyad.cast(gradient, np.float64) for gradient in found]

@@ -10,7 +10,7 @@ import toyad_adprotocol as right
 
 import adprotocol
 from adprotocol import errors
-from mutants.mutant import is_staged, mutant, tracers
+from mutants.mutant import at, follows, is_staged, mutant, noted
 
 GROUP = "within_gradient"
 ask = right.within_gradient
@@ -21,123 +21,120 @@ def answers(query):
     return {"within_gradient": lambda value: query(value) if toyad.is_inexact(value) else False}
 
 
-@mutant(GROUP)
-def always_false():
+@mutant(GROUP, answers)
+def always_false(_value):
     """Says False, whatever is differentiated."""
-    return answers(lambda _value: False)
+    return False
 
 
-@mutant(GROUP)
-def always_true():
+@mutant(GROUP, at("within_gradient"))
+def always_true(value):
     """Says True of everything."""
-    return {"within_gradient": lambda value: True}
+    return True
 
 
-@mutant(GROUP)
-def negated():
+@mutant(GROUP, at("within_gradient"))
+def negated(value):
     """Says the opposite."""
-    return {"within_gradient": lambda value: not answer if isinstance(answer := ask(value), bool) else ~answer}
+    return not answer if isinstance(answer := ask(value), bool) else ~answer
 
 
-@mutant(GROUP)
-def true_under_jit():
+@mutant(GROUP, answers)
+def true_under_jit(value):
     """Takes the tracer of jit for one of a derivative."""
-    return answers(lambda value: True if is_staged(value) else ask(value))
+    return True if is_staged(value) else ask(value)
 
 
-@mutant(GROUP)
-def false_under_jit():
+@mutant(GROUP, answers)
+def false_under_jit(value):
     """Takes an answer that is left open for False."""
-    return answers(lambda value: ask(value) is True)
+    return ask(value) is True
 
 
-@mutant(GROUP)
-def tracer_class():
+@mutant(GROUP, answers)
+def tracer_class(value):
     """Looks at the class of the tracer."""
-    return answers(lambda value: isinstance(value, (toyad.Dual, toyad.Recorded)))
+    return isinstance(value, (toyad.Dual, toyad.Recorded))
 
 
-@mutant(GROUP)
-def top_level_only():
+@mutant(GROUP, answers)
+def top_level_only(value):
     """Looks at the innermost level only, so that vmap hides a derivative around it."""
-    return answers(lambda value: ask(value) if is_staged(value) else isinstance(value, (toyad.Dual, toyad.Recorded)))
+    return ask(value) if is_staged(value) else isinstance(value, (toyad.Dual, toyad.Recorded))
 
 
-@mutant(GROUP)
-def ignores_forward_mode():
+@mutant(GROUP, answers)
+def ignores_forward_mode(value):
     """Knows of tapes, and not of tangents."""
-    return answers(lambda value: ask(value) if not any(isinstance(t, toyad.Dual) for t in tracers(value)) else False)
+    return ask(value) if not follows(toyad.Dual, value) else False
 
 
-@mutant(GROUP)
-def ignores_reverse_mode():
+@mutant(GROUP, answers)
+def ignores_reverse_mode(value):
     """Knows of tangents, and not of tapes."""
-    return answers(
-        lambda value: ask(value) if not any(isinstance(t, toyad.Recorded) for t in tracers(value)) else False
-    )
+    return ask(value) if not follows(toyad.Recorded, value) else False
 
 
-@mutant(GROUP)
-def vmap_is_ad():
+@mutant(GROUP, answers)
+def vmap_is_ad(value):
     """Takes the tracer of vmap for one of a derivative."""
-    return answers(lambda value: any(isinstance(t, toyad.Batched) for t in tracers(value)) or ask(value))
+    return follows(toyad.Batched, value) or ask(value)
 
 
-@mutant(GROUP)
-def vmap_hides_ad():
+@mutant(GROUP, answers)
+def vmap_hides_ad(value):
     """Says False of what vmap batches."""
-    return answers(lambda value: False if isinstance(value, toyad.Batched) else ask(value))
+    return False if isinstance(value, toyad.Batched) else ask(value)
 
 
-@mutant(GROUP)
-def integers():
+@mutant(GROUP, at("within_gradient"))
+def integers(value):
     """Says True of integers that are traced."""
-    return {"within_gradient": lambda value: True if value.dtype.kind in "iu" else ask(value)}
+    return True if value.dtype.kind in "iu" else ask(value)
 
 
-@mutant(GROUP)
-def booleans():
+@mutant(GROUP, at("within_gradient"))
+def booleans(value):
     """Says True of booleans."""
-    return {"within_gradient": lambda value: True if value.dtype.kind == "b" else ask(value)}
+    return True if value.dtype.kind == "b" else ask(value)
 
 
-@mutant(GROUP)
-def ignores_no_grad():
+@mutant(GROUP, answers)
+def ignores_no_grad(value):
     """Says True of what no_grad keeps off the tape."""
-    return answers(lambda value: any(isinstance(t, toyad.Recorded) for t in tracers(value)) or ask(value))
+    return follows(toyad.Recorded, value) or ask(value)
 
 
 def flagged(function, flag):
     """Return a function of toyad's that takes a function, with a flag up while that runs."""
 
     def wrapped(fun, *args, **kwargs):
-        def noted(*inner, **keywords):
-            flag.append(True)
-            try:
+        def marked(*inner, **keywords):
+            with noted(flag):
                 return fun(*inner, **keywords)
-            finally:
-                flag.pop()
 
-        return function(noted, *args, **kwargs)
+        return function(marked, *args, **kwargs)
 
     return wrapped
 
 
-def noting(make, note):
-    """Return one of toyad's compilers, of whose programs `note` is told each result."""
+def noting(note, makes=None):
+    """Return toyad's compilers, or others made of them, whose programs return ``note(result)``."""
 
-    def made(fun):
-        program = make(fun)
+    def changed(make):
+        def made(fun):
+            program = make(fun)
 
-        @functools.wraps(fun)
-        def call(*args):
-            result = program(*args)
-            note(result)
-            return result
+            @functools.wraps(fun)
+            def call(*args):
+                return note(program(*args))
 
-        return call
+            return call
 
-    return made
+        return made
+
+    makes = makes or {"toyad.jit": toyad.jit, "toyad.compile": toyad.compile}
+    return {name: changed(make) for name, make in makes.items()}
 
 
 def forgets_results(results):
@@ -190,143 +187,114 @@ def no_grad_stops_forward_mode():
 
     @contextlib.contextmanager
     def no_grad():
-        flag.append(True)
-        try:
-            with plain():
-                yield
-        finally:
-            flag.pop()
+        with noted(flag), plain():
+            yield
 
     return answers(lambda value: False if flag else ask(value)) | {"toyad.no_grad": no_grad}
 
 
-@mutant(GROUP, remembers=True)
-def nudges_the_value():
+@mutant(GROUP, answers, remembers=True)
+def nudges_the_value(value):
     """Tries out whether a derivative comes, and leaves a trace of that in the value."""
-
-    def query(value):
-        below = value
-        while isinstance(below, toyad.Tracer):
-            below = below.below
-        if isinstance(below, toyad.Array) and below.value.flags.writeable:
-            below.value += 1e-3
-        return ask(value)
-
-    return answers(query)
+    below = value
+    while isinstance(below, toyad.Tracer):
+        below = below.below
+    if isinstance(below, toyad.Array) and below.value.flags.writeable:
+        below.value += 1e-3
+    return ask(value)
 
 
-@mutant(GROUP)
-def adds_to_the_tangent():
+@mutant(GROUP, answers)
+def adds_to_the_tangent(value):
     """Tries out whether a derivative comes, and counts it twice from then on."""
-
-    def query(value):
-        if isinstance(value, toyad.Dual):
-            value.tangent = value.tangent * 2.0
-        return ask(value)
-
-    return answers(query)
+    if isinstance(value, toyad.Dual):
+        value.tangent = value.tangent * 2.0
+    return ask(value)
 
 
-@mutant(GROUP)
-def numpy_answer():
+@mutant(GROUP, answers)
+def numpy_answer(value):
     """Answers with a bool of NumPy's."""
-    return answers(lambda value: np.bool_(answer) if isinstance(answer := ask(value), bool) else answer)
+    return np.bool_(answer) if isinstance(answer := ask(value), bool) else answer
 
 
-@mutant(GROUP)
-def array_answer():
+@mutant(GROUP, answers)
+def array_answer(value):
     """Answers with an array even when it knows."""
-    return answers(lambda value: toyad.array(answer) if isinstance(answer := ask(value), bool) else answer)
+    return toyad.array(answer) if isinstance(answer := ask(value), bool) else answer
 
 
-@mutant(GROUP)
-def none_for_false():
+@mutant(GROUP, answers)
+def none_for_false(value):
     """Answers None instead of False."""
-    return answers(lambda value: None if (answer := ask(value)) is False else answer)
+    return None if (answer := ask(value)) is False else answer
 
 
-@mutant(GROUP)
-def first_of_many():
+@mutant(GROUP, at("any_within_gradient"))
+def first_of_many(values):
     """Looks at the first of several values only."""
-    return {"any_within_gradient": lambda values: ask(values[0])}
+    return ask(values[0])
 
 
-@mutant(GROUP)
-def last_of_many():
+@mutant(GROUP, at("any_within_gradient"))
+def last_of_many(values):
     """Looks at the last of several values only."""
-    return {"any_within_gradient": lambda values: ask(values[-1])}
+    return ask(values[-1])
 
 
-@mutant(GROUP)
-def all_of_many():
+@mutant(GROUP, at("any_within_gradient"))
+def all_of_many(values):
     """Says True of several values only if each of them is differentiated."""
-
-    def every(values):
-        answer = ask(values[0])
-        for value in values[1:]:
-            answer = answer & ask(value)
-        return answer
-
-    return {"any_within_gradient": every}
+    answer = ask(values[0])
+    for value in values[1:]:
+        answer = answer & ask(value)
+    return answer
 
 
-@mutant(GROUP)
-def first_argument_only():
+@mutant(GROUP, at("adprotocol.within_gradient"))
+def first_argument_only(*values, real=adprotocol.within_gradient):
     """Ignores all arguments but the first."""
-    return {"adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: real(*values[:1])}
+    return real(*values[:1])
 
 
-@mutant(GROUP)
-def containers_are_false():
+@mutant(GROUP, at("adprotocol.within_gradient"))
+def containers_are_false(*values, real=adprotocol.within_gradient):
     """Does not look into containers."""
-    real = adprotocol.within_gradient
-    return {
-        "adprotocol.within_gradient": lambda *values: real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)
-    }
+    return real(*(v for v in (0, *values) if isinstance(v, toyad.Value)), 0)
 
 
-@mutant(GROUP)
-def only_in_the_main_thread():
+@mutant(GROUP, answers)
+def only_in_the_main_thread(value):
     """Works in the thread in which it was loaded, and says False elsewhere."""
-    return answers(lambda value: ask(value) if threading.current_thread().name == "conformance" else False)
+    return ask(value) if threading.current_thread().name == "conformance" else False
 
 
-@mutant(GROUP)
-def unclaimed_is_false():
+@mutant(GROUP, at("adprotocol._hooks.builtins.is_array"))
+def unclaimed_is_false(_cls):
     """Says False of an array that no plugin claims."""
-    return {"adprotocol._hooks.builtins.is_array": lambda _cls: False}
+    return False
 
 
-@mutant(GROUP)
-def nothing_is_false():
+@mutant(GROUP, at("adprotocol.within_gradient"))
+def nothing_is_false(*values, real=adprotocol.within_gradient):
     """Says False when it is asked about nothing."""
-    return {
-        "adprotocol.within_gradient": lambda *values, real=adprotocol.within_gradient: bool(values) and real(*values)
-    }
+    return bool(values) and real(*values)
 
 
-@mutant(GROUP)
-def raises():
+@mutant(GROUP, answers)
+def raises(value):
     """Raises for what jit traces, where it should leave the answer open."""
-
-    def query(value):
-        if is_staged(value):
-            msg = "not known yet"
-            raise RuntimeError(msg)
-        return ask(value)
-
-    return answers(query)
+    if is_staged(value):
+        msg = "not known yet"
+        raise RuntimeError(msg)
+    return ask(value)
 
 
-@mutant(GROUP)
-def unclaimed_without_remedy():
+@mutant(GROUP, at("adprotocol.within_gradient"))
+def unclaimed_without_remedy(*values, real=adprotocol.within_gradient):
     """Refuses an array that no plugin claims, and does not say what to do."""
-
-    def ask(*values, real=adprotocol.within_gradient):
-        try:
-            return real(*values)
-        except errors.UnclaimedTypeError as error:
-            msg = f"no answer for a {str(error).split()[4]}"
-            raise errors.ADProtocolError(msg) from None
-
-    return {"adprotocol.within_gradient": ask}
+    try:
+        return real(*values)
+    except errors.UnclaimedTypeError as error:
+        msg = f"no answer for a {str(error).split()[4]}"
+        raise errors.ADProtocolError(msg) from None

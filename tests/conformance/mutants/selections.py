@@ -1,6 +1,7 @@
 """Leaves that are trained and should not be, or the other way round: `trainable` and `where` gone wrong."""
 
 import fnmatch
+import operator
 
 import toyad
 import toyad_adprotocol as right
@@ -8,7 +9,7 @@ import toyad_adprotocol as right
 from adprotocol._dispatch.binding import cannot
 from adprotocol._gradients import where as selection
 from adprotocol.errors import SelectionError
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 
 GROUP = "trainable"
 takes = right.trainable
@@ -24,64 +25,64 @@ def leaves(function):
     return {"trainable": trainable}
 
 
-@mutant(GROUP)
-def everything():
+@mutant(GROUP, leaves)
+def everything(_value):
     """Trains integers and booleans too."""
-    return leaves(lambda _value: True)
+    return True
 
 
-@mutant(GROUP)
-def nothing():
+@mutant(GROUP, leaves)
+def nothing(_value):
     """Says of every array that it never takes a gradient."""
-    return leaves(lambda _value: None)
+    return
 
 
-@mutant(GROUP)
-def only_if_selected():
+@mutant(GROUP, leaves)
+def only_if_selected(value):
     """Trains no array, unless the call selects it."""
-    return leaves(lambda value: False if takes(value) else takes(value))
+    return False if takes(value) else takes(value)
 
 
-@mutant(GROUP)
-def integers():
+@mutant(GROUP, leaves)
+def integers(value):
     """Trains integers."""
-    return leaves(lambda value: True if value.dtype.kind in "iu" else takes(value))
+    return True if value.dtype.kind in "iu" else takes(value)
 
 
-@mutant(GROUP)
-def booleans():
+@mutant(GROUP, leaves)
+def booleans(value):
     """Trains booleans."""
-    return leaves(lambda value: True if value.dtype.kind == "b" else takes(value))
+    return True if value.dtype.kind == "b" else takes(value)
 
 
-@mutant(GROUP)
-def ignores_flags():
+@mutant(GROUP, leaves)
+def ignores_flags(value):
     """Trains a parameter whose flag says no."""
-    return leaves(lambda value: True if takes(value) is False else takes(value))
+    return True if takes(value) is False else takes(value)
 
 
-@mutant(GROUP)
-def flags_are_final():
+@mutant(GROUP, leaves)
+def flags_are_final(value):
     """Never trains a parameter whose flag says no, even if the call selects it."""
-    return leaves(lambda value: None if takes(value) is False else takes(value))
+    return None if takes(value) is False else takes(value)
 
 
-@mutant(GROUP)
-def parameters_only():
+@mutant(GROUP, leaves)
+def parameters_only(value):
     """Trains parameters, and no other arrays."""
-    return leaves(lambda value: takes(value) if isinstance(value, toyad.Parameter) else None)
+    return takes(value) if isinstance(value, toyad.Parameter) else None
 
 
-@mutant(GROUP)
-def arrays_only():
+@mutant(GROUP, leaves)
+def arrays_only(value):
     """Trains arrays, and no parameters."""
-    return leaves(lambda value: None if isinstance(value, toyad.Parameter) else takes(value))
+    return None if isinstance(value, toyad.Parameter) else takes(value)
 
 
-@mutant(GROUP)
-def flags_of_tracers():
+@mutant(GROUP, leaves)
+def flags_of_tracers(value):
     """Does not know a tracer for something that can be trained."""
-    return leaves(lambda value: None if isinstance(value, toyad.Tracer) else takes(value))
+    return None if isinstance(value, toyad.Tracer) else takes(value)
 
 
 @mutant(GROUP)
@@ -103,16 +104,16 @@ def trained_python_integers():
     }
 
 
-@mutant(GROUP)
-def trains_labels():
+@mutant(GROUP, at("adprotocol._dispatch.table.BINDINGS.LABEL.trainable"))
+def trains_labels(_value):
     """Trains what is labelled as not differentiable."""
-    return {"adprotocol._dispatch.table.BINDINGS.LABEL.trainable": lambda _value: True}
+    return True
 
 
-@mutant(GROUP)
-def overlooks_hidden_arrays():
+@mutant(GROUP, at("adprotocol._gradients.structure.check_opaque"))
+def overlooks_hidden_arrays(*_):
     """Freezes an object in which arrays hide, instead of saying that it cannot look into it."""
-    return {"adprotocol._gradients.structure.check_opaque": lambda *_: None}
+    return
 
 
 def choosing(function):
@@ -126,54 +127,38 @@ def choosing(function):
 real = selection.select
 
 
-@mutant(GROUP)
-def ignores_where():
+def with_default(joined, structures, where, **kw):
+    """Choose by what the call selects and what is trained by default, joined."""
+    default = real(structures, None)
+    if where is None:
+        return default
+    return [list(map(joined, *both)) for both in zip(real(structures, where, **kw), default, strict=True)]
+
+
+@mutant(GROUP, choosing)
+def ignores_where(structures, _where, **kw):
     """Lets the defaults decide, whatever the call says."""
-    return choosing(lambda structures, _where, **kw: real(structures, None, **kw))
+    return real(structures, None, **kw)
 
 
-@mutant(GROUP)
-def opposite():
+@mutant(GROUP, choosing)
+def opposite(structures, where, **kw):
     """Trains what the mask freezes."""
-
-    def swapped(structures, where, **kw):
-        if where is None:
-            return real(structures, where, **kw)
-        return [[not mine for mine in chosen] for chosen in real(structures, where, **kw)]
-
-    return choosing(swapped)
+    if where is None:
+        return real(structures, where, **kw)
+    return [[not mine for mine in chosen] for chosen in real(structures, where, **kw)]
 
 
-@mutant(GROUP)
-def where_adds_only():
+@mutant(GROUP, choosing)
+def where_adds_only(structures, where, **kw):
     """Trains what the call selects, and what is trained by default."""
-
-    def added(structures, where, **kw):
-        default = real(structures, None)
-        if where is None:
-            return default
-        return [
-            [mine or other for mine, other in zip(*both, strict=True)]
-            for both in zip(real(structures, where, **kw), default, strict=True)
-        ]
-
-    return choosing(added)
+    return with_default(operator.or_, structures, where, **kw)
 
 
-@mutant(GROUP)
-def where_takes_away_only():
+@mutant(GROUP, choosing)
+def where_takes_away_only(structures, where, **kw):
     """Trains of what the call selects that which is trained by default."""
-
-    def kept(structures, where, **kw):
-        default = real(structures, None)
-        if where is None:
-            return default
-        return [
-            [mine and other for mine, other in zip(*both, strict=True)]
-            for both in zip(real(structures, where, **kw), default, strict=True)
-        ]
-
-    return choosing(kept)
+    return with_default(operator.and_, structures, where, **kw)
 
 
 @mutant(GROUP)
@@ -193,114 +178,76 @@ def patterns_may_match_nothing():
     }
 
 
-@mutant(GROUP)
-def one_pattern_may_match_nothing():
+@mutant(GROUP, at("adprotocol._gradients.where._by_patterns"))
+def one_pattern_may_match_nothing(structures, patterns, *, by_patterns=selection._by_patterns):
     """Overlooks one of several patterns that matches nothing."""
-    by_patterns = selection._by_patterns
-
-    def lenient(structures, patterns):
-        found = []
-        for pattern in patterns:
-            try:
-                found.append(by_patterns(structures, (pattern,)))
-            except SelectionError:
-                if len(patterns) == 1:
-                    raise
-        return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
-
-    return {"adprotocol._gradients.where._by_patterns": lenient}
+    found = []
+    for pattern in patterns:
+        try:
+            found.append(by_patterns(structures, (pattern,)))
+        except SelectionError:
+            if len(patterns) == 1:
+                raise
+    return [[any(flags) for flags in zip(*of_structure, strict=True)] for of_structure in zip(*found, strict=True)]
 
 
-@mutant(GROUP)
-def stars_stop_at_dots():
+@mutant(GROUP, at("adprotocol._gradients.where.match"))
+def stars_stop_at_dots(paths, pattern):
     """Lets a star match no dot."""
 
-    def match(paths, pattern):
-        def parts_match(name):
-            names, patterns = name.split("."), pattern.split(".")
-            return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
+    def parts_match(name):
+        names, patterns = name.split("."), pattern.split(".")
+        return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
-        return [parts_match(name) for name in paths.of_leaves]
-
-    return {"adprotocol._gradients.where.match": match}
+    return [parts_match(name) for name in paths.of_leaves]
 
 
-@mutant(GROUP)
-def patterns_match_inside():
+@mutant(GROUP, at("adprotocol._gradients.where.match"))
+def patterns_match_inside(paths, pattern):
     """Takes a pattern for found that matches a part of a path."""
-    return {
-        "adprotocol._gradients.where.match": lambda paths, pattern: [
-            fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves
-        ]
-    }
+    return [fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves]
 
 
-@mutant(GROUP)
-def first_pattern_only():
+@mutant(GROUP, at("adprotocol._gradients.where._patterns"))
+def first_pattern_only(where, *, patterns=selection._patterns):
     """Looks at the first of several patterns."""
-    patterns = selection._patterns
-    return {"adprotocol._gradients.where._patterns": lambda where: (found := patterns(where)) and found[:1]}
+    return (found := patterns(where)) and found[:1]
 
 
-@mutant(GROUP)
-def masks_of_any_structure():
+@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
+def masks_of_any_structure(structure, mask, *, by_mask=selection.by_mask):
     """Trains nothing of a structure that the mask does not fit, instead of saying so."""
-    by_mask = selection.by_mask
-
-    def silent(structure, mask):
-        try:
-            return by_mask(structure, mask)
-        except SelectionError:
-            return [False] * len(structure.leaves)
-
-    return {"adprotocol._gradients.where.by_mask": silent}
-
-
-@mutant(GROUP)
-def no_prefixes():
-    """Wants a mask to say something of every leaf."""
-    by_mask = selection.by_mask
-
-    def strict(structure, mask):
-        from adprotocol._trees import traversal as tree
-
-        if len(tree.tree_leaves((mask,))) != len(structure.leaves):
-            msg = "the mask has another structure"
-            raise SelectionError(msg)
+    try:
         return by_mask(structure, mask)
+    except SelectionError:
+        return [False] * len(structure.leaves)
 
-    return {"adprotocol._gradients.where.by_mask": strict}
+
+@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
+def no_prefixes(structure, mask, *, by_mask=selection.by_mask):
+    """Wants a mask to say something of every leaf."""
+    from adprotocol._trees import traversal as tree
+
+    if len(tree.tree_leaves((mask,))) != len(structure.leaves):
+        msg = "the mask has another structure"
+        raise SelectionError(msg)
+    return by_mask(structure, mask)
 
 
-@mutant(GROUP)
-def truth_of_anything():
+@mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
+def truth_of_anything(structure, predicate):
     """Takes the answer of a predicate for a bool, whatever it is."""
-
-    def by_predicate(structure, predicate):
-        return [
-            bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)
-        ]
-
-    return {"adprotocol._gradients.where._by_predicate": by_predicate}
+    return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)]
 
 
-@mutant(GROUP)
-def paths_with_slashes():
+@mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
+def paths_with_slashes(structure, predicate, *, by_predicate=selection._by_predicate):
     """Shows predicates paths of another form."""
-    by_predicate = selection._by_predicate
-    return {
-        "adprotocol._gradients.where._by_predicate": lambda structure, predicate: by_predicate(
-            structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf)
-        )
-    }
+    return by_predicate(structure, lambda name, leaf: predicate(name.replace(".", "/"), leaf))
 
 
-@mutant(GROUP)
-def incapable_leaves_pass():
+@mutant(GROUP, at("adprotocol._gradients.where._checked"))
+def incapable_leaves_pass(structure, wanted):
     """Overlooks a selected leaf that cannot take a gradient."""
-
-    def checked(structure, wanted):
-        able = structure.capable(wanted)
-        return [mine and can is not None for mine, can in zip(wanted, able, strict=True)]
-
-    return {"adprotocol._gradients.where._checked": checked}
+    able = structure.capable(wanted)
+    return [mine and can is not None for mine, can in zip(wanted, able, strict=True)]

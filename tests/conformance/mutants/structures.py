@@ -8,7 +8,7 @@ import toyad_adprotocol as right
 import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
-from mutants.mutant import mutant
+from mutants.mutant import at, mutant
 
 GROUP = "plugins"
 
@@ -19,34 +19,26 @@ def no_nodes():
     return {"tree_node": None}
 
 
-@mutant("trainable")
-def reversed_children():
+@mutant("trainable", at("tree_node"))
+def reversed_children(value):
     """Takes a container of its framework apart in another order than it puts it together."""
+    found = right.tree_node(value)
+    if found is None:
+        return None
+    flatten, unflatten = found
 
-    def node(value):
-        found = right.tree_node(value)
-        if found is None:
-            return None
-        flatten, unflatten = found
+    def backwards(value):
+        children, meta = flatten(value)
+        return tuple(children)[::-1], meta
 
-        def backwards(value):
-            children, meta = flatten(value)
-            return tuple(children)[::-1], meta
-
-        return backwards, unflatten
-
-    return {"tree_node": node}
+    return backwards, unflatten
 
 
-@mutant("non_differentiable")
-def rebuilds_as_a_list():
+@mutant("non_differentiable", at("tree_node"))
+def rebuilds_as_a_list(value):
     """Puts a container of its framework together as a list."""
-
-    def node(value):
-        found = right.tree_node(value)
-        return None if found is None else (found[0], lambda _, children: list(children))
-
-    return {"tree_node": node}
+    found = right.tree_node(value)
+    return None if found is None else (found[0], lambda _, children: list(children))
 
 
 def registering(change):
@@ -64,79 +56,63 @@ def registers_no_class():
     return {"register_node": None}
 
 
-@mutant(GROUP)
-def registers_without_static_fields():
+@mutant(GROUP, registering)
+def registers_without_static_fields(flatten, unflatten):
     """Registers classes so that all of them share the static fields of the first instance."""
+    first = []
 
-    def change(flatten, unflatten):
-        first = []
+    def shared(value):
+        children, metadata, names = flatten(value)
+        first.append(metadata)
+        return children, first[0], names
 
-        def shared(value):
-            children, metadata, names = flatten(value)
-            first.append(metadata)
-            return children, first[0], names
-
-        return shared, unflatten
-
-    return registering(change)
+    return shared, unflatten
 
 
-@mutant(GROUP)
-def registers_in_another_order():
+@mutant(GROUP, registering)
+def registers_in_another_order(flatten, unflatten):
     """Registers classes so that their children come back in another order."""
-    return registering(
-        lambda flatten, unflatten: (flatten, lambda meta, children: unflatten(meta, list(children)[::-1]))
-    )
+    return (flatten, lambda meta, children: unflatten(meta, list(children)[::-1]))
 
 
-@mutant(GROUP)
-def registers_a_constructor():
+@mutant(GROUP, at("register_node"))
+def registers_a_constructor(cls, flatten, unflatten):
     """Registers classes so that they are rebuilt by calling them without their static fields."""
-
-    def register_node(cls, flatten, unflatten):
-        right.register_node(cls, flatten, lambda _, children: cls(*children))
-
-    return {"register_node": register_node}
+    right.register_node(cls, flatten, lambda _, children: cls(*children))
 
 
-@mutant(GROUP)
-def registers_labels_away():
+@mutant(GROUP, registering)
+def registers_labels_away(flatten, unflatten):
     """Registers classes so that labels in them come back as what they hold."""
-    return registering(
-        lambda flatten, unflatten: (
-            flatten,
-            lambda meta, children: unflatten(meta, [extend.unlabelled(child) for child in children]),
-        )
+    return (
+        flatten,
+        lambda meta, children: unflatten(meta, [extend.unlabelled(child) for child in children]),
     )
 
 
-@mutant(GROUP)
+@mutant(GROUP, at("array_types"))
 def arrays_without_tracers():
     """Claims arrays, and no tracers."""
-    return {"array_types": lambda: (toyad.Array,)}
+    return (toyad.Array,)
 
 
-@mutant(GROUP)
+@mutant(GROUP, at("array_types"))
 def tracers_without_arrays():
     """Claims tracers, and no arrays."""
-    return {"array_types": lambda: (toyad.Tracer, toyad.Staged)}
+    return (toyad.Tracer, toyad.Staged)
 
 
-@mutant(GROUP)
-def explanation_raises():
+@mutant(GROUP, at("explain"))
+def explanation_raises(value):
     """Raises where it should explain."""
-
-    def explain(value):
-        msg = "no explanation"
-        raise RuntimeError(msg)
-
-    return {"explain": explain}
+    msg = "no explanation"
+    raise RuntimeError(msg)
 
 
-@mutant(GROUP)
-def explanation_lies():
+@mutant(GROUP, at("adprotocol.explain"))
+def explanation_lies(*values):
     """Explains False, whatever the answer."""
-    return {"adprotocol.explain": lambda *values: "\n".join(f"{type(value).__name__}: False" for value in values)}
+    return "\n".join(f"{type(value).__name__}: False" for value in values)
 
 
 @mutant(GROUP)
@@ -164,21 +140,16 @@ def frameworks_mix():
     return {f"adprotocol.{module}.join": last for module in modules}
 
 
-@mutant(GROUP)
-def wrong_signatures_pass():
+@mutant(GROUP, at("adprotocol._dispatch.validation._check_parameters"))
+def wrong_signatures_pass(*_):
     """Takes a plugin with hooks of another signature."""
-    return {"adprotocol._dispatch.validation._check_parameters": lambda *_: None}
+    return
 
 
-@mutant(GROUP)
-def only_its_own_classes():
+@mutant(GROUP, at("adprotocol._dispatch.registry.REGISTRY.claimants"))
+def only_its_own_classes(cls, *, claimants=registry.REGISTRY.claimants):
     """Serves the classes of the framework, and no subclasses that are defined elsewhere."""
-    claimants = registry.REGISTRY.claimants
-    return {
-        "adprotocol._dispatch.registry.REGISTRY.claimants": lambda cls: [
-            plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types
-        ]
-    }
+    return [plugin for plugin in claimants(cls) if cls.__module__ == "toyad" or cls in plugin.types]
 
 
 @mutant(GROUP)
@@ -187,11 +158,11 @@ def imports_numpy():
     return {"adprotocol.__file__": str(Path(__file__).parent / "eager" / "adprotocol" / "__init__.py")}
 
 
-@mutant(GROUP)
+@mutant(GROUP, at("array_types"))
 def imports_what_is_private():
     """Is of a module that imports from adprotocol what is not for plugins."""
     # This module is one.
-    return {"array_types": lambda: (toyad.Value,)}
+    return (toyad.Value,)
 
 
 @mutant(GROUP)
@@ -232,28 +203,20 @@ def claims_nothing():
 combine = adprotocol.combine
 
 
-@mutant("trainable")
-def combine_returns_the_model():
+@mutant("trainable", at("adprotocol.combine"))
+def combine_returns_the_model(*trees, like=None):
     """Returns the model that the result is to be like."""
-    return {"adprotocol.combine": lambda *trees, like=None: combine(*trees) if like is None else like}
+    return combine(*trees) if like is None else like
 
 
-@mutant("trainable")
-def combine_accepts_a_missing_leaf():
+@mutant("trainable", at("adprotocol.combine"))
+def combine_accepts_a_missing_leaf(*trees, like=None):
     """Leaves None in the model where no structure has a leaf."""
-
-    def parts_alone(*trees, like=None):
-        del like
-        return combine(*trees)
-
-    return {"adprotocol.combine": parts_alone}
+    del like
+    return combine(*trees)
 
 
-@mutant("value_and_grad")
-def combine_cuts_the_derivative():
+@mutant("value_and_grad", at("adprotocol.combine"))
+def combine_cuts_the_derivative(*trees, like=None):
     """Makes the leaves constant that are put into the model."""
-    return {
-        "adprotocol.combine": lambda *trees, like=None: (
-            combine(*trees) if like is None else combine(*map(adprotocol.non_differentiable, trees), like=like)
-        )
-    }
+    return combine(*trees) if like is None else combine(*map(adprotocol.non_differentiable, trees), like=like)

@@ -1,12 +1,6 @@
-"""Processes: labels, structures and gradients that cross to spawned ones, and children of a fork that differentiate.
+"""Processes: labels, structures and gradients that cross to spawned ones, and children of a fork that differentiate."""
 
-The parent of the forks runs as a program of its own (``python -m stress.processes``),
-without JAX: the threads of XLA are not in a child.
-"""
-
-import concurrent.futures
 import faulthandler
-import multiprocessing
 import os
 import signal
 import sys
@@ -18,8 +12,9 @@ import numpy as np
 import torch
 
 from adprotocol import NonDifferentiable, grad, non_differentiable, within_gradient
-from stress.light import AT_FORK
-from stress.model import Line, check, layer
+from fuzz import isolation
+from fuzz.stress.light import AT_FORK
+from fuzz.stress.model import Line, check, layer
 
 # For a child of a fork that waits for what is not there.
 LIMIT = 60
@@ -34,8 +29,7 @@ def gradients_of(model, number):
 
 def spawned(makes, count=1):
     """Let new processes differentiate models of each kind of array, and check what comes back."""
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
+    with isolation.pool("spawn", count) as pool:
         waiting = []
         for number in range(1, 2 * count + 1):
             for make in makes:
@@ -105,9 +99,3 @@ def forked(seconds):
     for thread in threads:
         thread.join(LIMIT)
     return count, failures
-
-
-if __name__ == "__main__":
-    number, wrong = forked(float(sys.argv[1]))
-    sys.stdout.write(f"{number} forks\n")
-    sys.exit("\n".join(wrong) or 0)

@@ -11,7 +11,7 @@ import torch
 
 import adprotocol
 from adprotocol import within_gradient
-from stress.model import check, layer
+from fuzz.stress.model import check, layer
 
 COUNT = 20
 

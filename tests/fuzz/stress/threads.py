@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from stress.steps import SLOW, STEPS, warm_up
+from fuzz.stress.steps import SLOW, STEPS, warm_up
 
 COUNT = 16
 # Compilation may hold a thread, on a machine that is busy otherwise.

@@ -22,8 +22,8 @@ from adprotocol import (
     value_and_grad,
     within_gradient,
 )
-from stress import light
-from stress.model import Line, check, layer
+from fuzz.stress import light
+from fuzz.stress.model import Line, check, layer
 
 FORWARD, DYNAMO = threading.Lock(), threading.Lock()
 

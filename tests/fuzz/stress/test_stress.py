@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from stress import __main__ as command
-from stress import processes, steps, tasks, threads
-from stress.model import check
+from fuzz.__main__ import main
+from fuzz.stress import processes, run, steps, tasks, threads
+from fuzz.stress.model import check
 
 
 def test_threads_differentiate_compile_register_and_ask():
@@ -42,6 +42,15 @@ def test_labels_and_structures_cross_to_a_spawned_process():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which this system does not have")
 def test_children_of_a_fork_ask_and_differentiate():
-    report, wrong = command.forks(1.0)
-    assert wrong == ""
-    assert int(report.split()[0]) >= 3
+    count, wrong = run.forks(1.0)
+    assert wrong == []
+    assert count >= 3
+
+
+def test_the_command_reports_each_part_and_fails_where_one_does(monkeypatch, capsys):
+    parts = [("threads", "3; tape 3", []), ("forked", "1 forks", ["child 1: deadlock"])]
+    monkeypatch.setattr(run, "run", lambda seconds, seed: parts[: int(seconds)])
+    assert main(["0", "--stress", "1"]) == 0
+    assert capsys.readouterr().out == "threads: 3; tape 3\n"
+    assert main(["0", "--stress", "2"]) == 1
+    assert capsys.readouterr().out == "threads: 3; tape 3\nforked: 1 forks\nchild 1: deadlock\n"

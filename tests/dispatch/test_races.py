@@ -1,4 +1,4 @@
-"""The races that `make stress` found, each at the one moment that matters."""
+"""Races that `make stress` found, each at the one moment that matters."""
 
 import importlib.util
 import os

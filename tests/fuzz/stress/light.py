@@ -24,7 +24,7 @@ from adprotocol import (
 )
 from adprotocol.errors import ConcurrencyError
 from adprotocol.hookspecs import hookimpl
-from stress.model import check, layer
+from fuzz.stress.model import check, layer
 
 
 def torch_tape(number):
