@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import registry, table, wrapper
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._hooks import branches, cond, prevent_gradient, within_gradient
 from adprotocol._trees import declaration, node, path, traversal, treespec
 from adprotocol.errors import GradientPreventedError
 
@@ -80,6 +80,7 @@ for _function in (
     framework.default,
     framework.named,
     where.matches,
+    branches.kind_of_dtype,
     treespec.is_node,
     treespec.is_named_tuple,
     treespec.fields_of,

@@ -13,8 +13,9 @@ from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
+import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import View, constant_tree, predicate_error, predicate_shape_error, tree_leaves
+from adprotocol.extend import View, constant_tree, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
 
@@ -64,14 +65,9 @@ def non_differentiable(value: Any) -> Any:
 @hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch; with autograd every predicate is concrete."""
-    raw = getval(pred)
-    if not isinstance(raw, bool):
-        dtype, shape = getattr(raw, "dtype", None), getattr(raw, "shape", None)
-        if dtype is None or dtype.kind != "b":
-            raise predicate_error(pred, dtype)
-        if shape != ():
-            raise predicate_shape_error(pred, shape)
-    return true_fun(*operands) if raw else false_fun(*operands)
+    if not isinstance(pred, bool):
+        return adprotocol.cond(getval(pred), true_fun, false_fun, *operands)
+    return true_fun(*operands) if pred else false_fun(*operands)
 
 
 @hookimpl

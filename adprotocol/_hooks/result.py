@@ -1,9 +1,7 @@
-"""What a branch returns, taken apart into leaves and an outline, and put together again.
+"""The structure of what a branch returns: taken off its leaves, compared with another, put back.
 
-A framework's control flow takes arrays alone. So a plugin gives it the arrays among
-the leaves, compares the outlines of the two branches itself, and puts the arrays
-that come out into the outline. An outline holds no leaf, only classes and metadata
-in nested tuples, so that it may outlive the trace of a branch.
+A structure holds no leaf, only classes and metadata in nested tuples, so that it may
+outlive the trace of a branch.
 """
 
 from __future__ import annotations
@@ -16,42 +14,42 @@ from adprotocol._trees.traversal import one_level, tree_leaves
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# The outline of a leaf, and what that of a label starts with.
+# The structure of a leaf, and what that of a label starts with.
 LEAF: tuple[()] = ()
 LABEL = "label"
 
-# Nested: (class, metadata, names, what rebuilds it, outlines of the children), (LABEL, outline), or LEAF. What
+# Nested: (class, metadata, names, what rebuilds it, structures of the children), (LABEL, structure), or LEAF. What
 # rebuilds it is a function, for a dict its keys in their own order; it is no part of the structure.
-Outline = tuple[Any, ...]
+Structure = tuple[Any, ...]
 
 
-def take_apart(result: Any) -> tuple[list[Any], Outline]:
-    """Return the leaves of a result and its outline; the value in a label is made constant."""
+def flatten_result(result: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of a result and its structure; the value in a label is made constant."""
     leaves: list[Any] = []
     return leaves, _whole(result, leaves)
 
 
-def _whole(result: Any, leaves: list[Any]) -> Outline:
+def _whole(result: Any, leaves: list[Any]) -> Structure:
     tree_leaves((result,))  # makes nodes of the classes that it meets for the first time
-    return _outline(result, leaves)
+    return _structure(result, leaves)
 
 
-def _outline(result: Any, leaves: list[Any]) -> Outline:
+def _structure(result: Any, leaves: list[Any]) -> Structure:
     if isinstance(result, NonDifferentiable):
         return (LABEL, _whole(result.value, leaves))
     cls = type(result)
     # Not by optree, whose metadata for a dict differs under a compiler that traces Python.
     if cls is list or cls is tuple:
-        return (cls, None, (), cls, tuple([_outline(item, leaves) for item in result]))
+        return (cls, None, (), cls, tuple([_structure(item, leaves) for item in result]))
     if cls is dict:
         keys = _sorted_keys(result)
-        return (cls, keys, (), tuple(result), tuple([_outline(result[key], leaves) for key in keys]))
+        return (cls, keys, (), tuple(result), tuple([_structure(result[key], leaves) for key in keys]))
     node = one_level(result)
     if node is None:
         leaves.append(result)
         return LEAF
     children, metadata, names, unflatten = node
-    return (cls, metadata, names, unflatten, tuple([_outline(child, leaves) for child in children]))
+    return (cls, metadata, names, unflatten, tuple([_structure(child, leaves) for child in children]))
 
 
 def _sorted_keys(tree: dict[Any, Any]) -> tuple[Any, ...]:
@@ -61,17 +59,17 @@ def _sorted_keys(tree: dict[Any, Any]) -> tuple[Any, ...]:
         return tuple(tree)
 
 
-def put_together(outline: Outline, leaves: Sequence[Any]) -> Any:
-    """Return a result of this outline with these leaves."""
-    return _built(outline, iter(leaves))
+def unflatten_result(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """Return a result of this structure with these leaves."""
+    return _built(structure, iter(leaves))
 
 
-def _built(outline: Outline, leaves: Iterator[Any]) -> Any:
-    if outline == LEAF:
+def _built(structure: Structure, leaves: Iterator[Any]) -> Any:
+    if structure == LEAF:
         return next(leaves)
-    if _is_label(outline):
-        return NonDifferentiable(_built(outline[1], leaves))
-    cls, metadata, _, rebuild, children = outline
+    if _is_label(structure):
+        return NonDifferentiable(_built(structure[1], leaves))
+    cls, metadata, _, rebuild, children = structure
     built = [_built(child, leaves) for child in children]
     if cls is list or cls is tuple:
         return cls(built)
@@ -81,28 +79,28 @@ def _built(outline: Outline, leaves: Iterator[Any]) -> Any:
     return rebuild(metadata, built)
 
 
-def common_outline(one: Outline, other: Outline) -> Outline | None:
-    """Return the outline that two results have in common, or None if their structures differ.
+def common_structure(one: Structure, other: Structure) -> Structure | None:
+    """Return the structure that two results have in common, or None if their structures differ.
 
     A label stays where both have one; a label beside a plain value is the constant that it holds.
     """
     labelled = _is_label(one), _is_label(other)
     if labelled == (True, True):
-        inner = common_outline(one[1], other[1])
+        inner = common_structure(one[1], other[1])
         return None if inner is None else (LABEL, inner)
     if labelled[0] or labelled[1]:
-        return common_outline(one[1] if labelled[0] else one, other[1] if labelled[1] else other)
+        return common_structure(one[1] if labelled[0] else one, other[1] if labelled[1] else other)
     if LEAF in (one, other):
         return LEAF if one == other else None
     if one[0] is not other[0] or len(one[-1]) != len(other[-1]) or not _equal(one[1:3], other[1:3]):
         return None
-    children = [common_outline(*pair) for pair in zip(one[-1], other[-1], strict=True)]
+    children = [common_structure(*pair) for pair in zip(one[-1], other[-1], strict=True)]
     return None if None in children else (*one[:-1], tuple(children))
 
 
-def _is_label(outline: Outline) -> bool:
+def _is_label(structure: Structure) -> bool:
     # Else it is a class, which not all compilers can compare with LABEL.
-    return outline != LEAF and isinstance(outline[0], str)
+    return structure != LEAF and isinstance(structure[0], str)
 
 
 def same_constant(one: Any, other: Any) -> bool:
@@ -119,18 +117,14 @@ def _equal(one: Any, other: Any) -> bool:
     return equal if type(equal) is bool else False
 
 
-def describe(outline: Outline, leaves: Sequence[str]) -> str:
+def show_result(structure: Structure, leaves: Iterator[str]) -> str:
     """Return a result as error messages show it, given its leaves as text."""
-    return _described(outline, iter(leaves))
-
-
-def _described(outline: Outline, leaves: Iterator[str]) -> str:
-    if outline == LEAF:
+    if structure == LEAF:
         return next(leaves)
-    if _is_label(outline):
-        return f"NonDifferentiable({_described(outline[1], leaves)})"
-    cls, metadata, names, _, children = outline
-    texts = [_described(child, leaves) for child in children]
+    if _is_label(structure):
+        return f"NonDifferentiable({show_result(structure[1], leaves)})"
+    cls, metadata, names, _, children = structure
+    texts = [show_result(child, leaves) for child in children]
     if cls is list:
         return f"[{', '.join(texts)}]"
     if cls is tuple:

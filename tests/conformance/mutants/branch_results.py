@@ -13,11 +13,12 @@ from mutants.mutant import innermost, mutant
 @mutant(GROUP)
 def takes_integers():
     """Takes an array of integers for a predicate."""
-    return branches(
-        lambda pred, t, f, operands: choose(
-            pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands
+    real = adprotocol.cond
+    return {
+        "adprotocol.cond": lambda pred, *rest: real(
+            pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, *rest
         )
-    )
+    }
 
 
 @mutant(GROUP)
@@ -39,14 +40,15 @@ def takes_none():
 @mutant(GROUP)
 def takes_vectors():
     """Takes a vector for a predicate, and looks at its first element."""
+    real = adprotocol.cond
 
-    def first(pred, t, f, operands):
+    def first(pred, *rest):
         if isinstance(pred, toyad.Value):
             while pred.shape:
                 pred = pred[0]
-        return choose(pred, t, f, operands)
+        return real(pred, *rest)
 
-    return branches(first)
+    return {"adprotocol.cond": first}
 
 
 @mutant(GROUP)
@@ -302,18 +304,9 @@ def other_constants_pass():
     def first(pred, t, f, operands):
         if is_known(pred):
             return choose(pred, t, f, operands)
-        found = []
-
-        def arrays(fun):
-            def run(*operands):
-                leaves, outline = extend.take_apart(fun(*operands))
-                found.append((outline, leaves))
-                return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
-
-            return run
-
-        chosen = iter(choose(pred, arrays(t), arrays(f), operands))
-        outline, leaves = found[0]
-        return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])
+        both = extend.Branches(toyad.Value, t, f, operands)
+        arrays = choose(pred, both.run_true, both.run_false, ())
+        both.of_false = both.of_true
+        return both.result(arrays)
 
     return branches(first)

@@ -4,6 +4,7 @@ import toyad
 import toyad_adprotocol as right
 
 from adprotocol import extend
+from adprotocol._hooks import cond as predicates
 from mutants.constants import first_order_constant
 from mutants.mutant import is_staged, mutant, tracers
 
@@ -249,7 +250,7 @@ def fills_with_zeros():
 def stumbles_over_staged_numbers():
     """Fails by a mistake of its own where a number is traced for a predicate."""
 
-    def stumbles(pred, dtype=None, *, real=right.predicate_error):
+    def stumbles(pred, dtype, *, real=predicates._predicate_error):
         return AttributeError("'float' object has no attribute 'all'") if is_staged(pred) else real(pred, dtype)
 
-    return {"toyad_adprotocol.predicate_error": stumbles}
+    return {"adprotocol._hooks.cond._predicate_error": stumbles}
