@@ -18,7 +18,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from adprotocol_jax import internals, varying
-from adprotocol_jax.constant import as_constant
+from adprotocol_jax.constant import as_constant_if_tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,14 +73,9 @@ def with_constants(
         return fun
 
     def constant(const: Any) -> Any:
-        made = made_constant(const)
+        concerned = values is None or any(const is value for value in values)
+        made = as_constant_if_tracked(const) if concerned else const
         return varying.without_transpose(made, axes) if axes and made is const else made
-
-    def made_constant(const: Any) -> Any:
-        if values is not None:
-            return as_constant(const) if any(const is value for value in values) else const
-        traced = isinstance(const, jax.core.Tracer) and not internals.is_reference(const)
-        return as_constant(const) if traced and internals.is_inexact(const) else const
 
     def run() -> list[Any]:
         leaves: list[Any] = []

@@ -33,6 +33,7 @@ OWN = {
     "adprotocol_jax/cond.py": ("jax_plugin/test_jax_branching.py", "jax_plugin/test_jax_untracked_branch.py"),
     "adprotocol_jax/constant.py": ("jax_plugin/test_jax_constant.py",),
     "adprotocol_jax/hijax.py": ("jax_plugin/test_jax_extended_types.py",),
+    "adprotocol_jax/identity.py": ("jax_plugin/test_jax_constant.py", "jax_plugin/test_jax_prevention.py"),
     "adprotocol_jax/internals.py": ("jax_plugin/test_jax_constant.py", "jax_plugin/test_jax_extended_types.py"),
     "adprotocol_jax/label.py": ("jax_plugin/test_jax_nodes.py",),
     "adprotocol_jax/node.py": ("jax_plugin/test_jax_nodes.py",),
