@@ -82,6 +82,6 @@ class _Prevention(HiPrimitive):
 
 
 # The primitive for values of such types, given the functions for arrays, whose modules import this one.
-ask_primitive = functools.cache(_Ask)
-constant_primitive = functools.cache(_Constant)
-prevention_primitive = functools.cache(_Prevention)
+ask_primitive: Callable[..., Any] = functools.cache(_Ask)
+constant_primitive: Callable[..., Any] = functools.cache(_Constant)
+prevention_primitive: Callable[..., Any] = functools.cache(_Prevention)

@@ -25,6 +25,7 @@ NUMBERS = (bool, int, float, complex)
 # number if it is, else with itself. No array, which must not outlive a trace.
 Returned = tuple["Structure", tuple[tuple[bool, Any], ...]]
 
+_WORD = re.compile(r"\w+")
 _KIND = re.compile(r"bool|int|float|complex", re.IGNORECASE)
 
 
@@ -73,7 +74,7 @@ class Branches:
         false_fun: Callable[..., Any],
         operands: tuple[Any, ...] = (),
     ) -> None:
-        self.arrays = arrays
+        self.arrays: Any = arrays
         self.true_fun, self.false_fun = true_fun, false_fun
         self.operands = operands
         # Once the branches have run.
@@ -124,10 +125,10 @@ class Branches:
     def agree(self, one: Any, other: Any) -> bool:
         """Tell whether two branches may return these at one place: types, or Python numbers, of which any two match."""
         if isinstance(one, NUMBERS):
-            one, other = other, one
-        if not isinstance(other, NUMBERS):
-            return bool(one.dtype == other.dtype) and _same_shape(one.shape, other.shape)
-        return isinstance(one, NUMBERS) or (one.shape in ((), None) and holds(one.dtype, other))
+            return isinstance(other, NUMBERS) or _takes(other, one)
+        if isinstance(other, NUMBERS):
+            return _takes(one, other)
+        return bool(one.dtype == other.dtype) and _same_shape(one.shape, other.shape)
 
     def compare(self) -> list[tuple[Any, Any]]:
         """Return for each array the type, or number, that each branch returned; raise if the branches do not match."""
@@ -170,6 +171,10 @@ def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
     return leaf[0] == other[0] and (leaf[0] or same_constant(leaf[1], other[1]))
 
 
+def _takes(kind: Any, number: complex) -> bool:
+    return kind.shape in ((), None) and holds(kind.dtype, number)
+
+
 def _same_shape(shape: Any, other: Any) -> bool:
     if shape is None or other is None:
         return True
@@ -210,4 +215,4 @@ def _kind_by_name(name: str) -> str:
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype as users write it: float32 for torch.float32 and ``<dtype: 'float32'>``."""
     name = getattr(dtype, "name", None)
-    return name if isinstance(name, str) else str(dtype).rpartition(".")[2]
+    return name if isinstance(name, str) else (_WORD.findall(str(dtype)) or [""])[-1]
