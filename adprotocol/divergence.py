@@ -157,6 +157,16 @@ def _sections(page: str) -> list[list[str]]:
     return sections[1:]
 
 
-CORE: tuple[Divergence, ...] = tuple(read_divergences(Path(__file__).with_name("divergences.md")).values())
+# The divergences of every framework, and one that errors quote. Read when they are wanted: a program that is packed
+# without data files serves values all the same.
+CORE: tuple[Divergence, ...]
+OBJECTS: Divergence
 
-LABEL_BEFORE_IMPORT, FUNCTIONS, OBJECTS = CORE
+
+def __getattr__(name: str) -> Any:
+    if name not in ("CORE", "OBJECTS"):
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found = read_divergences(Path(__file__).with_name("divergences.md"))
+    globals().update(CORE=tuple(found.values()), OBJECTS=found["objects"])
+    return globals()[name]

@@ -256,6 +256,25 @@ def test_loading_a_plugin_leaves_its_manifest_alone():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_no_file_is_read_before_a_divergence_is_wanted():
+    import subprocess
+    import sys
+
+    pytest.importorskip("autograd")
+    code = """
+import sys
+opened = []
+sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+import adprotocol, autograd
+assert autograd.grad(lambda x: adprotocol.cond(adprotocol.within_gradient(x), lambda: 3.0 * x, lambda: x))(1.0) == 3.0
+assert any("autograd" in path for path in opened)
+assert [path for path in opened if path.endswith(".md")] == []
+from adprotocol.divergence import CORE
+assert any(path.endswith("divergences.md") for path in opened)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def remedy_of(framework, name):
     return next(divergence.remedy for divergence in shipped(framework) if divergence.name == name)
 
