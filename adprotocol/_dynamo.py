@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import registry, table, wrapper
+from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._trees import declaration, fields, node, path, traversal
@@ -79,6 +79,7 @@ for _function in (
     framework.default,
     framework.named,
     where.matches,
+    dtype.kind_of_dtype,
 ):
     run_while_tracing(_function)
 

@@ -11,51 +11,42 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where something else is differentiated.
-- `Divergence`: one rule that the framework does not allow the plugin to keep.
-- `take_apart`, `put_together`, `common_outline`, `same_constant`, `describe`: for `cond`, the
-  results of branches as leaves and an outline.
+- `Divergence`, `read_divergences`: one rule that the framework does not allow the plugin to keep, and those in a
+  Markdown file.
+- `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
-- `predicate_error`, `predicate_shape_error`: the errors with which `cond`
-  refuses a predicate, the same on every framework.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
 """
 
 from adprotocol._dynamo import run_while_tracing, trace_instead
 from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
-from adprotocol._hooks.cond import predicate_error, predicate_shape_error
+from adprotocol._hooks.branches import Branches
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
-from adprotocol._hooks.result import common_outline, describe, put_together, take_apart
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declaring, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
-from adprotocol._trees.treespec import same_constant
-from adprotocol.divergence import Divergence
+from adprotocol.divergence import Divergence, read_divergences
 from adprotocol.view import View
 
 __all__ = [
     "ASK_PARAMETERS",
+    "Branches",
     "Divergence",
     "View",
     "attribute_names",
     "check_output",
     "combine_aux",
-    "common_outline",
     "constant_tree",
     "declaring",
-    "describe",
     "gradient_prevented",
     "map_aux",
     "partition_aux",
-    "predicate_error",
-    "predicate_shape_error",
-    "put_together",
+    "read_divergences",
     "run_while_tracing",
-    "same_constant",
-    "take_apart",
     "trace_instead",
     "trainable_names",
     "tree_leaves",

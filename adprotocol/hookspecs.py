@@ -123,9 +123,11 @@ def cond(
     """Return the chosen branch applied to `operands`.
 
     `pred` is a Python ``bool`` (then only the chosen branch may run, once) or a
-    value of this framework, to be refused with `adprotocol.errors.PredicateError`
-    unless it is a boolean scalar. Derivatives are those of the chosen branch; the
-    gradient of an operand that it does not use is zeros.
+    boolean scalar of this framework, concrete or staged. One whose ``dtype`` or
+    ``shape`` says otherwise has been refused; one without a ``dtype`` comes here.
+    Derivatives are those of the chosen branch; the gradient of an operand that it does
+    not use is zeros. Where the branch is chosen later, `adprotocol.extend.Branches`
+    runs both and compares what they return.
     """
     raise NotImplementedError
 

@@ -13,8 +13,9 @@ from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
+import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import View, constant_tree, predicate_error, predicate_shape_error, tree_leaves
+from adprotocol.extend import View, constant_tree, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import gradient
 
@@ -64,14 +65,9 @@ def non_differentiable(value: Any) -> Any:
 @hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch; with autograd every predicate is concrete."""
-    raw = getval(pred)
-    if not isinstance(raw, bool):
-        dtype, shape = getattr(raw, "dtype", None), getattr(raw, "shape", None)
-        if dtype is None or dtype.kind != "b":
-            raise predicate_error(pred, dtype)
-        if shape != ():
-            raise predicate_shape_error(pred, shape)
-    return true_fun(*operands) if raw else false_fun(*operands)
+    if not isinstance(pred, bool):
+        return adprotocol.cond(getval(pred), true_fun, false_fun, *operands)
+    return true_fun(*operands) if pred else false_fun(*operands)
 
 
 @hookimpl
@@ -124,7 +120,7 @@ def divergences() -> Sequence[Divergence]:
     """List the declared divergences of autograd."""
     from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
-    return DIVERGENCES
+    return list(DIVERGENCES.values())
 
 
 @hookimpl
@@ -136,12 +132,12 @@ def harness(device: str | None) -> Harness:
 
 
 def _const_graph_error() -> UndecidableError:
-    from adprotocol_autograd.divergence import CONST_GRAPH  # noqa: PLC0415  (for the message only)
+    from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
     return UndecidableError(
         "within_gradient was asked in a function given to autograd.misc.tracers.const_graph, which records the "
         "operations of its first call and repeats these ever after: a branch on the answer would be fixed. "
-        f"{CONST_GRAPH.remedy}"
+        f"{DIVERGENCES['const-graph'].remedy}"
     )
 
 

@@ -18,7 +18,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from adprotocol_jax import internals, varying
-from adprotocol_jax.constant import as_constant
+from adprotocol_jax.constant import as_constant_if_tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,9 +63,9 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
 
 
 def with_constants(
-    fun: Callable[[], Any], values: Sequence[Any] | None, axes: frozenset[Any] = frozenset()
-) -> Callable[[], Any]:
-    """Return `fun`, a function without arguments, with `values` constant wherever it closes over them (None: all).
+    fun: Callable[[], list[Any]], values: Sequence[Any] | None, axes: frozenset[Any] = frozenset()
+) -> Callable[[], list[Any]]:
+    """Return `fun`, which returns a list of arrays, with `values` constant wherever it closes over them (None: all).
 
     `axes` are those along which the predicate differs: what is not allowed for these is refused.
     """
@@ -73,29 +73,23 @@ def with_constants(
         return fun
 
     def constant(const: Any) -> Any:
-        made = made_constant(const)
+        concerned = values is None or any(const is value for value in values)
+        made = as_constant_if_tracked(const) if concerned else const
         return varying.without_transpose(made, axes) if axes and made is const else made
 
-    def made_constant(const: Any) -> Any:
-        if values is not None:
-            return as_constant(const) if any(const is value for value in values) else const
-        traced = isinstance(const, jax.core.Tracer) and not internals.is_reference(const)
-        return as_constant(const) if traced and internals.is_inexact(const) else const
+    def run() -> list[Any]:
+        leaves: list[Any] = []
 
-    def run() -> Any:
-        others: list[Any] = []
-
-        def arrays() -> list[Any]:
-            leaves, treedef = jax.tree.flatten(fun())
+        def tracers() -> list[Any]:
+            found = fun()
             # What is no tracer stays as it is: a Python number takes the dtype of the other branch.
-            others[:] = [treedef, *(None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves)]
-            return [leaf for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+            leaves[:] = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in found]
+            return [leaf for leaf in found if isinstance(leaf, jax.core.Tracer)]
 
-        closed = jax.make_jaxpr(arrays)()
+        closed = jax.make_jaxpr(tracers)()
         if axes:
             varying.refuse_collectives(closed.jaxpr, axes)
         results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, [constant(const) for const in closed.consts]))())
-        treedef, *leaves = others
-        return jax.tree.unflatten(treedef, [next(results) if leaf is None else leaf for leaf in leaves])
+        return [next(results) if leaf is None else leaf for leaf in leaves]
 
     return run

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from adprotocol_jax import internals
+from adprotocol_jax.identity import identity_primitive
 
-_constant_p: Any = Primitive("adprotocol_constant")
+_constant_p = identity_primitive("adprotocol_constant")
 
 
 def as_constant(value: Any) -> Any:
@@ -37,18 +37,15 @@ def as_constant(value: Any) -> Any:
     return _constant_p.bind(value)
 
 
+def as_constant_if_tracked(value: Any) -> Any:
+    """Return a tracer that may have a tangent as a constant, and anything else, references among it, as it is."""
+    traced = isinstance(value, jax.core.Tracer) and not internals.is_reference(value)
+    return as_constant(value) if traced and internals.is_inexact(value) else value
+
+
 def _jvp(primals: Any, _tangents: Any) -> tuple[Any, Any]:
     (primal,) = primals
     return _constant_p.bind(primal), ad.Zero(internals.typeof(primal).to_tangent_aval())
 
 
-def _batch(values: Any, dims: Any) -> tuple[Any, Any]:
-    return _constant_p.bind(*values), *dims
-
-
-_constant_p.def_impl(lambda value: value)
-_constant_p.def_abstract_eval(lambda aval: aval)
-batching.primitive_batchers[_constant_p] = _batch
 ad.primitive_jvps[_constant_p] = _jvp
-mlir.register_lowering(_constant_p, lambda _context, value: [value])
-internals.register_for_shard_map(_constant_p)

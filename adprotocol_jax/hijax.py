@@ -81,19 +81,7 @@ class _Prevention(HiPrimitive):
         self.refuse(primals[0], params["message"])
 
 
-@functools.cache
-def prevention_primitive(guard: Callable[[Any, str], Any], refuse: Callable[[Any, str], Any]) -> Any:
-    """Return the primitive that guards values of such types, given the functions that guard arrays and that raise."""
-    return _Prevention(guard, refuse)
-
-
-@functools.cache
-def ask_primitive(ask: Callable[..., Any]) -> Any:
-    """Return the primitive that asks about values of such types, given the question for arrays."""
-    return _Ask(ask)
-
-
-@functools.cache
-def constant_primitive(as_constant: Callable[[Any], Any]) -> Any:
-    """Return the primitive that makes a value of such a type constant, given the function for arrays."""
-    return _Constant(as_constant)
+# The primitive for values of such types, given the functions for arrays, whose modules import this one.
+ask_primitive: Callable[..., Any] = functools.cache(_Ask)
+constant_primitive: Callable[..., Any] = functools.cache(_Constant)
+prevention_primitive: Callable[..., Any] = functools.cache(_Prevention)

@@ -196,8 +196,8 @@ def stopped(value: Any) -> Any:
 
 
 def varying_axes(value: Any) -> frozenset[Any]:
-    """Return the axes of a mesh along which a value may differ, as far as ``jax.shard_map`` follows that."""
-    aval = typeof(value)
+    """Return the axes of a mesh along which a value, or values of a type, may differ, if ``jax.shard_map`` tells."""
+    aval = value if isinstance(value, jax.core.AbstractValue) else typeof(value)
     found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
     return frozenset(getattr(aval, "vma", ()) if found is None else found)
 

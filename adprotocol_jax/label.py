@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from adprotocol import NonDifferentiable
 from adprotocol_jax import internals
-from adprotocol_jax.constant import as_constant
+from adprotocol_jax.constant import as_constant_if_tracked
 
 
 def register() -> None:
@@ -34,16 +34,11 @@ def _child(label: NonDifferentiable[Any]) -> Any:
     """Return what the label holds, without its tangents: a leaf of `jax.tree.leaves` is a way out of it, too."""
     held = label.held
     if isinstance(held, jax.core.Tracer):
-        return _constant(held)
+        return as_constant_if_tracked(held)
     leaves, treedef = jax.tree.flatten(held)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return jax.tree.unflatten(treedef, map(_constant, leaves))
+        return jax.tree.unflatten(treedef, map(as_constant_if_tracked, leaves))
     return held
-
-
-def _constant(leaf: Any) -> Any:
-    traced = isinstance(leaf, jax.core.Tracer) and not internals.is_reference(leaf)
-    return as_constant(leaf) if traced and internals.is_inexact(leaf) else leaf
 
 
 def as_array(label: NonDifferentiable[Any]) -> Any:

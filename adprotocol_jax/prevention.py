@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from adprotocol.extend import gradient_prevented
 from adprotocol_jax import internals
+from adprotocol_jax.identity import identity_primitive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_prevention_p: Any = Primitive("adprotocol_prevent_gradient")
+_prevention_p = identity_primitive("adprotocol_prevent_gradient")
 
 
 def guard(value: Any, message: str) -> Any:
@@ -48,14 +48,5 @@ def _transpose(_cotangent: Any, operand: Any, *, message: str) -> NoReturn:
     refuse(operand, message, "the transpose of a linear function")
 
 
-def _batch(values: Any, dims: Any, *, message: str) -> tuple[Any, Any]:
-    return _prevention_p.bind(*values, message=message), *dims
-
-
-_prevention_p.def_impl(lambda value, message: value)  # noqa: ARG005
-_prevention_p.def_abstract_eval(lambda aval, message: aval)  # noqa: ARG005
-batching.primitive_batchers[_prevention_p] = _batch
 ad.primitive_jvps[_prevention_p] = _jvp
 ad.primitive_transposes[_prevention_p] = _transpose
-mlir.register_lowering(_prevention_p, lambda _context, value, message: [value])  # noqa: ARG005
-internals.register_for_shard_map(_prevention_p)

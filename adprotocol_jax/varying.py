@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.interpreters import ad
 
 from adprotocol.errors import UndecidableError
 from adprotocol_jax import internals
+from adprotocol_jax.identity import identity_primitive
 
-_equal_p: Any = Primitive("adprotocol_equal_on_all_devices")
+_equal_p = identity_primitive("adprotocol_equal_on_all_devices")
 _COLLECTIVES = (
     "psum", "psum2", "psum_invariant", "psum_scatter", "pmax", "pmin", "ppermute", "pbroadcast", "all_gather",
     "all_gather_invariant", "all_gather_reduced", "all_to_all", "ragged_all_to_all", "reduce_scatter",
@@ -57,12 +58,12 @@ def refuse_collectives(jaxpr: Any, axes: frozenset[Any]) -> None:
 
 
 def _refused(axes: frozenset[Any], why: str) -> UndecidableError:
-    from adprotocol_jax.divergence import VARYING_PREDICATES  # noqa: PLC0415  (for the message only)
+    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
     names = ", ".join(sorted(map(repr, axes)))
     return UndecidableError(
         f"the predicate of a cond inside jax.shard_map differs along the axis {names}: {why}. "
-        f"{VARYING_PREDICATES.remedy}"
+        f"{DIVERGENCES['predicate-that-differs-over-devices'].remedy}"
     )
 
 
@@ -77,8 +78,4 @@ def _transpose(cotangent: Any, operand: Any) -> Any:
     )
 
 
-_equal_p.def_impl(lambda value: value)
-_equal_p.def_abstract_eval(lambda aval: aval)
-batching.primitive_batchers[_equal_p] = lambda values, dims: (_equal_p.bind(*values), *dims)
 ad.deflinear2(_equal_p, _transpose)  # type: ignore[no-untyped-call]
-mlir.register_lowering(_equal_p, lambda _context, value: [value])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import common_outline, describe, put_together, same_constant, take_apart
+from adprotocol.extend import Branches
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
 from adprotocol_torch.connection import is_float
 
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
 
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
-    if_true = take_apart(_run(pred, true_fun, operands))
-    if_false = take_apart(_run(~pred, false_fun, operands))
-    outline = common_outline(if_true[1], if_false[1])
-    if outline is None:
-        raise _mismatch(if_true, if_false)
-    pairs = zip(if_true[0], if_false[0], strict=True)
-    return put_together(outline, [_where(pred, leaf, other, if_true, if_false) for leaf, other in pairs])
+    branches = Branches(torch.Tensor, lambda: _run(pred, true_fun, operands), lambda: _run(~pred, false_fun, operands))
+    if_true, if_false = branches.run_true(), branches.run_false()
+    branches.compare()
+    return branches.result([_where(pred, one, other) for one, other in zip(if_true, if_false, strict=True)])
 
 
 def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -51,62 +47,18 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
     return result
 
 
-def _where(pred: Any, leaf: Any, alternative: Any, if_true: Any, if_false: Any) -> Any:
-    tensors = [item for item in (leaf, alternative) if isinstance(item, torch.Tensor)]
-    if not tensors and not _is_number(leaf) and not _is_number(alternative):
-        if same_constant(leaf, alternative):
-            return leaf
-        raise _mismatch(if_true, if_false)
-    if tensors:
-        leaf, alternative = _as_tensor(leaf, tensors[0]), _as_tensor(alternative, tensors[0])
-    elif _is_number(leaf) and _is_number(alternative):
-        leaf, alternative = torch.tensor([leaf, alternative]).unbind()
-    else:
-        raise _mismatch(if_true, if_false)
-    if leaf is None or alternative is None or leaf.shape != alternative.shape or leaf.dtype != alternative.dtype:
-        raise _mismatch(if_true, if_false)
-    return torch.where(pred, leaf, alternative)
+def _where(pred: Any, one: Any, other: Any) -> torch.Tensor:
+    tensors = [item for item in (one, other) if isinstance(item, torch.Tensor)]
+    if not tensors:
+        one, other = torch.tensor([one, other]).unbind()
+    return torch.where(pred, _as_tensor(one, tensors), _as_tensor(other, tensors))
 
 
-def _is_number(leaf: Any) -> bool:
-    return isinstance(leaf, (bool, int, float, complex))
-
-
-def _as_tensor(leaf: Any, like: torch.Tensor) -> torch.Tensor | None:
-    """Return a Python number as a scalar tensor of the other branch's dtype, or None if that cannot hold it."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf
-    if not _is_number(leaf) or not _holds(like, leaf):
-        return None
-    return torch.tensor(leaf, dtype=like.dtype, device=like.device)
-
-
-def _holds(like: torch.Tensor, number: Any) -> bool:
-    """Tell whether ``torch.result_type`` of a tensor and a number, which not every compiler knows, is the tensor's."""
-    if isinstance(number, bool) or like.is_complex():
-        return True
-    if isinstance(number, int):
-        return like.dtype is not torch.bool
-    return isinstance(number, float) and like.is_floating_point()
-
-
-def _mismatch(if_true: Any, if_false: Any) -> BranchMismatchError:
-    return BranchMismatchError(
-        "the branches of a batched cond must return equal structures, shapes and dtypes: true_fun returned "
-        f"{_described(if_true)}, false_fun {_described(if_false)}. Make them equal (broadcast, cast, or return zeros "
-        "of the same shape)"
-    )
-
-
-def _described(result: tuple[list[Any], Any]) -> str:
-    leaves, outline = result
-    return describe(outline, [_leaf(leaf) for leaf in leaves])
-
-
-def _leaf(leaf: Any) -> str:
-    if isinstance(leaf, torch.Tensor):
-        return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
-    return repr(leaf)
+def _as_tensor(item: Any, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return a Python number as a scalar tensor of the other branch's dtype."""
+    if isinstance(item, torch.Tensor):
+        return item
+    return torch.tensor(item, dtype=tensors[0].dtype, device=tensors[0].device)
 
 
 class _Guard(TorchFunctionMode):

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import (
-    common_outline,
-    describe,
-    predicate_error,
-    predicate_shape_error,
-    put_together,
-    same_constant,
-    take_apart,
-    tree_leaves,
-    tree_map,
-)
+from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import dynamo, tracking
 from adprotocol_torch.batched_cond import select
@@ -32,10 +20,6 @@ if TYPE_CHECKING:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch; select under vmap; stage ``torch.cond`` in a compiled graph."""
     if not isinstance(pred, bool):
-        if pred.dtype is not torch.bool:
-            raise predicate_error(pred, pred.dtype)
-        if pred.dim() != 0:
-            raise predicate_shape_error(pred, pred.shape)
         if torch.compiler.is_compiling():
             # torch.cond fails inside torch.func, loses the tangents of dual tensors, and has zero for a gradient
             # that is taken in a branch; a select does none of these.
@@ -65,43 +49,45 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     # tensors among them. torch.cond refuses results that are not tensors, so it gets
     # the tensors alone; the rest is kept during tracing, and put back. It refuses a
     # result that aliases an operand, too, hence the copy.
-    def tensors(fun: Callable[..., Any], key: int) -> Callable[[], list[torch.Tensor]]:
-        def run() -> list[torch.Tensor]:
-            leaves, outline = take_apart(fun(*operands))
-            lifted = [leaf for leaf in leaves if _is_lifted(leaf)]
-            followed = tuple([isinstance(leaf, torch.Tensor) and bool(dynamo.ask_fake(leaf)) for leaf in lifted])
-            dynamo.keep(key, (outline, tuple([_Tensor if _is_lifted(leaf) else leaf for leaf in leaves]), followed))
-            found = [_as_result(leaf, like) for leaf in lifted]
-            return found or [torch.zeros(())]  # torch.cond needs one
+    def tensors(run: Callable[[], list[Any]], key: int) -> Callable[[], list[torch.Tensor]]:
+        def results() -> list[torch.Tensor]:
+            lifted = run()
+            dynamo.keep(key, tuple([isinstance(leaf, torch.Tensor) and bool(dynamo.ask_fake(leaf)) for leaf in lifted]))
+            return [_as_result(leaf, like) for leaf in lifted] or [torch.zeros(())]  # torch.cond needs one
 
-        return run
+        return results
 
+    branches = _Branches(torch.Tensor, true_fun, false_fun, operands)
+    branches.if_true, branches.if_false = dynamo.new_key(), dynamo.new_key()
     if_true, if_false = dynamo.new_key(), dynamo.new_key()
-    results = list(torch.cond(pred, tensors(true_fun, if_true), tensors(false_fun, if_false), ()))
+    results = list(torch.cond(pred, tensors(branches.run_true, if_true), tensors(branches.run_false, if_false), ()))
     dynamo.select_if_differentiated(results)
-    outline, constants, followed = dynamo.kept(if_true)
-    other_outline, others, also_followed = dynamo.kept(if_false)
-    common = common_outline(outline, other_outline)
-    if common is None or not all(map(same_constant, constants, others)):
-        msg = (
-            "the branches of a staged cond must return equal structures: true_fun returned "
-            f"{_described(outline, constants)}, false_fun {_described(other_outline, others)}. Make them equal"
-        )
-        raise BranchMismatchError(msg)
+    # Of the object that torch.cond has seen Dynamo would lose what is set from here on.
+    traced = Branches(torch.Tensor, true_fun, false_fun)
+    traced.of_true, traced.of_false = dynamo.kept(branches.if_true), dynamo.kept(branches.if_false)
     # torch.cond lets all results follow what one of them does.
-    for i, (one, other) in enumerate(zip(followed, also_followed, strict=True)):
+    for i, (one, other) in enumerate(zip(dynamo.kept(if_true), dynamo.kept(if_false), strict=False)):
         if not (one or other) and dynamo.ask_fake(results[i]):
             results[i] = results[i].detach()
-    places = itertools.count()
-    return put_together(common, [results[next(places)] if constant is _Tensor else constant for constant in constants])
+    return traced.result(results)
 
 
-class _Tensor:
-    """Stands for a tensor among the leaves of a result."""
+class _Branches(Branches):
+    """Branches for torch.cond, which compares the tensors itself and makes tensors of numbers.
 
+    What they return besides cannot leave them by an attribute, for Dynamo allows a branch no side effect.
+    """
 
-def _is_lifted(leaf: Any) -> bool:
-    return isinstance(leaf, (torch.Tensor, bool, int, float, complex))
+    if_true: int
+    if_false: int
+
+    def type_of(self, leaf: Any) -> Any:
+        """Return the same for every tensor and number."""
+        return "a tensor" if isinstance(leaf, (torch.Tensor, bool, int, float, complex)) else None
+
+    def keep(self, returned: Any, *, taken: bool) -> None:
+        """Remember what a branch returned until it has been traced."""
+        dynamo.keep(self.if_true if taken else self.if_false, returned)
 
 
 def _as_result(leaf: Any, like: torch.Tensor | None) -> torch.Tensor:
@@ -110,7 +96,3 @@ def _as_result(leaf: Any, like: torch.Tensor | None) -> torch.Tensor:
         return leaf.clone(memory_format=torch.contiguous_format)
     # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
     return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
-
-
-def _described(outline: Any, constants: tuple[Any, ...]) -> str:
-    return describe(outline, ["a tensor" if constant is _Tensor else repr(constant) for constant in constants])

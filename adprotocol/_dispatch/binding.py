@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.dtype import is_inexact
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -67,27 +69,6 @@ def cannot(value: Any) -> None:
 def inexact(value: Any) -> bool | None:
     """Answer by the dtype: arrays of floating-point and complex dtypes take gradients."""
     return True if is_inexact(value.dtype) else None
-
-
-def is_inexact(dtype: Any) -> bool:
-    """Tell whether a dtype, of NumPy or with the name of a NumPy dtype, is floating-point or complex."""
-    kind = getattr(dtype, "kind", "V")
-    # bfloat16 and the 8-bit floats have kind 'V', like every dtype that NumPy does not know.
-    if isinstance(kind, str) and kind != "V":
-        return kind in "fc"
-    return getattr(dtype, "names", None) is None and dtype_name(dtype).startswith(_INEXACT)
-
-
-# As C calls them too: tinygrad's dtypes are named so.
-_INEXACT = ("float", "bfloat", "__bf16", "complex", "half", "double")
-
-
-def dtype_name(dtype: Any) -> str:
-    """Return what a dtype calls itself: its ``name``, that of its ``as_numpy_dtype``, or the end of its text."""
-    for found in (getattr(dtype, "name", None), getattr(getattr(dtype, "as_numpy_dtype", None), "__name__", None)):
-        if isinstance(found, str):
-            return found
-    return str(dtype).rpartition(".")[2]
 
 
 class Binding:

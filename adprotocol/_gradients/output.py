@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import dtype_name, is_inexact
+from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.table import binding_of
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_map

@@ -24,8 +24,8 @@ from adprotocol._dispatch.binding import (
     PLAIN,
     Binding,
     inexact,
-    is_inexact,
 )  # fmt: skip
+from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.registry import root
 from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant

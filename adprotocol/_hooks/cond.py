@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import NUMPY, PLAIN
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
+from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
+from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
@@ -78,22 +80,23 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
     if isinstance(pred, NonDifferentiable):
         pred = pred.value
     binding = binding_of(type(pred))
-    if binding.framework is not None:
-        return pred, binding
     if isinstance(pred, bool):
         return bool(pred), binding
-    # NumPy's bool_ and arrays, recognised by their attributes: NumPy is not imported here.
-    dtype, shape = getattr(pred, "dtype", None), getattr(pred, "shape", None)
-    if getattr(dtype, "kind", None) == "b" and binding.kind in (PLAIN, NUMPY):
-        if shape != ():
-            raise predicate_shape_error(pred, shape)
-        return bool(pred), binding
-    raise predicate_error(pred, dtype)
+    # NumPy's bool_ and arrays are recognised by their attributes, as those of frameworks: NumPy is not imported here.
+    dtype = getattr(pred, "dtype", None)
+    if dtype is None and binding.kind in (ARRAY, VIEWED, CONSTANT):
+        return pred, binding  # for the plugin to look into
+    if binding.kind not in (PLAIN, NUMPY, ARRAY, VIEWED, CONSTANT) or kind_of_dtype(dtype) != "bool":
+        raise _predicate_error(pred, dtype)
+    shape = sizes(getattr(pred, "shape", ()))
+    if shape:
+        raise _predicate_shape_error(pred, shape)
+    return (bool(pred) if binding.framework is None else pred), binding
 
 
-def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
+def _predicate_error(pred: Any, dtype: Any) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
-    given = kind_of(pred) + (f" of dtype {dtype}" if dtype is not None else f" ({pred!r:.60})")
+    given = kind_of(pred) + (f" of dtype {dtype_name(dtype)}" if dtype is not None else f" ({pred!r:.60})")
     origin = ""
     if type(pred) is int and pred in (-1, -2):
         origin = ", which is what `~` makes of a Python bool (swap the branches instead)"
@@ -103,9 +106,9 @@ def predicate_error(pred: Any, dtype: Any = None) -> PredicateError:
     )
 
 
-def predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
+def _predicate_shape_error(pred: Any, shape: Any) -> PredicateShapeError:
     """Return the error for a boolean predicate that is not a scalar."""
     return PredicateShapeError(
-        f"cond was given a boolean {type(pred).__qualname__} of shape {tuple(shape)} as predicate; it takes a scalar, "
+        f"cond was given a boolean {type(pred).__qualname__} of shape {shape} as predicate; it takes a scalar, "
         "shape (): reduce with any() or all(), vmap cond over the array, or choose elementwise with where()"
     )

@@ -1,10 +1,4 @@
-"""What a branch returns, taken apart into leaves and an outline, and put together again.
-
-A framework's control flow takes arrays alone. So a plugin gives it the arrays among
-the leaves, compares the outlines of the two branches itself, and puts the arrays
-that come out into the outline. An outline holds no leaf, only classes and metadata
-in nested tuples, so that it may outlive the trace of a branch.
-"""
+"""What a branch returns: its leaves and its structure, a treespec in which a label is a node too."""
 
 from __future__ import annotations
 
@@ -15,74 +9,65 @@ from adprotocol._trees.traversal import tree_flatten
 from adprotocol._trees.treespec import build, same_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-Outline = Any
+    from adprotocol._trees.treespec import Treespec
 
 
-def take_apart(result: Any) -> tuple[list[Any], Outline]:
-    """Return the leaves of a result and its outline; the value in a label is made constant."""
+def flatten_result(result: Any) -> tuple[list[Any], Treespec]:
+    """Return the leaves of a result and its structure; the value in a label is made constant."""
     found: list[Any] = []
-    return found, (_outline(result, found),)
+    return found, _flatten(result, found)
 
 
-def _outline(result: Any, found: list[Any]) -> Any:
+def _flatten(result: Any, found: list[Any]) -> Treespec:
     leaves, treespec = tree_flatten(result)
+    if not any(isinstance(leaf, NonDifferentiable) for leaf in leaves):
+        found.extend(leaves)
+        return treespec
     return _with_labels(treespec, iter(leaves), found)
 
 
-def _with_labels(treespec: Any, leaves: Iterator[Any], found: list[Any]) -> Outline:
+def _with_labels(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
     if treespec is not None:
-        children = []
-        for child in treespec[3]:
-            children.append(_with_labels(child, leaves, found))  # noqa: PERF401  (a frame less a level)
-        return (*treespec[:3], tuple(children))
+        return (*treespec[:3], tuple([_with_labels(child, leaves, found) for child in treespec[3]]))
     leaf = next(leaves)
-    if not isinstance(leaf, NonDifferentiable):
-        found.append(leaf)
-        return None
-    return (NonDifferentiable, None, ("",), (_outline(leaf.value, found),))
+    if isinstance(leaf, NonDifferentiable):
+        return (NonDifferentiable, None, ("",), (_flatten(leaf.value, found),))
+    found.append(leaf)
+    return None
 
 
-def put_together(outline: Outline, leaves: Sequence[Any]) -> Any:
-    """Return a result of this outline with these leaves."""
-    return build(outline[0], iter(leaves))
+def unflatten_result(structure: Treespec, leaves: Iterable[Any]) -> Any:
+    """Return a result of this structure with these leaves."""
+    return build(structure, iter(leaves))
 
 
-def common_outline(one: Outline, other: Outline) -> Outline | None:
-    """Return the outline that two results have in common, or None if their structures differ.
+def common_structure(one: Treespec, other: Treespec) -> Treespec:
+    """Return the structure that two results have in common, or NotImplemented if their structures differ.
 
     A label stays where both have one; a label beside a plain value is the constant that it holds.
     """
-    common = _common(one[0], other[0])
-    return None if common is NotImplemented else (common,)
-
-
-def _common(one: Any, other: Any) -> Any:
     if _is_label(one) is not _is_label(other):
-        return _common(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
+        return common_structure(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
     if one is None or other is None:
         return None if one is other else NotImplemented
     if not same_node(one, other):
         return NotImplemented
-    children = [_common(*pair) for pair in zip(one[3], other[3], strict=True)]
+    children = [common_structure(*pair) for pair in zip(one[3], other[3], strict=True)]
     return NotImplemented if NotImplemented in children else (*one[:3], tuple(children))
 
 
-def _is_label(outline: Outline) -> bool:
-    return outline is not None and outline[0] is NonDifferentiable
+def _is_label(structure: Treespec) -> bool:
+    return structure is not None and structure[0] is NonDifferentiable
 
 
-def describe(outline: Outline, leaves: Sequence[str]) -> str:
+def show_result(structure: Treespec, leaves: Iterator[str]) -> str:
     """Return a result as error messages show it, given its leaves as text."""
-    return _described(outline[0], iter(leaves))
-
-
-def _described(outline: Outline, leaves: Iterator[str]) -> str:
-    if outline is None:
+    if structure is None:
         return next(leaves)
-    cls, metadata, names, children = outline
-    texts = [_described(child, leaves) for child in children]
+    cls, metadata, names, children = structure
+    texts = [show_result(child, leaves) for child in children]
     if cls is list:
         return f"[{', '.join(texts)}]"
     if cls is tuple:

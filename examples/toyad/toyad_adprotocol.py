@@ -10,22 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import toyad
 
 from adprotocol import NonDifferentiable
-from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import (
-    check_output,
-    combine_aux,
-    common_outline,
-    describe,
-    gradient_prevented,
-    partition_aux,
-    predicate_error,
-    predicate_shape_error,
-    put_together,
-    take_apart,
-)
+from adprotocol.extend import Branches, check_output, combine_aux, gradient_prevented, partition_aux
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -72,39 +61,15 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
 @hookimpl
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Check the predicate, and let toyad choose; errors are those that users of every framework know."""
-    if not isinstance(pred, bool):
-        if pred.dtype != bool:
-            raise predicate_error(pred, pred.dtype)
-        if pred.shape != ():
-            raise predicate_shape_error(pred, pred.shape)
+    """Let toyad choose; results and errors are those that users of every framework know."""
     if isinstance(pred, (bool, toyad.Array)):
         return toyad.cond(pred, true_fun, false_fun, *operands)
-    # toyad stages the arrays alone: dataclasses and labels it does not take apart, and integers would be arrays.
-    outlines: list[Any] = []
-    given, of_operands = take_apart(operands)
-
-    def leaves_of(fun: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arrays: Any) -> list[Any]:
-            following = iter(arrays)
-            arrived = [next(following) if isinstance(leaf, toyad.Value) else leaf for leaf in given]
-            leaves, outline = take_apart(fun(*put_together(of_operands, arrived)))
-            outlines.append(outline)
-            return leaves
-
-        return run
-
-    arrays = [leaf for leaf in given if isinstance(leaf, toyad.Value)]
+    # toyad stages the arrays alone: dataclasses and labels it does not take apart, and of strings it knows nothing.
+    branches = Branches((toyad.Value, np.ndarray, np.generic), true_fun, false_fun, operands)
     try:
-        leaves = toyad.cond(pred, leaves_of(true_fun), leaves_of(false_fun), *arrays)
+        return branches.result(toyad.cond(pred, branches.run_true, branches.run_false))
     except toyad.BranchMismatch as error:
-        raise BranchMismatchError(str(error)) from error
-    outline = common_outline(*outlines)
-    if outline is None:
-        of_true, of_false = (describe(found, ["..."] * len(leaves)) for found in outlines)
-        msg = f"the branches of cond differ: true_fun returns {of_true}, false_fun {of_false}"
-        raise BranchMismatchError(msg) from toyad.BranchMismatch(msg)
-    return put_together(outline, leaves)
+        raise branches.mismatch() from error
 
 
 @hookimpl

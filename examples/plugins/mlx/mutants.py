@@ -236,9 +236,9 @@ def cells_stay_guarded() -> None:
 @mutant(COND)
 def constants_of_the_first_branch() -> None:
     """What is no array in the results need not be the same: that of the first branch is returned."""
-    from adprotocol_mlx import branch
+    from adprotocol._hooks import branches
 
-    branch.same_constant = lambda _one, _other: True
+    branches.same_constant = lambda _one, _other: True
 
 
 # Guards and constants -------------------------------------------------------------------------------------------------

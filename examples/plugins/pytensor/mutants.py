@@ -176,13 +176,13 @@ def only_operands_guarded() -> None:
     """A NaN of the branch not taken comes back from what it closes over."""
     from adprotocol_pytensor import branching
 
-    from adprotocol.extend import take_apart
+    from adprotocol.extend import tree_leaves
 
     stage = branching._stage
     given = []
 
     def staged(pred, true_fun, false_fun, operands):
-        given.append(take_apart(operands)[0])
+        given.append(tree_leaves(operands))
         try:
             return stage(pred, true_fun, false_fun, operands)
         finally:

@@ -6,14 +6,14 @@ import toyad
 
 import adprotocol
 from adprotocol import extend
-from mutants.branches import GROUP, branches, choose, each, each_later, later
+from mutants.branches import GROUP, branches, choose, each_later, later
 from mutants.mutant import at, innermost, mutant, noted
 
 
-@mutant(GROUP, branches)
-def takes_integers(pred, t, f, operands):
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_integers(pred, *rest, real=adprotocol.cond):
     """Takes an array of integers for a predicate."""
-    return choose(pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, t, f, operands)
+    return real(pred != 0 if isinstance(pred, toyad.Value) and pred.dtype != bool else pred, *rest)
 
 
 @mutant(GROUP, at("adprotocol.cond"))
@@ -28,13 +28,13 @@ def takes_none(pred, *rest, real=adprotocol.cond):
     return real(False if pred is None else pred, *rest)
 
 
-@mutant(GROUP, branches)
-def takes_vectors(pred, t, f, operands):
+@mutant(GROUP, at("adprotocol.cond"))
+def takes_vectors(pred, *rest, real=adprotocol.cond):
     """Takes a vector for a predicate, and looks at its first element."""
     if isinstance(pred, toyad.Value):
         while pred.shape:
             pred = pred[0]
-    return choose(pred, t, f, operands)
+    return real(pred, *rest)
 
 
 @mutant(GROUP, at("adprotocol.cond"))
@@ -214,13 +214,7 @@ def dataclasses_become_dicts(pred, t, f, operands):
 @mutant(GROUP, later)
 def other_constants_pass(pred, t, f, operands):
     """Takes what is no array from the first branch, whatever the other returns there."""
-    found = []
-
-    def arrays(fun, *operands):
-        leaves, outline = extend.take_apart(fun(*operands))
-        found.append((outline, leaves))
-        return [leaf for leaf in leaves if isinstance(leaf, toyad.LEAVES)]
-
-    chosen = iter(each(arrays)["cond"](pred, t, f, operands))
-    outline, leaves = found[0]
-    return extend.put_together(outline, [next(chosen) if isinstance(x, toyad.LEAVES) else x for x in leaves])
+    both = extend.Branches(toyad.Value, t, f, operands)
+    arrays = choose(pred, both.run_true, both.run_false, ())
+    both.of_false = both.of_true
+    return both.result(arrays)

@@ -6,6 +6,7 @@ import toyad
 import toyad_adprotocol as right
 
 from adprotocol import extend
+from adprotocol._hooks import cond as predicates
 from mutants.constants import first_order_constant
 from mutants.mutant import at, follows, is_staged, mutant
 
@@ -219,7 +220,7 @@ def fills_with_zeros(pred, x):
     return toyad.where(pred, x, 0.0)
 
 
-@mutant(GROUP, at("toyad_adprotocol.predicate_error"))
-def stumbles_over_staged_numbers(pred, dtype=None, *, real=right.predicate_error):
+@mutant(GROUP, at("adprotocol._hooks.cond._predicate_error"))
+def stumbles_over_staged_numbers(pred, dtype, *, real=predicates._predicate_error):
     """Fails by a mistake of its own where a number is traced for a predicate."""
     return AttributeError("'float' object has no attribute 'all'") if is_staged(pred) else real(pred, dtype)

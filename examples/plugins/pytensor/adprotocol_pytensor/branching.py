@@ -14,16 +14,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.tensor.type import TensorType
 
-from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import (
-    common_outline,
-    describe,
-    predicate_error,
-    predicate_shape_error,
-    put_together,
-    same_constant,
-    take_apart,
-)
+from adprotocol.errors import PredicateError
+from adprotocol.extend import Branches
 from adprotocol_pytensor.ops import branch, guard, is_continuous
 from adprotocol_pytensor.resolution import substitute
 
@@ -37,11 +29,8 @@ def choose(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     """Return the result of the chosen branch."""
     if not isinstance(pred, bool):
         if not isinstance(pred.type, TensorType):
-            raise predicate_error(pred)
-        if pred.type.dtype != "bool":
-            raise predicate_error(pred, pred.type.dtype)
-        if pred.type.ndim:
-            raise predicate_shape_error(pred, pred.type.shape)
+            msg = f"cond was given a variable of type {pred.type} as predicate; it takes a boolean scalar: `x > 0`"
+            raise PredicateError(msg)
         if not isinstance(pred, Constant):
             return _stage(pred, true_fun, false_fun, operands)
         pred = bool(pred.data)
@@ -49,28 +38,39 @@ def choose(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    branches = _Branches((Variable, np.ndarray, np.generic), true_fun, false_fun, operands)
     start = _now()
-    if_true, of_true = take_apart(true_fun(*operands))
+    if_true = branches.run_true()
     middle = _now()
-    if_false, of_false = take_apart(false_fun(*operands))
-    outline = common_outline(of_true, of_false)
-    pairs = None if outline is None else list(map(_matched, if_true, if_false))
-    if outline is None or pairs is None or None in pairs:
-        shown = (
-            describe(found, list(map(_shown, leaves))) for found, leaves in ((of_true, if_true), (of_false, if_false))
-        )
-        msg = (
-            "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned {}, "
-            "false_fun {}. Make them equal (broadcast, cast, or return zeros of the same shape)"
-        )
-        raise BranchMismatchError(msg.format(*shown))
-    arrays = [place for place, pair in enumerate(pairs) if isinstance(pair[0], Variable)]  # type: ignore[index]
-    chosen = _guarded([pairs[place][0] for place in arrays], pred, start)  # type: ignore[index]
-    others = _guarded([pairs[place][1] for place in arrays], ~pred, middle)  # type: ignore[index]
-    leaves = [pair[0] for pair in pairs]  # type: ignore[index]
-    for place, one, other in zip(arrays, chosen, others, strict=True):
-        leaves[place] = branch(pred, one, other)
-    return put_together(outline, leaves)
+    if_false = branches.run_false()
+    branches.compare()
+    pairs = [_matched(*pair) for pair in zip(if_true, if_false, strict=True)]
+    arrays = [pair for pair in pairs if isinstance(pair[0], Variable)]
+    chosen = _guarded([one for one, _ in arrays], pred, start)
+    others = _guarded([other for _, other in arrays], ~pred, middle)
+    choices = iter([branch(pred, one, other) for one, other in zip(chosen, others, strict=True)])
+    return branches.result([next(choices) if isinstance(one, Variable) else one for one, _ in pairs])
+
+
+class _Branches(Branches):
+    """Branches whose leaves are variables, or become constants of the graph."""
+
+    def type_of(self, leaf: Any) -> Any:
+        """Return the type of a variable or a NumPy array; a Python number follows the other branch."""
+        if isinstance(leaf, NUMBERS) or not isinstance(leaf, self.arrays):
+            return None
+        return leaf.type if isinstance(leaf, Variable) else pt.constant(leaf).type
+
+    def agree(self, one: Any, other: Any) -> bool:
+        """Compare types, but for sizes that are not known."""
+        if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
+            return True
+        types = [_following(one, other), _following(other, one)]
+        if not all(isinstance(kind, TensorType) for kind in types):
+            return bool(types[0] == types[1])
+        if types[0].dtype != types[1].dtype or types[0].ndim != types[1].ndim:
+            return False
+        return all(a == b or a is None or b is None for a, b in zip(types[0].shape, types[1].shape, strict=True))
 
 
 def _now() -> int:
@@ -96,30 +96,22 @@ def _guarded(results: Sequence[Variable], mask: Any, start: int) -> list[Variabl
     return substitute(results, guards)
 
 
-def _matched(one: Any, other: Any) -> tuple[Any, Any] | None:
-    """Return two leaves as variables of one type, or as they are if they are equal; None if they do not match."""
-    if not (_is_array(one) and _is_array(other)):
-        return (one, one) if same_constant(one, other) else None
-    if type(one) in NUMBERS and type(one) is type(other) and same_constant(one, other):
+def _matched(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return two leaves as variables of one type, or as they are if they are equal numbers."""
+    if type(one) in NUMBERS and type(one) is type(other) and one == other:
         return one, one
     if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
         dtype = np.result_type(one, other).name
         return pt.constant(one, dtype=dtype), pt.constant(other, dtype=dtype)
-    pair = _array(one, other), _array(other, one)
-    types = [value.type for value in pair]
-    if not all(isinstance(kind, TensorType) for kind in types):
-        return pair if types[0] == types[1] else None
-    if types[0].dtype != types[1].dtype or types[0].ndim != types[1].ndim:
-        return None
-    sizes = zip(types[0].shape, types[1].shape, strict=True)
-    return pair if all(a == b or a is None or b is None for a, b in sizes) else None
+    return _array(one, other), _array(other, one)
 
 
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (Variable, np.ndarray, np.generic, *NUMBERS))
+def _following(kind: Any, like: Any) -> Any:
+    return _array(kind, like).type if isinstance(kind, NUMBERS) else kind
 
 
 def _array(leaf: Any, like: Any) -> Any:
+    """Return a variable; a Python number has the dtype of what the other branch returns, if this can hold it."""
     if isinstance(leaf, Variable):
         return leaf
     if isinstance(leaf, NUMBERS):
@@ -127,7 +119,3 @@ def _array(leaf: Any, like: Any) -> Any:
         follows = dtype is not None and np.result_type(np.dtype(dtype), leaf) == np.dtype(dtype)
         return pt.constant(leaf, dtype=str(dtype) if follows else np.asarray(leaf).dtype.name)
     return pt.constant(leaf)
-
-
-def _shown(leaf: Any) -> str:
-    return str(leaf.type) if isinstance(leaf, Variable) else repr(leaf)

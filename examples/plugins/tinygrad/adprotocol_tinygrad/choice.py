@@ -11,16 +11,7 @@ from tinygrad.function import _function
 from tinygrad.tensor import all_tensors
 from tinygrad.uop.ops import Ops, UOp
 
-from adprotocol.errors import BranchMismatchError
-from adprotocol.extend import (
-    common_outline,
-    describe,
-    predicate_error,
-    predicate_shape_error,
-    put_together,
-    same_constant,
-    take_apart,
-)
+from adprotocol.extend import Branches
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tinygrad import graph
 
@@ -32,10 +23,6 @@ if TYPE_CHECKING:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run the chosen branch; select between both while `TinyJit` or `tinygrad.function` captures a program."""
     if not isinstance(pred, bool):
-        if pred.dtype is not dtypes.bool:
-            raise predicate_error(pred, pred.dtype)
-        if pred.shape != ():
-            raise predicate_shape_error(pred, pred.shape)
         if engine.capturing or _function.depth:
             return _select(pred, true_fun, false_fun, operands)
         known = _read(pred)
@@ -68,49 +55,32 @@ def _read(pred: Tensor) -> bool | None:
 
 def _select(pred: Tensor, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: Any) -> Any:
     before = {tensor.uop for reference in list(all_tensors) if (tensor := reference()) is not None}
-    (of_true, outline), (of_false, other) = (take_apart(fun(*operands)) for fun in (true_fun, false_fun))
-    common = common_outline(outline, other)
-    pairs = list(zip(of_true, of_false, strict=False))
-    if common is None or not all(_alike(*pair) for pair in pairs):
-        returned = ((outline, of_true), (other, of_false))
-        if_true, if_false = (describe(found, [_described(leaf) for leaf in leaves]) for found, leaves in returned)
-        msg = (
-            "the branches of a staged cond must return equal structures, shapes and dtypes: true_fun returned "
-            f"{if_true}, false_fun {if_false}. Make them equal"
-        )
-        raise BranchMismatchError(msg)
-    return put_together(common, [_chosen(pred, before, *pair) for pair in pairs])
+    branches = _Branches(Tensor, true_fun, false_fun, operands)
+    if_true, if_false = branches.run_true(), branches.run_false()
+    branches.compare()
+    return branches.result([_chosen(pred, before, *pair) for pair in zip(if_true, if_false, strict=True)])
 
 
-def _alike(one: Any, other: Any) -> bool:
-    if not _is_lifted(one) or not _is_lifted(other):
-        return not _is_lifted(one) and not _is_lifted(other) and same_constant(one, other)
-    (shape, kind), (other_shape, other_kind) = _outline_of(one), _outline_of(other)
-    if shape != other_shape:
-        return False
-    # A Python number takes the dtype of what it is chosen against, as everywhere in tinygrad.
-    return kind == other_kind or _takes(kind, other_kind) or _takes(other_kind, kind)
+class _Branches(Branches):
+    """Branches whose Python numbers take the dtype of what they are chosen against, as everywhere in tinygrad."""
+
+    def agree(self, one: Any, other: Any) -> bool:
+        """Compare shapes, and dtypes that tinygrad does not promote."""
+        (kind, shape), (other_kind, other_shape) = map(_type, (one, other))
+        if shape != other_shape:
+            return False
+        return kind == other_kind or _takes(kind, other_kind) or _takes(other_kind, kind)
+
+
+def _type(kind: Any) -> Any:
+    return kind if isinstance(kind, tuple) else (dtypes.from_py(kind), ())
 
 
 def _takes(weak: Any, kind: Any) -> bool:
     return (weak in dtypes.weaks and dtypes.is_float(kind)) or (weak is dtypes.weakint and dtypes.is_int(kind))
 
 
-def _outline_of(leaf: Any) -> tuple[tuple[Any, ...], Any]:
-    return (leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else ((), dtypes.from_py(leaf))
-
-
-def _is_lifted(leaf: Any) -> bool:
-    return isinstance(leaf, (Tensor, bool, int, float))
-
-
-def _described(leaf: Any) -> str:
-    return f"a Tensor of shape {leaf.shape} and dtype {leaf.dtype}" if isinstance(leaf, Tensor) else repr(leaf)
-
-
-def _chosen(pred: Tensor, before: set[UOp], one: Any, other: Any) -> Any:
-    if not _is_lifted(one):
-        return one
+def _chosen(pred: Tensor, before: set[UOp], one: Any, other: Any) -> Tensor:
     one, other = _guarded(pred, one, before), _guarded(pred.logical_not(), other, before)
     chosen = pred.where(one, other)
     return chosen.cast(strong_dtype(chosen.dtype)) if chosen.dtype in dtypes.weaks else chosen

@@ -1,0 +1,50 @@
+"""Dtypes of any framework, known by what they call themselves: no framework is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The first that a name holds: bfloat16 and __bf16 as C calls them, uint8, complex64.
+_MARKS = (
+    ("complex", "complex"),
+    ("float", "float"),
+    ("bf16", "float"),
+    ("half", "float"),
+    ("double", "float"),
+    ("bool", "bool"),
+    ("int", "int"),
+)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a dtype as users write it: float32 for torch.float32 and ``<dtype: 'float32'>``."""
+    for found in (getattr(dtype, "name", None), getattr(getattr(dtype, "as_numpy_dtype", None), "__name__", None)):
+        if isinstance(found, str):
+            return found
+    words = "".join([sign if sign.isalnum() or sign == "_" else " " for sign in str(dtype)]).split()
+    return words[-1] if words else ""
+
+
+def kind_of_dtype(dtype: Any) -> str:
+    """Return bool, int, float or complex, as the name of a dtype tells; empty if it does not."""
+    name = dtype_name(dtype).lower()
+    return next((kind for mark, kind in _MARKS if mark in name), "")
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Tell whether a dtype is floating-point or complex."""
+    kind = getattr(dtype, "kind", "V")
+    # bfloat16 and the 8-bit floats have kind 'V', like every dtype that NumPy does not know.
+    if isinstance(kind, str) and kind != "V":
+        return kind in "fc"
+    return getattr(dtype, "names", None) is None and kind_of_dtype(dtype) in ("float", "complex")
+
+
+def holds(dtype: Any, number: complex) -> bool:
+    """Tell whether arrays of a dtype can hold a Python number: integers no fraction, booleans nothing but a bool."""
+    kind = kind_of_dtype(dtype)
+    if isinstance(number, bool):
+        return kind != ""
+    if isinstance(number, int):
+        return kind in ("int", "float", "complex")
+    return kind == "complex" or (isinstance(number, float) and kind == "float")

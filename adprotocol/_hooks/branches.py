@@ -1,0 +1,188 @@
+"""The two branches of a `cond` whose predicate is not known yet: run, compared, and their result put together.
+
+A framework's control flow takes arrays alone, and from both branches the same. So a
+plugin gives it the arrays in the results; the structures around them, and what is no
+array, are compared and put back here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from adprotocol._dispatch.dtype import dtype_name, holds
+from adprotocol._hooks.result import common_structure, flatten_result, show_result, unflatten_result
+from adprotocol._trees.treespec import same_constant
+from adprotocol.errors import BranchMismatchError, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from adprotocol._trees.treespec import Treespec
+
+NUMBERS = (bool, int, float, complex)
+
+# The structure of a result, and for each leaf whether it is lifted into the framework's control flow, with its type or
+# number if it is, else with itself. No array, which must not outlive a trace.
+Returned = tuple["Treespec", tuple[tuple[bool, Any], ...]]
+
+
+class ArrayType(NamedTuple):
+    """What the arrays of two branches must have in common; a shape, or a size in it, that is not known yet is None."""
+
+    dtype: Any
+    shape: tuple[Any, ...] | None
+
+    def __str__(self) -> str:
+        shown = "..." if self.shape is None else ",".join("?" if size is None else str(size) for size in self.shape)
+        return f"{dtype_name(self.dtype)}[{shown}]"
+
+
+class Branches:
+    """Two branches of which a staged or batched predicate chooses one.
+
+    A plugin runs both, by `run_true` and `run_false`, where its framework wants it, gives the framework the two lists
+    of arrays, and returns `result` of the list that comes out. Between, `compare` refuses what does not match, for
+    a framework that would not. A subclass may say what is an array (`type_of`) and which types match (`agree`).
+
+    >>> import numpy as np
+    >>> from adprotocol.extend import Branches
+    >>> true_fun, false_fun = lambda x: {"y": 2.0 * x, "name": "n"}, lambda x: {"y": -x, "name": "n"}
+    >>> branches = Branches(np.ndarray, true_fun, false_fun, (np.ones(2),))
+    >>> pairs = zip(branches.run_true(), branches.run_false())
+    >>> [(str(one), str(other)) for one, other in branches.compare()]
+    [('float64[2]', 'float64[2]')]
+    >>> branches.result([np.where([True, False], one, other) for one, other in pairs])
+    {'y': array([ 2., -1.]), 'name': 'n'}
+
+    Args:
+        arrays: the class of the framework's arrays, or several.
+        true_fun: the branch for True, called with the operands.
+        false_fun: the branch for False.
+        operands: anything; what is given to both.
+
+    Raises:
+        BranchMismatchError: from `compare` and `result`, if the branches return what does not match.
+    """
+
+    def __init__(
+        self,
+        arrays: type | tuple[type, ...],
+        true_fun: Callable[..., Any],
+        false_fun: Callable[..., Any],
+        operands: tuple[Any, ...] = (),
+    ) -> None:
+        self.arrays: Any = arrays
+        self.true_fun, self.false_fun = true_fun, false_fun
+        self.operands = operands
+        # Once the branches have run.
+        self.of_true: Returned | None = None
+        self.of_false: Returned | None = None
+
+    def run_true(self) -> list[Any]:
+        """Run the branch for True, and return the arrays and numbers in its result."""
+        return self._flattened(self.true_fun(*self.operands), taken=True)
+
+    def run_false(self) -> list[Any]:
+        """Run the branch for False, and return the arrays and numbers in its result."""
+        return self._flattened(self.false_fun(*self.operands), taken=False)
+
+    def _flattened(self, result: Any, *, taken: bool) -> list[Any]:
+        leaves, structure = flatten_result(result)
+        described = tuple([self._described(leaf) for leaf in leaves])
+        self.keep((structure, described), taken=taken)
+        return [leaf for leaf, (lifted, _) in zip(leaves, described, strict=True) if lifted]
+
+    def _described(self, leaf: Any) -> tuple[bool, Any]:
+        kind = self.type_of(leaf)
+        return (isinstance(leaf, NUMBERS), leaf) if kind is None else (True, kind)
+
+    def keep(self, returned: Returned, *, taken: bool) -> None:
+        """Remember what a branch returned, besides its arrays."""
+        if taken:
+            self.of_true = returned
+        else:
+            self.of_false = returned
+
+    def returned(self) -> tuple[Returned, Returned]:
+        """Return what both branches returned, besides their arrays."""
+        if self.of_true is None or self.of_false is None:
+            msg = "a plugin asks for the result of a cond of which it has not run both branches"
+            raise PluginError(msg)
+        return self.of_true, self.of_false
+
+    def type_of(self, leaf: Any) -> Any:
+        """Return the type of an array, None for any other leaf; errors show it by `str`."""
+        return ArrayType(leaf.dtype, sizes(leaf.shape)) if isinstance(leaf, self.arrays) else None
+
+    @property
+    def remedy(self) -> str:
+        """Say what to do where the branches do not match."""
+        return "Make them equal (broadcast, cast, or return zeros of the same shape)"
+
+    def agree(self, one: Any, other: Any) -> bool:
+        """Tell whether two branches may return these at one place: types, or Python numbers, of which any two match."""
+        if isinstance(one, NUMBERS):
+            return isinstance(other, NUMBERS) or _takes(other, one)
+        if isinstance(other, NUMBERS):
+            return _takes(one, other)
+        return bool(one.dtype == other.dtype) and _same_shape(one.shape, other.shape)
+
+    def compare(self) -> list[tuple[Any, Any]]:
+        """Return for each array the type, or number, that each branch returned; raise if the branches do not match."""
+        _, leaves, others = self._matched()
+        pairs = [(one, other) for (lifted, one), (_, other) in zip(leaves, others, strict=True) if lifted]
+        if not all(self.agree(one, other) for one, other in pairs):
+            raise self.mismatch()
+        return pairs
+
+    def result(self, arrays: Iterable[Any]) -> Any:
+        """Return the arrays in the structure that both results have, which are compared but for the arrays."""
+        structure, leaves, _ = self._matched()
+        chosen = iter(arrays)
+        return unflatten_result(structure, [next(chosen) if lifted else constant for lifted, constant in leaves])
+
+    def _matched(self) -> tuple[Treespec, Any, Any]:
+        (structure, leaves), (other, others) = self.returned()
+        common = common_structure(structure, other)
+        if common is NotImplemented or not all(map(_matches, leaves, others)):
+            raise self.mismatch()
+        return common, leaves, others
+
+    def show(self, kind: Any) -> str:
+        """Return a type, or a Python number, as errors show it."""
+        return str(kind)
+
+    def mismatch(self) -> BranchMismatchError:
+        """Return the error that shows what both branches returned."""
+        if_true, if_false = (
+            show_result(structure, iter([self.show(leaf) if lifted else f"{leaf!r:.60}" for lifted, leaf in leaves]))
+            for structure, leaves in self.returned()
+        )
+        return BranchMismatchError(
+            "the branches of a staged or batched cond must return equal structures, shapes and dtypes: true_fun "
+            f"returned {if_true}, false_fun {if_false}. {self.remedy}"
+        )
+
+
+def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
+    return leaf[0] == other[0] and (leaf[0] or same_constant(leaf[1], other[1]))
+
+
+def _takes(kind: Any, number: complex) -> bool:
+    return kind.shape in ((), None) and holds(kind.dtype, number)
+
+
+def _same_shape(shape: Any, other: Any) -> bool:
+    if shape is None or other is None:
+        return True
+    return len(shape) == len(other) and all(a is None or b is None or a == b for a, b in zip(shape, other, strict=True))
+
+
+def sizes(shape: Any) -> tuple[Any, ...] | None:
+    """Return a framework's shape as a tuple, or None if it is not known yet."""
+    if isinstance(shape, tuple):
+        return shape
+    try:
+        return tuple(shape)
+    except (TypeError, ValueError):
+        return None
