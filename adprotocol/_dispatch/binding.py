@@ -89,9 +89,9 @@ class Binding:
     """Hold the hook functions for one kind of value.
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
-    with any framework. `held` returns the values inside others of the kind that may
-    belong to a framework: the elements of object arrays, the values in labels and variables. The
-    instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
+    with any framework; `part` tells apart several bindings of one kind. `held` returns
+    the values inside others of the kind that may belong to a framework: the elements of
+    object arrays, the values in labels and variables. The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
 
@@ -118,6 +118,7 @@ class Binding:
         self,
         kind: Kind,
         framework: str | None = None,
+        part: str = "",
         *,
         within_gradient: Callable[[Any], Any] = never,
         any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
@@ -135,7 +136,7 @@ class Binding:
     ) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = kind.name if framework is None else f"{kind.name} {framework}"
+        self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
         self.within_gradient = within_gradient
         self.any_within_gradient = any_within_gradient
         self.non_differentiable = non_differentiable
@@ -160,20 +161,28 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
 
-def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Binding, ...]:
-    """Return the bindings that the hooks of a plugin yield: for its arrays, and for special kinds of them."""
+def of_framework(
+    name: str,
+    hooks: Mapping[str, Callable[..., Any]],
+    views: Mapping[type, Callable[[Any], View]],
+    *,
+    differentiates_numpy: bool,
+) -> dict[tuple[Kind, type | None], Binding]:
+    """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
     given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
     given.setdefault("trainable", inexact)
-    given["differentiates_numpy"] = "differentiates_numpy" in hooks and hooks["differentiates_numpy"]() is True
     asked: dict[str, Any] = {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
-    view = hooks.get("view")
 
-    def bind(kind: Kind, **special: Any) -> Binding:
-        return Binding(kind, name, cond=hooks["cond"], **given, **special)
+    def bind(kind: Kind, part: str = "", **special: Any) -> Binding:
+        return Binding(
+            kind, name, part, cond=hooks["cond"], differentiates_numpy=differentiates_numpy, **given, **special
+        )
 
-    return (
-        bind(ARRAY, **asked),
-        bind(CONSTANT),
-        bind(VIEWED, **asked, view=view),
-        bind(OBJECT, view=view),
-    )
+    found: dict[tuple[Kind, type | None], Binding] = {
+        (ARRAY, None): bind(ARRAY, **asked),
+        (CONSTANT, None): bind(CONSTANT),
+    }
+    for number, (cls, view) in enumerate(views.items()):
+        found[VIEWED, cls] = bind(VIEWED, f" {number}", **asked, view=view)
+        found[OBJECT, cls] = bind(OBJECT, f" {number}", view=view)
+    return found

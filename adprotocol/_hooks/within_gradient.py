@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adprotocol._dispatch.binding import CONSTANT, HOLDER, NUMPY, OBJECT, OPAQUE, never
-from adprotocol._dispatch.registry import wake_plugins
+from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.opaque import check_opaque, expand_holders, expand_object_arrays, expand_views
 from adprotocol._trees.traversal import tree_leaves
@@ -139,7 +139,7 @@ def explain(*values: Any) -> str:
     """
     if not values:
         raise no_values("explain")
-    wake_plugins()
+    load_plugins()
     leaves = expand_object_arrays(tree_leaves(tuple(expand_holders(expand_views(tree_leaves(values))))))
     return "\n".join(map(_explain_leaf, leaves))
 

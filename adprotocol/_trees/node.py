@@ -2,7 +2,7 @@
 
 Dicts, lists, tuples and named tuples are optree's own. Dataclasses and attrs
 classes become nodes when they are first met, as do the types that a plugin's hook
-`tree_node` knows (those registered with the framework's own tree library).
+`tree_library` knows (those registered with the framework's own tree library).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_FIELDS: set[type] = set()
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
 
-# The hooks `tree_version` of the active plugins, and what they last returned.
+# The functions `version` of the tree libraries of active plugins, and what they last returned.
 _VERSIONS: list[Callable[[], int]] = []
 _SEEN: list[int] = []
 
@@ -80,8 +80,7 @@ def admit_registered(cls: type) -> bool:
 def admit_value(value: Any) -> bool:
     """Make the type of `value` a node if a plugin knows it as a container."""
     for plugin in REGISTRY.active():
-        hook = plugin.hooks.get("tree_node")
-        node = None if hook is None else hook(value)
+        node = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if node is not None:
             return _register(type(value), *node)
     return False
@@ -139,12 +138,12 @@ def known_libraries() -> int:
 
 
 def _plugins_changed() -> None:
-    hooks = [plugin.hooks.get("tree_version") for plugin in REGISTRY.active()]
-    _VERSIONS[:] = [hook for hook in hooks if hook is not None]
+    libraries = [plugin.tree_library for plugin in REGISTRY.active()]
+    _VERSIONS[:] = [library.version for library in libraries if library is not None and library.version is not None]
     _SEEN.clear()
 
 
-REGISTRY.watchers.append(_plugins_changed)
+REGISTRY.on_change.append(_plugins_changed)
 
 
 def has_fields(cls: type) -> bool:

@@ -232,7 +232,7 @@ def _activated(name: str) -> Plugin:
                 raise UsageError(msg) from error
             msg = f"backend {name!r}: importing {plugin.framework} raises {one_line(error)}"
             raise BrokenBackend(msg) from error
-        registry.wake_plugins()
+        registry.load_plugins()
     if plugin.state == registry.BLOCKED:
         msg = f"backend {name!r} is blocked; take it out of the environment variable {registry.BLOCK_VARIABLE}"
         raise UsageError(msg)

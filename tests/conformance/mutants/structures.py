@@ -8,15 +8,23 @@ import toyad_adprotocol as right
 import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
+from adprotocol.extend import TreeLibrary
 from mutants.mutant import mutant
 
 GROUP = "plugins"
+RIGHT = right.tree_library()
+
+
+def library(**functions):
+    """Return a mutant whose tree library has other functions."""
+    known = {"node": RIGHT.node, "version": RIGHT.version, "register": RIGHT.register}
+    return {"tree_library": lambda: TreeLibrary(**known | functions)}
 
 
 @mutant("within_gradient")
 def no_nodes():
     """Does not know the containers of its framework."""
-    return {"tree_node": None}
+    return library(node=lambda _value: None)
 
 
 @mutant("trainable")
@@ -24,7 +32,7 @@ def reversed_children():
     """Takes a container of its framework apart in another order than it puts it together."""
 
     def node(value):
-        found = right.tree_node(value)
+        found = RIGHT.node(value)
         if found is None:
             return None
         flatten, unflatten = found
@@ -35,7 +43,7 @@ def reversed_children():
 
         return backwards, unflatten
 
-    return {"tree_node": node}
+    return library(node=node)
 
 
 @mutant("non_differentiable")
@@ -43,25 +51,22 @@ def rebuilds_as_a_list():
     """Puts a container of its framework together as a list."""
 
     def node(value):
-        found = right.tree_node(value)
+        found = RIGHT.node(value)
         return None if found is None else (found[0], lambda _, children: list(children))
 
-    return {"tree_node": node}
+    return library(node=node)
 
 
 def registering(change):
     """Return a mutant that registers classes with functions that are changed."""
 
-    def register_node(cls, flatten, unflatten):
-        right.register_node(cls, *change(flatten, unflatten))
-
-    return {"register_node": register_node}
+    return library(register=lambda cls, flatten, unflatten: RIGHT.register(cls, *change(flatten, unflatten)))
 
 
 @mutant(GROUP)
 def registers_no_class():
     """Does not register classes with its framework."""
-    return {"register_node": None}
+    return library(register=None)
 
 
 @mutant(GROUP)
@@ -92,11 +97,7 @@ def registers_in_another_order():
 @mutant(GROUP)
 def registers_a_constructor():
     """Registers classes so that they are rebuilt by calling them without their static fields."""
-
-    def register_node(cls, flatten, unflatten):
-        right.register_node(cls, flatten, lambda _, children: cls(*children))
-
-    return {"register_node": register_node}
+    return library(register=lambda cls, flatten, _: RIGHT.register(cls, flatten, lambda _, children: cls(*children)))
 
 
 @mutant(GROUP)
@@ -147,10 +148,10 @@ def tables_are_not_emptied():
     def keep():
         with registry.LOCK:
             for plugin in registry.REGISTRY.active():
-                for binding in plugin.bindings:
+                for binding in plugin.bindings.values():
                     setattr(table.BINDINGS, binding.name, binding)
 
-    return {"adprotocol._dispatch.registry.REGISTRY.watchers": [keep]}
+    return {"adprotocol._dispatch.registry.REGISTRY.on_change": [keep]}
 
 
 @mutant(GROUP)
@@ -167,7 +168,7 @@ def frameworks_mix():
 @mutant(GROUP)
 def wrong_signatures_pass():
     """Takes a plugin with hooks of another signature."""
-    return {"adprotocol._dispatch.validation._check_parameters": lambda *_: None}
+    return {"adprotocol._dispatch.validation._fault": lambda *_: ""}
 
 
 @mutant(GROUP)
@@ -214,7 +215,7 @@ def raises_in_every_hook():
         "cond": lambda pred, true_fun, false_fun, operands: refuse(),
         "trainable": lambda value: refuse(),
         "value_and_grad": lambda fun, leaves: refuse(),
-        "tree_node": lambda value: refuse(),
+        "tree_library": lambda: TreeLibrary(lambda value: refuse()),
         "explain": lambda value: refuse(),
     }
 
