@@ -21,9 +21,8 @@ QUICK := tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_p
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-22s%s\n", $$1, $$2}'
 
-demo: $(VENV)/.demo ## one model under every framework, then another trained under each; a minute
+demo: $(VENV)/.demo ## one model under every framework; half a minute
 	$(BIN)/python -m adprotocol demo
-	$(BIN)/python examples/co2 $(ARGS)
 
 # Lint, types and pages take one core each, the tests all of them.
 test: $(VENV)/.dev ## all that has to pass

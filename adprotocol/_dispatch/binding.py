@@ -91,8 +91,9 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `held` returns
     the values inside others of the kind that may belong to a framework: the elements of
-    object arrays, the values in labels and variables. The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
-    that a compiler that traces Python can follow the lookup.
+    object arrays, the values in labels and variables. The instances are attributes of
+    `adprotocol._dispatch.table.BINDINGS`, by `name`, so that a compiler that traces
+    Python can follow the lookup.
     """
 
     __slots__ = (

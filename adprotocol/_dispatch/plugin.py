@@ -54,23 +54,18 @@ class Plugin:
         self.bindings: dict[tuple[Kind, type | None], Binding] = {}
 
     def load(self, checks: Iterable[Callable[[Plugin], None]]) -> None:
-        """Import the plugin and check it, unless its framework is too old; any exception makes it, and it alone, fail."""
+        """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""
         if self.entry_point is None:
             return
         self.state = LOADING
-        releases = self.releases()
         try:
-            refusal = None if releases is None else releases.refusal()
-            if refusal is not None:
-                self._fail(refusal)
-                return
-            try:
-                implementation = self.entry_point.load()
-            # It is kept, shown by `info` and `doctor`, and raised for the framework's values.
-            except (Exception, SystemExit) as error:  # noqa: BLE001
-                self._fail(error)
-            else:
-                self.activate(implementation, checks)
+            releases = self.releases()
+            if releases is not None:
+                releases.refuse_older()
+            self.activate(self.entry_point.load(), checks)
+        # It is kept, shown by `info` and `doctor`, and raised for the framework's values.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            self._fail(error)
         finally:
             if self.state == LOADING:  # interrupted: try again next time
                 self.state = NOT_IMPORTED

@@ -53,14 +53,14 @@ class Range(NamedTuple):
         """Return the range as text."""
         return f"{self.framework} {self.oldest} to {self.newest}"
 
-    def refusal(self) -> PluginError | None:
-        """Return the error for a framework that is older than what its plugin works with."""
-        if not self.is_older:
-            return None
-        return PluginError(
-            f"{self.framework} {self.installed} is older than {self.oldest}, the oldest that works ({self.span} were "
-            f"tried): upgrade {self.framework}"
-        )
+    def refuse_older(self) -> None:
+        """Raise for a framework that is older than what its plugin works with."""
+        if self.is_older:
+            msg = (
+                f"{self.framework} {self.installed} is older than {self.oldest}, the oldest that works ({self.span} "
+                f"were tried): upgrade {self.framework}"
+            )
+            raise PluginError(msg)
 
     def explained(self, error: BaseException) -> BaseException:
         """Return the error of a plugin that failed, with the releases if its framework is newer than what was tried."""
