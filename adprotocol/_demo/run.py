@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol._cli import terminal
 from adprotocol._demo.frameworks import FRAMEWORKS, PATHS, Framework, Outcome
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def reason(framework: Framework, error: Exception) -> tuple[str, str]:
     """Say in short and in full why a framework gave nothing."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == framework.module:
         return "absent", f"not installed; pip install 'adprotocol[{framework.extra}]'"
-    return "failed", f"failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return "failed", f"failed: {one_line(error, 300)}"
 
 
 def difference(outcome: Outcome, evaluated: Outcome, trained: Outcome | None) -> float:

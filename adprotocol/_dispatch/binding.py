@@ -99,7 +99,6 @@ class Binding:
     __slots__ = (
         "any_within_gradient",
         "cond",
-        "differentiates_numpy",
         "explain",
         "framework",
         "freeze",
@@ -130,7 +129,6 @@ class Binding:
         identity: Callable[[Any], Any] | None = None,
         freeze: Callable[[Any], Any] = same,
         value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None = None,
-        differentiates_numpy: bool = False,
         view: Callable[[Any], View] | None = None,
         held: Callable[[Sequence[Any]], list[Any]] | None = None,
         explain: Callable[[Any], str] | str = "",
@@ -147,7 +145,6 @@ class Binding:
         self.identity = identity
         self.freeze = freeze
         self.value_and_grad = value_and_grad
-        self.differentiates_numpy = differentiates_numpy
         self.view = view
         self.held = held
         self.explain = explain
@@ -163,27 +160,17 @@ _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable"
 
 
 def of_framework(
-    name: str,
-    hooks: Mapping[str, Callable[..., Any]],
-    views: Mapping[type, Callable[[Any], View]],
-    *,
-    differentiates_numpy: bool,
+    name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
 ) -> dict[tuple[Kind, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
-    given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
+    given: dict[str, Any] = {hook: hooks[hook] for hook in ("cond", *_OPTIONAL) if hook in hooks}
     given.setdefault("trainable", inexact)
-    asked: dict[str, Any] = {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
-
-    def bind(kind: Kind, part: str = "", **special: Any) -> Binding:
-        return Binding(
-            kind, name, part, cond=hooks["cond"], differentiates_numpy=differentiates_numpy, **given, **special
-        )
-
+    asked = given | {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
     found: dict[tuple[Kind, type | None], Binding] = {
-        (ARRAY, None): bind(ARRAY, **asked),
-        (CONSTANT, None): bind(CONSTANT),
+        (ARRAY, None): Binding(ARRAY, name, **asked),
+        (CONSTANT, None): Binding(CONSTANT, name, **given),
     }
     for number, (cls, view) in enumerate(views.items()):
-        found[VIEWED, cls] = bind(VIEWED, f" {number}", **asked, view=view)
-        found[OBJECT, cls] = bind(OBJECT, f" {number}", view=view)
+        found[VIEWED, cls] = Binding(VIEWED, name, f" {number}", **asked, view=view)
+        found[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view)
     return found

@@ -81,7 +81,7 @@ class Plugin:
             if "tree_library" in hooks:
                 self.tree_library = validation.checked_tree_library(hooks["tree_library"](), self.name)
             self.implementation, self.hooks = implementation, hooks
-            self.bindings = of_framework(self.name, hooks, views, differentiates_numpy=self.differentiates_numpy)
+            self.bindings = of_framework(self.name, hooks, views)
             for check in checks:
                 check(self)
         # As above; a hook that raises when it lists its types counts too.
