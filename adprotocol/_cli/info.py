@@ -75,16 +75,6 @@ class Info:
     # Names in the environment variable that blocks plugins which are of no plugin.
     unknown_blocked: list[str] = field(default_factory=list)
 
-    def data(self) -> dict[str, Any]:
-        """Return the data that `info --json` writes."""
-        return {
-            "schema": SCHEMA,
-            "adprotocol": adprotocol.__version__,
-            "python": platform.python_version(),
-            "plugins": [asdict(entry) for entry in self.entries],
-            "conflicts": [asdict(conflict) for conflict in self.conflicts],
-        }
-
 
 def collect(found: Registry, *, import_frameworks: bool) -> Info:
     """Look at every plugin of the registry, importing the installed frameworks first if asked to.
@@ -176,7 +166,14 @@ def _holds(distribution: metadata.Distribution, module: str) -> bool:
 
 def write_json(info: Info, stream: TextIO) -> None:
     """Write the report as JSON."""
-    json.dump(info.data(), stream, indent=2)
+    data = {
+        "schema": SCHEMA,
+        "adprotocol": adprotocol.__version__,
+        "python": platform.python_version(),
+        "plugins": [asdict(entry) for entry in info.entries],
+        "conflicts": [asdict(conflict) for conflict in info.conflicts],
+    }
+    json.dump(data, stream, indent=2)
     stream.write("\n")
 
 

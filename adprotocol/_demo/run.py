@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adprotocol._cli import terminal
 from adprotocol._demo.frameworks import FRAMEWORKS, PATHS, Framework, Outcome
@@ -101,9 +101,9 @@ def _verdict(ran: dict[str, Outcome], *, good: bool) -> str:
 
 
 def _column(outcome: Outcome | tuple[str, str], first: Outcome | None, trained: Outcome | None) -> list[str]:
-    if not isinstance(outcome, Outcome) or first is None:
+    if not isinstance(outcome, Outcome):
         return [*["-"] * (len(LABELS) - 1), outcome[0]]
-    differs = difference(outcome, first, trained)
+    differs = difference(outcome, first or outcome, trained)
     training = "n/a" if outcome.training is None else outcome.training
     numbers = [outcome.value, training, *(outcome.gradient.get(path, "n/a") for path in PATHS)]
     shown = [f"{number:.5f}" if isinstance(number, float) else str(number) for number in numbers]
@@ -120,7 +120,7 @@ def _show(rows: Sequence[Sequence[str]], notes: Sequence[str], *, plain: bool) -
     from rich import box  # noqa: PLC0415  (an optional dependency)
 
     console.print(TITLE)
-    columns = [{"no_wrap": True}, *[{"justify": "right", "vertical": "bottom"}] * len(FRAMEWORKS)]
+    columns: list[dict[str, Any]] = [{"no_wrap": True}, *[{"justify": "right", "vertical": "bottom"}] * len(FRAMEWORKS)]
     # Cut cells would hide the numbers that are to be compared: where they do not fit, there are several tables.
     for group in _fitting(rows, console.width):
         shown = [[row[0], *(row[i] for i in group)] for row in rows]

@@ -93,7 +93,7 @@ class Plugin:
     def _fail(self, error: BaseException, remedy: str = "") -> None:
         releases = self.releases()
         self.error = error if releases is None else releases.explained(error)
-        self.state, self.remedy = FAILED, remedy
+        self.state, self.remedy, self.implementation = FAILED, remedy, None
 
     @property
     def reason(self) -> str:

@@ -122,8 +122,8 @@ class Registry:
             self._changed()
 
     def _check_new(self, plugin: Plugin) -> None:
-        for other in self.active():
-            if other.implementation is plugin.implementation:
+        for other in self.known().values():
+            if other is not plugin and other.implementation is plugin.implementation:
                 msg = f"plugin {plugin.name!r}: its implementation is active already, as the plugin {other.name!r}"
                 raise PluginError(msg, remedy=f"remove one of {other.name}, {plugin.name}")
 

@@ -127,8 +127,9 @@ def _remedy(hook: str, *, is_wrapper: bool = False) -> str:
 
 
 # A plugin may not claim numbers, containers or NumPy arrays.
-_BUILT_IN = (object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset)
-_NOT_TO_CLAIM = {*map(full_name, (*_BUILT_IN, FunctionType)), "numpy.ndarray", "numpy.generic"}
+_DATA: tuple[type, ...] = (object, type, int, float, complex, bool, str, bytes, type(None), FunctionType)
+_CONTAINERS: tuple[type, ...] = (dict, list, tuple, set, frozenset)
+_NOT_TO_CLAIM = {*map(full_name, (*_DATA, *_CONTAINERS)), "numpy.ndarray", "numpy.generic"}
 
 
 def _refused(name: str, hook: str, fault: str, remedy: str) -> PluginError:
