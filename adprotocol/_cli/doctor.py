@@ -7,14 +7,13 @@ reading further. A framework that is not installed is not a problem.
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
 
 from adprotocol._cli import terminal
-from adprotocol._cli.info import untried, versioned
+from adprotocol._cli.info import import_error, untried, versioned
 from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch import registry, table
 from adprotocol._dispatch.release import numbers, parsed
@@ -87,10 +86,8 @@ def _requirement(name: str, floor: str) -> Check:
         return Check(f"{name} is not installed, and adprotocol requires it", upgrade)
     if numbers(version) < numbers(floor):
         return Check(f"{name} {version} is older than {floor}, which adprotocol requires", upgrade)
-    try:
-        importlib.import_module(name)
-    # As with plugins and frameworks, any exception of an import is a finding.
-    except Exception as error:  # noqa: BLE001
+    error = import_error(name)
+    if error is not None:
         return Check(
             f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
             f"{PIP} install --force-reinstall '{name}>={floor}'",

@@ -71,7 +71,7 @@ class Info:
 
     entries: list[Entry]
     conflicts: list[Conflict]
-    broken_frameworks: dict[str, BaseException] = field(default_factory=dict)
+    broken_frameworks: dict[str, Exception] = field(default_factory=dict)
     # Names in the environment variable that blocks plugins which are of no plugin.
     unknown_blocked: list[str] = field(default_factory=list)
 
@@ -82,11 +82,12 @@ def collect(found: Registry, *, import_frameworks: bool) -> Info:
     Without the imports nothing is loaded, so an installed framework shows as *not
     imported*.
     """
-    broken: dict[str, BaseException] = {}
+    broken: dict[str, Exception] = {}
     if import_frameworks:
+        waiting = {plugin.framework for plugin in found.known().values() if plugin.state == states.NOT_IMPORTED}
         # Output that a framework prints during its import must not end up in the JSON.
         with contextlib.redirect_stdout(sys.stderr):
-            broken = _import_frameworks(found)
+            broken = {name: error for name in sorted(waiting) if (error := import_error(name)) is not None}
             found.refresh()
     providers = metadata.packages_distributions()
     known = sorted(found.known().values(), key=lambda plugin: plugin.name)
@@ -98,19 +99,16 @@ def collect(found: Registry, *, import_frameworks: bool) -> Info:
     )
 
 
-def _import_frameworks(found: Registry) -> dict[str, BaseException]:
-    broken: dict[str, BaseException] = {}
-    for plugin in found.known().values():
-        if plugin.state == states.NOT_IMPORTED and plugin.framework not in broken:
-            try:
-                importlib.import_module(plugin.framework)
-            # Any exception of the import is part of the report.
-            except Exception as error:  # noqa: BLE001
-                broken[plugin.framework] = error
-    return broken
+def import_error(name: str) -> Exception | None:
+    """Import a module; return what that raises, any exception of which is part of the report."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
 
 
-def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str, list[str]]) -> Entry:
+def _entry(plugin: Plugin, broken: Exception | None, providers: Mapping[str, list[str]]) -> Entry:
     distribution = plugin.distribution
     state, reason = plugin.state, plugin.reason
     if state == states.NOT_IMPORTED and broken is not None:

@@ -127,9 +127,10 @@ def _remedy(hook: str, *, is_wrapper: bool = False) -> str:
 
 
 # A plugin may not claim numbers, containers or NumPy arrays.
-_DATA: tuple[type, ...] = (object, type, int, float, complex, bool, str, bytes, type(None), FunctionType)
-_CONTAINERS: tuple[type, ...] = (dict, list, tuple, set, frozenset)
-_NOT_TO_CLAIM = {*map(full_name, (*_DATA, *_CONTAINERS)), "numpy.ndarray", "numpy.generic"}
+_BUILT_IN: tuple[type, ...] = (
+    object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset, FunctionType
+)  # fmt: skip
+_NOT_TO_CLAIM = {*map(full_name, _BUILT_IN), "numpy.ndarray", "numpy.generic"}
 
 
 def _refused(name: str, hook: str, fault: str, remedy: str) -> PluginError:
@@ -138,15 +139,16 @@ def _refused(name: str, hook: str, fault: str, remedy: str) -> PluginError:
 
 def checked_types(found: Any, name: str, hook: str = "array_types") -> dict[type, Any]:
     """Return what a hook says of each type that it lists (True in a sequence), if a plugin may claim these types."""
-    types = dict(found) if isinstance(found, Mapping) else dict.fromkeys(tuple(found), True)
+    listed = tuple(found)
     own = "return the framework's own classes"
-    wrong = [cls for cls in types if not isinstance(cls, type)]
+    wrong = [cls for cls in listed if not isinstance(cls, type)]
     if wrong:
         raise _refused(name, hook, f"returned {wrong[0]!r}, which is not a class", own)
-    foreign = [full_name(cls).removeprefix("builtins.") for cls in types if full_name(cls) in _NOT_TO_CLAIM]
+    foreign = [full_name(cls).removeprefix("builtins.") for cls in listed if full_name(cls) in _NOT_TO_CLAIM]
     if foreign:
         fault = f"claims {', '.join(foreign)}, which no framework owns; claim only classes of the framework"
         raise _refused(name, hook, fault, own)
+    types = dict(found) if isinstance(found, Mapping) else dict.fromkeys(listed, True)
     unclear = [cls for cls, said in types.items() if hook == "array_types" and not isinstance(said, bool)]
     if unclear:
         fault = f"maps {full_name(unclear[0])} to {types[unclear[0]]!r:.60}, which is not a bool"
