@@ -10,22 +10,14 @@ import os
 import sys
 
 import adprotocol
-from adprotocol._cli import doctor, info
+from adprotocol._cli import doctor, info, terminal
 from adprotocol._dispatch.registry import REGISTRY
-
-INTERRUPTED = 130  # what a shell says of a program that was interrupted
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status; wrong usage exits with 2."""
     try:
-        try:
-            return _main(argv)
-        finally:
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        sys.stderr.write("\nadprotocol: interrupted\n")
-        return INTERRUPTED
+        return terminal.interruptible("adprotocol", lambda: _main(argv))
     except BrokenPipeError:
         # The reader has gone (`head`, say). The unwritten rest must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     # The demonstration parses its own arguments, including --help.
     commands.add_parser(
         "demo",
-        help="run one model file, and train another, under every framework that is installed, and compare",
+        help="run one model file under every framework that is installed, and compare",
         add_help=False,
     )
     commands.add_parser("conformance", help="run the conformance suite on a plugin, and report", add_help=False)

@@ -67,7 +67,7 @@ def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
 
 # What they read may change during tracing: plugins, types, classes and their fields.
 for _function in (
-    registry.wake_plugins,
+    registry.load_plugins,
     table.resolve,
     traversal.admit,
     node.generation,

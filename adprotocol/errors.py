@@ -37,9 +37,14 @@ def kind_of(value: object) -> str:
     return with_article(type(value).__qualname__)
 
 
+def full_name(cls: type) -> str:
+    """Return the name of a class with its module."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def full_kind_of(value: object) -> str:
     """Return the name of the class of a value with its module and article."""
-    return with_article(f"{type(value).__module__}.{type(value).__qualname__}")
+    return with_article(full_name(type(value)))
 
 
 def quoted(path: str) -> str:
@@ -149,4 +154,11 @@ class ConcurrencyError(ADProtocolError, RuntimeError):
 
 
 class PluginError(ADProtocolError, RuntimeError):
-    """A plugin cannot serve the values of its framework; the cause is chained."""
+    """A plugin cannot serve the values of its framework; the cause is chained.
+
+    `remedy` tells the plugin's author what to do, where that is known; ``doctor`` shows it.
+    """
+
+    def __init__(self, *args: object, remedy: str = "") -> None:
+        super().__init__(*args)
+        self.remedy: str = remedy

@@ -7,8 +7,9 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `constant_tree`: `adprotocol.non_differentiable` for the arguments or the result of
   a function; functions among the leaves stay unchanged.
 - `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `value_and_grad`.
-- `View`, `declaring`, `trainable_names`: for the hook `view`, and for the declarations
+- `View`, `declaring`, `trainable_names`: for the hook `views`, and for the declarations
   of classes inside a viewed object.
+- `TreeLibrary`: for the hook `tree_library`.
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where something else is differentiated.
 - `Divergence`, `read_divergences`: one rule that the framework does not allow the plugin to keep, and those in a
@@ -30,12 +31,14 @@ from adprotocol._trees.declaration import declaring, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
 from adprotocol.divergence import Divergence, read_divergences
+from adprotocol.tree_library import TreeLibrary
 from adprotocol.view import View
 
 __all__ = [
     "ASK_PARAMETERS",
     "Branches",
     "Divergence",
+    "TreeLibrary",
     "View",
     "attribute_names",
     "check_output",

@@ -11,11 +11,11 @@ already in ``sys.modules``:
     [project.entry-points.adprotocol]
     toyad = "toyad_adprotocol"
 
-pluggy discovers, validates and orders the plugins. A user's call never passes
-through pluggy's hook call: the library looks the plugin up by the type of the value
-and calls its function directly (pluggy's own call takes about ten times as long, and
-``firstresult`` reads a branch that returns ``None`` as "not mine" and would run
-it once for each plugin).
+pluggy validates the signatures, and nothing else: ``importlib.metadata`` discovers the
+plugins, and the registry orders them. A user's call never passes through pluggy's hook
+call: the library looks the plugin up by the type of the value and calls its function
+directly (pluggy's own call takes about ten times as long, and ``firstresult`` reads a
+branch that returns ``None`` as "not mine" and would run it once for each plugin).
 
 Four hooks are required: `array_types`, `within_gradient`, `non_differentiable`,
 `cond`. The others are optional; without `value_and_grad` this library cannot
@@ -23,19 +23,31 @@ differentiate functions of the framework's values, but everything else works. An
 unknown hook, or an argument that is not listed here, makes that plugin fail, with
 the reason. Everything else that a plugin may use is in `adprotocol.extend` and
 `adprotocol.errors`.
+
+A gradient whose arguments are NumPy arrays and Python numbers alone belongs to no
+framework. A plugin whose `value_and_grad` takes such leaves is named in the group
+``adprotocol.numpy`` too, and is then imported for such a call; of several, the first in
+the order of the registry serves it:
+
+.. code-block:: toml
+
+    [project.entry-points."adprotocol.numpy"]
+    autograd = "adprotocol_autograd"
 """
 
 # Signatures only: pluggy reads the arguments, and nothing runs the bodies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
     from adprotocol.divergence import Divergence
+    from adprotocol.tree_library import TreeLibrary
     from adprotocol.view import View
 
 PROJECT = "adprotocol"
@@ -45,13 +57,9 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 REQUIRED = ("array_types", "within_gradient", "non_differentiable", "cond")
 
-Children = Iterable[Any]
-Metadata = Any
-Flattened = tuple[Children, Metadata] | tuple[Children, Metadata, Iterable[Any]]
-
 
 @hookspec
-def array_types() -> Sequence[type]:
+def array_types() -> Sequence[type] | Mapping[type, bool]:
     """List the types whose instances, and those of their subclasses, belong to this framework.
 
     Arrays, tracers, boxes: everything that can carry a derivative. Where several
@@ -59,17 +67,11 @@ def array_types() -> Sequence[type]:
     same class, pluggy's ``tryfirst`` and ``trylast``, then the plugin whose entry
     point has the name of the type's root module, then the alphabet. ``doctor``
     reports two plugins that claim the same class.
-    """
-    raise NotImplementedError
 
-
-@hookspec
-def constant_types() -> Sequence[type]:
-    """List the types among `array_types` that never carry a derivative, in any context.
-
-    Optional, and only for speed: for instances of exactly these types
-    `within_gradient` is False and `non_differentiable` the identity, without a
-    call of the hooks. The class of concrete JAX arrays is one.
+    A mapping says of each type whether its instances can carry a derivative. False
+    is for speed: for instances of exactly that type, and not of a subclass,
+    `within_gradient` is False and `non_differentiable` the identity in any context,
+    without a call of the hooks. The class of concrete JAX arrays is such a type.
     """
     raise NotImplementedError
 
@@ -91,7 +93,8 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 
     Optional. Without it the single answers are combined: the first True wins, and
     staged answers are joined with ``|``. JAX implements it to stage one operation
-    instead of many. Values of `constant_types` are given along with others.
+    instead of many. Values of types that `array_types` maps to False are given along
+    with others.
     """
     raise NotImplementedError
 
@@ -172,7 +175,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
     Optional. ``fun(leaves)`` returns ``(value, aux)``. `leaves` are inexact arrays
     of this framework, NumPy arrays or Python floats. Call `fun` once, with a value
-    that carries a derivative in place of each leaf, and nothing else tracked. Pass
+    that carries a derivative in place of each leaf, and track nothing else. Pass
     the returned value to `adprotocol.extend.check_output` before differentiating.
     The gradient for a leaf that `value` does not depend on is zeros. A native
     transformation, or another call of this hook, that encloses the call must be able
@@ -182,84 +185,23 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookspec
-def differentiates_numpy() -> bool:
-    """Tell whether `value_and_grad` differentiates functions of NumPy arrays and Python numbers alone.
+def views() -> Mapping[type, Callable[[Any], View]]:
+    """Expose objects that cannot be rebuilt (such as a module) as dicts of their parts: a function for each type.
 
-    Optional. Of the plugins that return True, the first in pluggy's order computes a
-    gradient whose arguments belong to no framework. Such a plugin is imported for it
-    if its distribution also names it in the group ``adprotocol.numpy``:
-
-    .. code-block:: toml
-
-        [project.entry-points."adprotocol.numpy"]
-        autograd = "adprotocol_autograd"
+    Optional. The function of the nearest base class is called with the object. A
+    ``torch.nn.Module`` becomes a dict from qualified name to tensor. See
+    `adprotocol.extend.View` for the other fields.
     """
     raise NotImplementedError
 
 
 @hookspec
-def view_types() -> Sequence[type]:
-    """List the types, subclasses included, of the objects that `view` shows.
+def tree_library() -> TreeLibrary:
+    """Return the functions that reach the framework's own tree library.
 
-    Optional; used only together with `view`.
-    """
-    raise NotImplementedError
-
-
-@hookspec
-def view(value: Any) -> View:
-    """Show the parts of an object that is not a container, and cannot be rebuilt, as a container.
-
-    Optional. A ``torch.nn.Module`` is shown as a dict from qualified name to
-    tensor. See `adprotocol.view.View` for the other fields.
-    """
-    raise NotImplementedError
-
-
-@hookspec
-def tree_node(
-    value: Any,
-) -> tuple[Callable[[Any], Flattened], Callable[[Metadata, Children], Any]] | None:
-    """Teach the traversal the container type of `value`, or return None if it is unknown.
-
-    Optional. Return ``(flatten, unflatten)`` for ``type(value)``. ``flatten`` takes
-    an instance and returns ``(children, metadata)`` or ``(children, metadata,
-    names)``, with hashable, comparable metadata and the names of the children in
-    paths (by default their positions). ``unflatten`` takes ``(metadata, children)``
-    and must accept any children. Called once for each type except the built-in
-    containers; for a dataclass, whose static fields only the framework may know, with
-    a blank instance that has no attributes yet.
-    """
-    raise NotImplementedError
-
-
-@hookspec
-def tree_version() -> int:
-    """Return a number that changes when a class is registered with the framework's own tree library.
-
-    Optional; with `tree_node`. The traversal may meet a dataclass before it is
-    registered there, and flattens it by its fields; when this number changes, it asks
-    `tree_node` again. Called for every structure, so look at a length, and at nothing
-    else.
-    """
-    raise NotImplementedError
-
-
-@hookspec
-def register_node(
-    cls: type,
-    flatten: Callable[[Any], tuple[Children, Metadata, Iterable[str]]],
-    unflatten: Callable[[Metadata, Children], Any],
-) -> None:
-    """Register a class with the framework's own tree library, as `adprotocol.register_structure` asks.
-
-    Optional. `cls` is a dataclass or an attrs class. ``flatten`` takes an instance and
-    returns its children, the metadata (hashable and comparable: names and static
-    fields), and the names of the children, for libraries that show paths;
-    ``unflatten`` takes any children, and calls no constructor. Leave a class that the
-    library knows as it is. Called when the class is registered, or, for those
-    registered before, when the plugin is loaded: at the end of the import of its
-    framework.
+    Optional. With them the traversal knows the containers that are registered there,
+    and `adprotocol.register_structure` registers classes there. See
+    `adprotocol.extend.TreeLibrary` for the functions.
     """
     raise NotImplementedError
 
@@ -280,7 +222,7 @@ def label_protocol() -> Mapping[str, Any]:
 def explain(value: Any) -> str:
     """Explain in a phrase the answer of `within_gradient` for `value`.
 
-    Optional; read by people only (`adprotocol.explain`).
+    Optional; for humans (`adprotocol.explain`).
     """
     raise NotImplementedError
 

@@ -12,7 +12,7 @@ from adprotocol.errors import PluginError
 __all__ = ["Plugin", "PluginError", "register", "unregister"]
 
 
-def register(implementation: object, framework: str) -> Plugin:
+def register(implementation: object, framework: str, *, differentiates_numpy: bool = False) -> Plugin:
     """Register a plugin by hand.
 
     >>> from adprotocol import plugins
@@ -26,14 +26,17 @@ def register(implementation: object, framework: str) -> Plugin:
         implementation: a module, or any object, whose functions are marked with
             `adprotocol.hookspecs.hookimpl`.
         framework: the name of the root module that the plugin serves.
+        differentiates_numpy: whether its `value_and_grad` takes functions of NumPy arrays
+            and Python numbers alone. An installed plugin says so by the entry-point
+            group ``adprotocol.numpy``.
 
     Returns:
         The record of the plugin, which has its `name` and `state`.
 
     Raises:
-        PluginError: an unknown hook, a wrong signature, a missing hook.
+        PluginError: an unknown hook, a wrong signature, a missing hook; or `implementation` is registered already.
     """
-    return REGISTRY.register(implementation, framework)
+    return REGISTRY.register(implementation, framework, differentiates_numpy=differentiates_numpy)
 
 
 def unregister(name: str) -> None:

@@ -83,24 +83,14 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookimpl
-def differentiates_numpy() -> bool:
-    """Take functions of NumPy arrays and Python numbers: autograd boxes them."""
-    return True
+def views() -> dict[type, Callable[[Any], View]]:
+    """Show a boxed list, tuple or dict as a container of boxes."""
+    return {SequenceBox: _view_sequence, DictBox: lambda box: View({key: box[key] for key in getval(box)})}
 
 
-@hookimpl
-def view_types() -> tuple[type, ...]:
-    """Claim the boxes of lists, tuples and dicts, which are containers of boxes."""
-    return (SequenceBox, DictBox)
-
-
-@hookimpl
-def view(value: Any) -> View:
-    """Show a boxed container as a container of boxes."""
-    if isinstance(value, DictBox):
-        return View({key: value[key] for key in getval(value)})
-    items = [value[i] for i in range(len(value))]
-    return View(tuple(items) if isinstance(getval(value), tuple) else items)
+def _view_sequence(box: Any) -> View:
+    items = [box[i] for i in range(len(box))]
+    return View(tuple(items) if isinstance(getval(box), tuple) else items)
 
 
 @hookimpl

@@ -14,7 +14,7 @@ import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError, kind_of
-from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux
+from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import internals, label, node, prevention, primitive
 from adprotocol_jax.cond import branch
@@ -37,15 +37,10 @@ _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
 
 
 @hookimpl
-def array_types() -> tuple[type, ...]:
-    """Claim arrays, tracers and mutable references."""
-    return (jax.Array, jax.core.Tracer, internals.Ref, *_ABSTRACT, *internals.LITERALS)
-
-
-@hookimpl
-def constant_types() -> tuple[type, ...]:
-    """A concrete array carries no derivative: JAX differentiates tracers only."""
-    return (internals.ArrayImpl, *_ABSTRACT, *internals.LITERALS)
+def array_types() -> dict[type, bool]:
+    """Claim arrays, tracers and mutable references; what is concrete carries no derivative, only tracers do."""
+    constant = (internals.ArrayImpl, *_ABSTRACT, *internals.LITERALS)
+    return dict.fromkeys((jax.Array, jax.core.Tracer, internals.Ref), True) | dict.fromkeys(constant, False)
 
 
 @hookimpl
@@ -130,21 +125,9 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookimpl
-def tree_node(value: Any) -> Any:
-    """Flatten classes that are registered with ``jax.tree_util``."""
-    return node.node(value)
-
-
-@hookimpl
-def tree_version() -> int:
-    """Count the classes that are registered with ``jax.tree_util``."""
-    return internals.registered_classes()
-
-
-@hookimpl
-def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-    """Register a class with ``jax.tree_util``."""
-    node.register(cls, flatten, unflatten)
+def tree_library() -> TreeLibrary:
+    """Return the functions for ``jax.tree_util``."""
+    return TreeLibrary(node.node, internals.registered_classes, node.register)
 
 
 @hookimpl

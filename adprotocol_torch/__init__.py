@@ -15,8 +15,8 @@ from adprotocol_torch import dynamo, label
 from adprotocol_torch.cond import cond
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
-from adprotocol_torch.modules import view, view_types
-from adprotocol_torch.node import register_node, tree_node, tree_version
+from adprotocol_torch.modules import views
+from adprotocol_torch.node import tree_library
 from adprotocol_torch.parameters import freeze, identity
 from adprotocol_torch.tensors import array_types, non_differentiable, trainable
 from adprotocol_torch.tracking import explain, within_gradient
@@ -37,13 +37,10 @@ __all__ = [
     "identity",
     "label_protocol",
     "non_differentiable",
-    "register_node",
     "trainable",
-    "tree_node",
-    "tree_version",
+    "tree_library",
     "value_and_grad",
-    "view",
-    "view_types",
+    "views",
     "within_gradient",
 ]
 

@@ -45,12 +45,11 @@ _USED: list[tuple[int, torch.nn.Module]] = []
 
 
 @hookimpl
-def view_types() -> tuple[type, ...]:
-    """Claim modules, which are viewed as a dict."""
-    return (torch.nn.Module,)
+def views() -> dict[type, Callable[[Any], View]]:
+    """Show modules as dicts."""
+    return {torch.nn.Module: view}
 
 
-@hookimpl
 def view(value: torch.nn.Module) -> View:
     """Show parameters and buffers by qualified name; a tensor with several names has the first."""
     module = value

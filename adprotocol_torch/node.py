@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree  # PyTorch has no public tree library; its own packages register here
 
+from adprotocol.extend import TreeLibrary
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
+def tree_library() -> TreeLibrary:
+    """Return the functions for PyTorch's pytrees; their version is the number of registered classes."""
+    return TreeLibrary(node, lambda: len(_pytree.SUPPORTED_NODES), register)
+
+
+def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
     """Return flatten and unflatten for the type of `value`, or None if it is a leaf for PyTorch."""
     definition = _pytree.SUPPORTED_NODES.get(type(value))
     # A shape is a constant, which PyTorch would rebuild as a plain tuple.
@@ -39,14 +45,7 @@ def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable
     return flatten, unflatten
 
 
-@hookimpl
-def tree_version() -> int:
-    """Count the classes that are registered with PyTorch's pytrees."""
-    return len(_pytree.SUPPORTED_NODES)
-
-
-@hookimpl
-def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
     """Register a class, under its full name, by which ``torch.export`` saves it; a known one stays as it is."""
     if cls in _pytree.SUPPORTED_NODES:
         return

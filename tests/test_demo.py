@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from adprotocol import _demo, trainable
+from adprotocol._cli import terminal
 from adprotocol._demo import frameworks, model, run
 from adprotocol._demo.frameworks import Framework, named
 
@@ -276,14 +277,14 @@ def test_table_by_rich(monkeypatch, capsys):
 
 
 def test_table_without_rich(small, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
     assert run.main([]) == 0
     _, column = columns(capsys.readouterr().out, 2)
     assert (column["within grad: plain"], column["within grad: grad"]) == ("False", "True")
 
 
 def test_plain_table_is_aligned():
-    assert run.aligned([["a", "long"], ["x", "1"], ["yyy", "222"]]) == ["a   long", "x      1", "yyy  222"]
+    assert terminal.aligned([["a", "long"], ["x", "1"], ["yyy", "222"]]) == ["a   long", "x      1", "yyy  222"]
 
 
 def test_an_interrupt_leaves_no_traceback(small, capsys):
@@ -320,10 +321,11 @@ def test_one_thread_unless_it_is_said_otherwise(given, used):
     assert process(code, env=environment).stdout == f"{used} False\n"
 
 
-def test_make_demo_shows_the_demo_and_then_the_training():
+def test_make_demo_shows_the_demo_alone():
     command = ["make", "--dry-run", "--always-make", "demo"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     assert "-m adprotocol demo" in shown
+    assert "examples/" not in shown
 
 
 def test_the_losses_are_those_of_the_formula_written_out():

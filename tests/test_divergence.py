@@ -47,7 +47,7 @@ def plugin_that_declares():
 
 def shipped(framework):
     pytest.importorskip(framework)
-    registry.wake_plugins()
+    registry.load_plugins()
     return registry.REGISTRY.known()[framework].divergences()
 
 

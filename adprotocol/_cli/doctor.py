@@ -7,26 +7,24 @@ reading further. A framework that is not installed is not a problem.
 from __future__ import annotations
 
 import difflib
-import importlib
-import inspect
 import os
-import re
-import shutil
-import textwrap
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, TextIO
 
-from adprotocol._cli.info import untried, versioned
+from adprotocol._cli import terminal
+from adprotocol._cli.info import import_error, untried, versioned
+from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch import registry, table
 from adprotocol._dispatch.release import numbers, parsed
-from adprotocol.errors import one_line
+from adprotocol.errors import full_name, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from adprotocol._cli.info import Conflict, Entry, Info
-    from adprotocol._dispatch.registry import Plugin, Registry
+    from adprotocol._dispatch.plugin import Plugin
+    from adprotocol._dispatch.registry import Registry
 
 PIP = "python -m pip"
 
@@ -43,26 +41,22 @@ class Check:
         lines = [f"{'PROBLEM' if self.remedy else 'ok':<8} {self.finding}"]
         if self.remedy:
             lines.append(f"{'':<8} remedy: {self.remedy}")
-        if stream.isatty():
-            width = shutil.get_terminal_size().columns
-            lines = [
-                textwrap.fill(line, width, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)
-                for line in lines
-            ]
-        stream.write("\n".join(lines) + "\n")
+        for line in lines:
+            stream.writelines(f"{row}\n" for row in terminal.wrapped(line, terminal.width_of(stream), 9))
 
 
 def diagnose(info: Info, registry: Registry) -> Iterator[Check]:
     """Yield every check on this installation of adprotocol and its plugins."""
     yield from _requirements()
     for entry in info.entries:
-        yield _state(entry, broken=entry.framework in info.broken_frameworks)
+        plugin = registry.known()[entry.name]
+        yield _state(entry, plugin, broken=entry.framework in info.broken_frameworks)
         yield from _age(entry)
     contested = {conflict.type for conflict in info.conflicts}
     for plugin in registry.active():
         yield from _types(plugin, contested)
     for conflict in info.conflicts:
-        yield _conflict(conflict, info)
+        yield _conflict(conflict, registry)
     for name in info.unknown_blocked:
         yield _unknown_blocked(name, info)
     if not info.conflicts:
@@ -92,10 +86,8 @@ def _requirement(name: str, floor: str) -> Check:
         return Check(f"{name} is not installed, and adprotocol requires it", upgrade)
     if numbers(version) < numbers(floor):
         return Check(f"{name} {version} is older than {floor}, which adprotocol requires", upgrade)
-    try:
-        importlib.import_module(name)
-    # As with plugins and frameworks, any exception of an import is a finding.
-    except Exception as error:  # noqa: BLE001
+    error = import_error(name)
+    if error is not None:
         return Check(
             f"{name} {version} is installed, but import {name} raises {one_line(error, None)}",
             f"{PIP} install --force-reinstall '{name}>={floor}'",
@@ -103,101 +95,63 @@ def _requirement(name: str, floor: str) -> Check:
     return Check(f"{name} {version} (required: {floor} or later)")
 
 
-def _state(entry: Entry, *, broken: bool) -> Check:
+def _state(entry: Entry, plugin: Plugin, *, broken: bool) -> Check:
     """Check one plugin by its state."""
     framework = versioned(entry.framework, entry.framework_version)
-    plugin = f"plugin {entry.name} ({versioned(entry.distribution, entry.distribution_version)})"
-    if entry.state == registry.FAILED and broken:
+    named = f"plugin {entry.name} ({versioned(entry.distribution, entry.distribution_version)})"
+    if entry.state == states.FAILED and broken:
         return Check(
             f"{framework} is installed, but {entry.reason}",
             f"{PIP} install --force-reinstall {entry.framework} (python -c 'import {entry.framework}' shows where it "
             "fails), or uninstall it",
         )
-    if entry.state == registry.FAILED:
-        return Check(f"{plugin} failed: {entry.reason}", _remedy(entry))
-    if entry.state == registry.BLOCKED:
+    if entry.state == states.FAILED:
+        return Check(f"{named} failed: {entry.reason}", _remedy(entry, plugin))
+    if entry.state == states.BLOCKED:
         value = os.environ.get(registry.BLOCK_VARIABLE, "")
         return Check(
-            f"{plugin} is blocked, so values of {entry.framework} raise an error",
+            f"{named} is blocked, so values of {entry.framework} raise an error",
             f"remove {entry.framework} from the environment variable {registry.BLOCK_VARIABLE} (now {value!r})",
         )
-    if entry.state == registry.NOT_INSTALLED:
+    if entry.state == states.NOT_INSTALLED:
+        wanted = plugin.installation
         return Check(
-            f"{plugin} is idle: {entry.framework} is not installed; to get it: {_install(entry)} "
-            "(in a plugin of your own, the entry point has the name of the framework's root module)"
+            f"{named} is idle: {entry.framework} is not installed; to get it: {PIP} install "
+            f"{wanted if wanted == entry.framework else repr(wanted)} (in a plugin of your own, the entry point has "
+            "the name of the framework's root module)"
         )
-    if entry.state == registry.NOT_IMPORTED:
-        return Check(f"{plugin} is idle: {framework} is not imported")
+    if entry.state == states.NOT_IMPORTED:
+        return Check(f"{named} is idle: {framework} is not imported")
     if entry.reason:  # active all the same: no value needs the divergences
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
-    new = untried(entry)
-    return Check(
-        f"{plugin} is active for {framework} with the hooks {', '.join(entry.hooks)}" + (f" ({new})" if new else "")
-    )
+    new = f" ({untried(entry)})" if entry.untried else ""
+    return Check(f"{named} is active for {framework} with the hooks {', '.join(entry.hooks)}{new}")
 
 
-def _install(entry: Entry) -> str:
-    """Return the command that installs a framework: by an extra of its plugin's distribution, if there is one."""
-    if entry.distribution is not None:
-        extras = metadata.metadata(entry.distribution).get_all("Provides-Extra") or ()
-        if entry.framework in extras:
-            return f"{PIP} install '{entry.distribution}[{entry.framework}]'"
-    return f"{PIP} install {entry.framework}"
-
-
-def _remedy(entry: Entry) -> str:
-    """Return the remedy for a plugin that failed, by its reason."""
-    reason = entry.reason
+def _remedy(entry: Entry, plugin: Plugin) -> str:
+    """Return the remedy for a plugin that failed: of the releases, of its own checks, or by the kind of the error."""
     upgrade = f"{PIP} install --upgrade {entry.distribution}"
     if entry.untried:
         return f"{upgrade}; if it still fails, {PIP} install '{entry.framework}>={entry.oldest},<={entry.newest_tried}'"
     if entry.oldest and entry.framework_version and numbers(entry.framework_version) < numbers(entry.oldest):
         return f"{PIP} install --upgrade '{entry.framework}>={entry.oldest}'"
-    fix = ""
-    if unknown := re.search(r"unknown hook '(\w+)'", reason):
-        fix = _rename(unknown[1])
-    elif "can not be found in the hookspec" in reason and (hook := re.search(r"for hook '(\w+)'", reason)):
-        fix = f"name its arguments as in {hook[1]}({', '.join(_arguments(hook[1]))})"
-    elif missing := re.search(r"lacks the required hook\(s\) ([\w, ]+)", reason):
-        fix = f"implement {missing[1]} as adprotocol.hookspecs documents"
-    elif unmarked := re.search(r"defines ([\w, ]+) without the decorator", reason):
-        fix = f"mark {unmarked[1]} with @hookimpl"
-    elif re.search(r"array_types (claims|returned)", reason):
-        fix = "return the framework's own classes from array_types, in a tuple"
-    elif re.search(r"wrapper=True|is a wrapper", reason):
-        fix = "remove wrapper=True from its hooks"
-    if fix:
-        return f"{upgrade}; in a plugin of your own, {fix}"
-    if module := re.match(r"ModuleNotFoundError: No module named '(\w+)", reason):
+    if plugin.remedy:
+        return f"{upgrade}; in a plugin of your own, {plugin.remedy}"
+    if isinstance(plugin.error, ModuleNotFoundError) and plugin.error.name:
         return (
-            f"{PIP} install {module[1]}, or, if that is a part of {entry.distribution}, reinstall the latter; "
-            "in a plugin of your own, check the spelling of the import"
+            f"{PIP} install {plugin.error.name.partition('.')[0]}, or, if that is a part of {entry.distribution}, "
+            "reinstall the latter; in a plugin of your own, check the spelling of the import"
         )
-    if reason.startswith("ImportError"):
+    if isinstance(plugin.error, ImportError):
         return f"{upgrade} {entry.framework}: the plugin imports what the installed version does not have"
     return f"{upgrade}; if it still fails, tell the authors of {entry.distribution}"
 
 
-def _rename(unknown: str) -> str:
-    from adprotocol import hookspecs  # noqa: PLC0415  (imports pluggy, which works if it found an unknown hook)
-
-    hooks = [name for name, value in vars(hookspecs).items() if hasattr(value, f"{hookspecs.PROJECT}_spec")]
-    near = difflib.get_close_matches(unknown, hooks, n=1)
-    return f"rename {unknown} to {near[0]}" if near else f"remove {unknown}; the hooks are {', '.join(hooks)}"
-
-
-def _arguments(hook: str) -> tuple[str, ...]:
-    from adprotocol import hookspecs  # noqa: PLC0415  (as above)
-
-    return tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
-
-
 def _age(entry: Entry) -> Iterator[Check]:
     """Check an active framework against the oldest version that its plugin's distribution requires."""
-    if entry.state != registry.ACTIVE or entry.distribution is None or entry.framework_version is None:
+    if entry.state != states.ACTIVE or entry.distribution is None or entry.framework_version is None:
         return
-    for requirement in metadata.requires(entry.distribution) or ():
-        name, floor = parsed(requirement)
+    for name, floor in map(parsed, metadata.requires(entry.distribution) or ()):
         if name == entry.framework and numbers(entry.framework_version) < numbers(floor):
             yield Check(
                 f"{name} {entry.framework_version} is older than {floor}, the oldest version that "
@@ -222,18 +176,10 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
     """Check that the types a plugin claims reach it; types that two plugins claim are reported separately."""
     reached = []
     for cls in plugin.types:
-        name = f"{cls.__module__}.{cls.__qualname__}"
+        name = full_name(cls)
         if name in contested:
             continue
-        try:
-            server = table.binding_of(cls)
-        # This calls the hook constant_types for the first time, which may raise anything.
-        except Exception as error:  # noqa: BLE001
-            yield Check(
-                f"plugin {plugin.name} claims {name}, but looking it up raises {one_line(error, None)}",
-                f"repair the hook constant_types of plugin {plugin.name}",
-            )
-            continue
+        server = table.binding_of(cls)
         if server.framework == plugin.name:
             reached.append(name)
         else:
@@ -245,17 +191,15 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
         yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
 
 
-def _conflict(conflict: Conflict, info: Info) -> Check:
-    distributions = {entry.name: entry.distribution for entry in info.entries}
+def _conflict(conflict: Conflict, registry: Registry) -> Check:
     names = [conflict.served_by, *conflict.passed_over]
-    others = ", ".join(conflict.passed_over)
-    owners = [distributions.get(name) for name in names]
+    distributions = [registry.known()[name].distribution for name in names]
     # Not this library itself: its three plugins would go with it.
-    owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners if owner not in (None, "adprotocol"))
+    owners = [owner.name for owner in distributions if owner is not None and owner.name != "adprotocol"]
+    owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners)
     return Check(
-        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, not {others}",
-        f"keep one of {', '.join(names)}"
-        + (f": {owned}" if owned else "")
-        + "; in a plugin of your own, claim no class "
-        "of another framework",
+        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, not "
+        f"{', '.join(conflict.passed_over)}",
+        f"keep one of {', '.join(names)}{owned and ': '}{owned}; in a plugin of your own, claim no class of another "
+        "framework",
     )

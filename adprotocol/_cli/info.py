@@ -11,20 +11,22 @@ import importlib
 import json
 import platform
 import sys
-import textwrap
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import adprotocol
+from adprotocol._cli import terminal
+from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch import registry, release
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adprotocol._dispatch.registry import Plugin, Registry
+    from adprotocol._dispatch.plugin import Plugin
+    from adprotocol._dispatch.registry import Registry
 
 SCHEMA = 1
 
@@ -32,6 +34,7 @@ SCHEMA = 1
 DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
 
 HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
+COLOURS = {states.ACTIVE: "green", states.FAILED: "red", states.BLOCKED: "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,9 @@ class Info:
 
     entries: list[Entry]
     conflicts: list[Conflict]
-    broken_frameworks: dict[str, BaseException] = field(default_factory=dict)
+    broken_frameworks: dict[str, Exception] = field(default_factory=dict)
     # Names in the environment variable that blocks plugins which are of no plugin.
     unknown_blocked: list[str] = field(default_factory=list)
-
-    def data(self) -> dict[str, Any]:
-        """Return the data that `info --json` writes."""
-        return {
-            "schema": SCHEMA,
-            "adprotocol": adprotocol.__version__,
-            "python": platform.python_version(),
-            "plugins": [asdict(entry) for entry in self.entries],
-            "conflicts": [asdict(conflict) for conflict in self.conflicts],
-        }
 
 
 def collect(found: Registry, *, import_frameworks: bool) -> Info:
@@ -89,11 +82,12 @@ def collect(found: Registry, *, import_frameworks: bool) -> Info:
     Without the imports nothing is loaded, so an installed framework shows as *not
     imported*.
     """
-    broken: dict[str, BaseException] = {}
+    broken: dict[str, Exception] = {}
     if import_frameworks:
+        waiting = {plugin.framework for plugin in found.known().values() if plugin.state == states.NOT_IMPORTED}
         # Output that a framework prints during its import must not end up in the JSON.
         with contextlib.redirect_stdout(sys.stderr):
-            broken = _import_frameworks(found)
+            broken = {name: error for name in sorted(waiting) if (error := import_error(name)) is not None}
             found.refresh()
     providers = metadata.packages_distributions()
     known = sorted(found.known().values(), key=lambda plugin: plugin.name)
@@ -105,45 +99,42 @@ def collect(found: Registry, *, import_frameworks: bool) -> Info:
     )
 
 
-def _import_frameworks(found: Registry) -> dict[str, BaseException]:
-    broken: dict[str, BaseException] = {}
-    for plugin in found.known().values():
-        if plugin.state == registry.NOT_IMPORTED and plugin.framework not in broken:
-            try:
-                importlib.import_module(plugin.framework)
-            # Any exception of the import is part of the report.
-            except Exception as error:  # noqa: BLE001
-                broken[plugin.framework] = error
-    return broken
+def import_error(name: str) -> Exception | None:
+    """Import a module; return what that raises, any exception of which is part of the report."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
 
 
-def _entry(plugin: Plugin, broken: BaseException | None, providers: Mapping[str, list[str]]) -> Entry:
-    distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
+def _entry(plugin: Plugin, broken: Exception | None, providers: Mapping[str, list[str]]) -> Entry:
+    distribution = plugin.distribution
     state, reason = plugin.state, plugin.reason
-    if state == registry.NOT_IMPORTED and broken is not None:
-        state, reason = registry.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
-    elif state == registry.BLOCKED:
+    if state == states.NOT_IMPORTED and broken is not None:
+        state, reason = states.FAILED, f"import {plugin.framework} raises {one_line(broken, None)}"
+    elif state == states.BLOCKED:
         reason = f"named in {registry.BLOCK_VARIABLE}"
-    version = framework_version(plugin.framework, providers, distribution)
-    declared = None if state == registry.NOT_INSTALLED else release.declared(plugin)
     divergences: list[dict[str, Any]] = []
     try:
         divergences = [{name: getattr(entry, name) for name in DECLARED} for entry in plugin.divergences()]
     except PluginError as error:
         reason = str(error)
+    is_there = state != states.NOT_INSTALLED
+    tried = plugin.releases() if is_there else None
     return Entry(
         name=plugin.name,
         framework=plugin.framework,
-        framework_version=None if state == registry.NOT_INSTALLED else version,
+        framework_version=framework_version(plugin.framework, providers, distribution) if is_there else None,
         distribution=distribution.name if distribution is not None else None,
         distribution_version=distribution.version if distribution is not None else None,
         state=state,
         reason=reason,
         hooks=sorted(plugin.hooks),
         divergences=divergences,
-        oldest=None if declared is None else declared.oldest,
-        newest_tried=None if declared is None else declared.newest,
-        untried=declared is not None and declared.is_newer,
+        oldest=tried and tried.oldest,
+        newest_tried=tried and tried.newest,
+        untried=tried is not None and tried.is_newer,
     )
 
 
@@ -155,13 +146,8 @@ def framework_version(
     `providers` maps each top-level module to its distributions. `own` is the
     distribution of the plugin, whose version counts if the two are one project.
     """
-    for distribution in (*providers.get(framework, ()), framework):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(distribution)
-    version = getattr(sys.modules.get(framework), "__version__", None)
-    if version is None and own is not None and _holds(own, framework):
-        version = own.version
-    return None if version is None else str(version)
+    version = release.installed(framework, *providers.get(framework, ()), framework)
+    return own.version if version is None and own is not None and _holds(own, framework) else version
 
 
 def _holds(distribution: metadata.Distribution, module: str) -> bool:
@@ -178,7 +164,14 @@ def _holds(distribution: metadata.Distribution, module: str) -> bool:
 
 def write_json(info: Info, stream: TextIO) -> None:
     """Write the report as JSON."""
-    json.dump(info.data(), stream, indent=2)
+    data = {
+        "schema": SCHEMA,
+        "adprotocol": adprotocol.__version__,
+        "python": platform.python_version(),
+        "plugins": [asdict(entry) for entry in info.entries],
+        "conflicts": [asdict(conflict) for conflict in info.conflicts],
+    }
+    json.dump(data, stream, indent=2)
     stream.write("\n")
 
 
@@ -186,10 +179,17 @@ def write_text(info: Info, stream: TextIO) -> None:
     """Write the report for people: fitted to a terminal, in full width to anything else."""
     stream.write(f"adprotocol {adprotocol.__version__}, Python {platform.python_version()}\n")
     rows = [_row(entry) for entry in info.entries]
+    console = terminal.console_on(stream) if stream.isatty() else None
+    table = [HEADINGS, *rows]
+    longest = terminal.longest_words(table)
     if not rows:
         stream.write("no plugins: no distribution has entry points in the group 'adprotocol'\n")
-    elif not (stream.isatty() and _write_rich(rows, stream)):
-        _write_plain(rows, stream)
+    elif console is None:
+        stream.writelines(f"{line}\n" for line in terminal.aligned(table, "  ", str.ljust))
+    elif sum(longest) + 3 * len(longest) + 1 > console.width:  # with the lines and the space around each cell
+        _write_blocks(rows, stream, console.width)
+    else:
+        console.print(terminal.rich_table(table, COLOURS, [{"overflow": "fold"}] * len(HEADINGS)))
     for conflict in info.conflicts:
         others = ", ".join(conflict.passed_over)
         stream.write(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}\n")
@@ -224,52 +224,9 @@ def versioned(name: str | None, version: str | None) -> str:
     return " ".join(part for part in (name, version) if part) or "-"
 
 
-def _write_plain(rows: list[tuple[str, ...]], stream: TextIO) -> None:
-    table = [HEADINGS, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        stream.write(line.rstrip() + "\n")
-
-
-def _write_rich(rows: list[tuple[str, ...]], stream: TextIO) -> bool:
-    """Write a table with rich and return True; return False if rich is not installed."""
-    try:
-        from rich.console import Console  # noqa: PLC0415  (an optional dependency)
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-    except ImportError:
-        return False
-    colours = {registry.ACTIVE: "green", registry.FAILED: "red", registry.BLOCKED: "yellow"}
-    console = Console(file=stream)
-    table = Table()
-    # No column is narrower than its longest word, which rich would break.
-    longest = [
-        max(len(word) for cell in column for word in cell.split()) for column in zip(HEADINGS, *rows, strict=True)
-    ]
-    for heading, width in zip(HEADINGS, longest, strict=True):
-        table.add_column(heading, overflow="fold", min_width=width)
-    for row in rows:
-        # As Text: a reason may contain brackets, which rich would read as markup.
-        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
-    if sum(longest) + 3 * len(longest) + 1 > console.width:  # with the lines and the space around each cell
-        _write_blocks(rows, stream, console.width)
-    else:
-        console.print(table)
-    return True
-
-
 def _write_blocks(rows: list[tuple[str, ...]], stream: TextIO, width: int) -> None:
-    """Write each plugin as a paragraph, for a terminal that is too narrow for the table; no word is broken."""
+    """Write each plugin as a paragraph, for a terminal that is too narrow for the table."""
     for name, framework, distribution, state, rest in rows:
         stream.write(f"\n{name}: {state}\n")
         for cell in (framework, distribution, rest):
-            text = textwrap.fill(
-                cell,
-                width,
-                initial_indent="  ",
-                subsequent_indent="    ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            stream.write(f"{text}\n")
+            stream.writelines(f"{line}\n" for line in terminal.wrapped(f"  {cell}", width, 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from adprotocol._demo import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+PATHS = ("trend.slope", "trend.rate", "season.amplitude", "season.period")
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,7 @@ def outcome(xp: Any, array: Callable[[Any], Any], compiled: Callable[[Any], Any]
 
 def named(tree: model.Model) -> dict[str, Any]:
     """Return the leaves of a model, or of a gradient, by their dotted paths."""
-    return {
-        "trend.slope": tree.trend.slope,
-        "trend.rate": tree.trend.rate,
-        "season.amplitude": tree.season.amplitude,
-        "season.period": tree.season.period,
-    }
+    return {path: operator.attrgetter(path)(tree) for path in PATHS}
 
 
 def numpy() -> Outcome:

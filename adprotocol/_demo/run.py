@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from adprotocol._demo import model
-from adprotocol._demo.frameworks import FRAMEWORKS, Framework, Outcome, named
+from adprotocol._cli import terminal
+from adprotocol._demo.frameworks import FRAMEWORKS, PATHS, Framework, Outcome
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-8  # relative, in float64; what is seen is 1e-15
 FROZEN = "season.period"
 SITUATIONS = ("plain", "grad", "jit", "grad of jit")
+ASKED = [f"within grad: {situation}" for situation in SITUATIONS]
+LABELS = ["loss", "training loss", *(f"d {path}" for path in PATHS), *ASKED, "differs", "agrees"]
 TITLE = "adprotocol/_demo/model.py: dataclasses, one field of them frozen"
 LEGEND = (
     "Loss: evaluated. Training loss: inside the call that differentiates, where input dropout is on. d: the gradient, "
@@ -27,7 +29,6 @@ LEGEND = (
     f"call. Differs: from the first that has the number, relatively; more than {TOLERANCE:.0e} in float64 is NO."
 )
 STYLES = {"yes": "green", "NO": "red", "failed": "red", "absent": "dim"}
-INTERRUPTED = 130  # what a shell says of a program that was interrupted
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,46 +38,40 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--plain", action="store_true", help="plain text, without rich")
     arguments = parser.parse_args(argv)
-    try:
-        return 0 if compare(plain=arguments.plain) else 1
-    except KeyboardInterrupt:
-        sys.stderr.write("\nadprotocol demo: interrupted\n")
-        return INTERRUPTED
+    return terminal.interruptible("adprotocol demo", lambda: 0 if compare(plain=arguments.plain) else 1)
 
 
 def compare(*, plain: bool) -> bool:
     """Run the model under every framework, show the table, and tell whether all that is installed agrees."""
-    ran: dict[str, Outcome] = {}
-    missing: dict[str, tuple[str, str]] = {}  # in short and in full: why there is no outcome
-    for framework in FRAMEWORKS:
-        sys.stderr.write(f"{framework.name} ... ")
-        sys.stderr.flush()
-        try:
-            ran[framework.name] = framework.run()
-        except Exception as error:  # noqa: BLE001  (one broken framework must not hide the others)
-            missing[framework.name] = reason(framework, error)
-        sys.stderr.write(f"{missing.get(framework.name, ('done',))[0]}\n")
-    first = next((outcome for outcome in ran.values() if outcome.gradient), None)
-    differences = {name: difference(outcome, next(iter(ran.values())), first) for name, outcome in ran.items()}
-    agrees = {name: right(outcome) and differences[name] <= TOLERANCE for name, outcome in ran.items()}
-    good = bool(ran) and all(agrees.values()) and all(short == "absent" for short, _ in missing.values())
-    notes = [f"{name}: {full}" for name, (_, full) in missing.items()] + [LEGEND, _verdict(ran, good=good)]
-    columns = [
-        _column(ran[framework.name], differences[framework.name], agrees=agrees[framework.name])
-        if framework.name in ran
-        else ["-"] * (len(_labels()) - 1) + [missing[framework.name][0]]
-        for framework in FRAMEWORKS
-    ]
-    rows = list(zip(_labels(), *columns, strict=True))
-    _show(["", *(framework.name for framework in FRAMEWORKS)], rows, notes, plain=plain)
+    found = {framework.name: _run(framework) for framework in FRAMEWORKS}
+    ran = {name: outcome for name, outcome in found.items() if isinstance(outcome, Outcome)}
+    missing = {name: why for name, why in found.items() if not isinstance(why, Outcome)}
+    first = next(iter(ran.values()), None)
+    trained = next((outcome for outcome in ran.values() if outcome.gradient), None)
+    columns = [_column(outcome, first, trained) for outcome in found.values()]
+    good = bool(ran) and all(column[-1] in ("yes", "absent") for column in columns)
+    notes = [*(f"{name}: {full}" for name, (_, full) in missing.items()), LEGEND, _verdict(ran, good=good)]
+    _show([["", *found], *zip(LABELS, *columns, strict=True)], notes, plain=plain)
     return good
+
+
+def _run(framework: Framework) -> Outcome | tuple[str, str]:
+    """Return what a framework gave, or why it gave nothing, in short and in full."""
+    sys.stderr.write(f"{framework.name} ... ")
+    sys.stderr.flush()
+    try:
+        outcome: Outcome | tuple[str, str] = framework.run()
+    except Exception as error:  # noqa: BLE001  (one broken framework must not hide the others)
+        outcome = reason(framework, error)
+    sys.stderr.write("done\n" if isinstance(outcome, Outcome) else f"{outcome[0]}\n")
+    return outcome
 
 
 def reason(framework: Framework, error: Exception) -> tuple[str, str]:
     """Say in short and in full why a framework gave nothing."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == framework.module:
         return "absent", f"not installed; pip install 'adprotocol[{framework.extra}]'"
-    return "failed", f"failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return "failed", f"failed: {one_line(error, 300)}"
 
 
 def difference(outcome: Outcome, evaluated: Outcome, trained: Outcome | None) -> float:
@@ -105,63 +100,44 @@ def _verdict(ran: dict[str, Outcome], *, good: bool) -> str:
     return "All agree to rounding." if len(ran) > 1 else f"Only {next(iter(ran))} ran: nothing to compare it with."
 
 
-def _labels() -> list[str]:
-    paths = [f"d {path}" for path in named(model.start(float))]
-    return ["loss", "training loss", *paths, *(f"within grad: {s}" for s in SITUATIONS), "differs", "agrees"]
-
-
-def _column(outcome: Outcome, differs: float, *, agrees: bool) -> list[str]:
-    parts = [outcome.gradient.get(path, "n/a") for path in named(model.start(float))]
-    numbers: list[float | str | None] = [outcome.value, "n/a" if outcome.training is None else outcome.training, *parts]
-    answers = [str(outcome.answers.get(situation, "n/a")) for situation in SITUATIONS]
+def _column(outcome: Outcome | tuple[str, str], first: Outcome | None, trained: Outcome | None) -> list[str]:
+    if not isinstance(outcome, Outcome):
+        return [*["-"] * (len(LABELS) - 1), outcome[0]]
+    differs = difference(outcome, first or outcome, trained)
+    training = "n/a" if outcome.training is None else outcome.training
+    numbers = [outcome.value, training, *(outcome.gradient.get(path, "n/a") for path in PATHS)]
     shown = [f"{number:.5f}" if isinstance(number, float) else str(number) for number in numbers]
-    return [*shown, *answers, f"{differs:.0e}", "yes" if agrees else "NO"]
+    answers = [str(outcome.answers.get(situation, "n/a")) for situation in SITUATIONS]
+    return [*shown, *answers, f"{differs:.0e}", "yes" if right(outcome) and differs <= TOLERANCE else "NO"]
 
 
-def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], *, plain: bool) -> None:
-    try:
-        from rich import box  # noqa: PLC0415
-        from rich.console import Console  # noqa: PLC0415
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-    except ImportError:
-        plain = True
-    if plain:
-        sys.stdout.write("\n".join([TITLE, "", *aligned([heads, *rows]), "", *map(textwrap.fill, notes)]) + "\n")
+def _show(rows: Sequence[Sequence[str]], notes: Sequence[str], *, plain: bool) -> None:
+    console = None if plain else terminal.console_on(sys.stdout)
+    if console is None:
+        wrapped = [line for note in notes for line in terminal.wrapped(note, 70)]
+        sys.stdout.write("\n".join([TITLE, "", *terminal.aligned(rows), "", *wrapped]) + "\n")
         return
-    console = Console(highlight=False, markup=False)
+    from rich import box  # noqa: PLC0415  (an optional dependency)
+
     console.print(TITLE)
+    columns: list[dict[str, Any]] = [{"no_wrap": True}, *[{"justify": "right", "vertical": "bottom"}] * len(FRAMEWORKS)]
     # Cut cells would hide the numbers that are to be compared: where they do not fit, there are several tables.
-    for group in _fitting([heads, *rows], console.width):
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-        table.add_column("", no_wrap=True)
-        for i in group:
-            table.add_column(heads[i].replace(" ", "\n"), justify="right", vertical="bottom", no_wrap=True)
-        for row in rows:
-            table.add_row(row[0], *(Text(row[i], style=STYLES.get(row[i], "")) for i in group))
-        console.print("", table, sep="\n")
+    for group in _fitting(rows, console.width):
+        shown = [[row[0], *(row[i] for i in group)] for row in rows]
+        options = {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}
+        console.print("", terminal.rich_table(shown, STYLES, columns[: 1 + len(group)], **options), sep="\n")
     console.print("", *notes, sep="\n")
 
 
 def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
     """Return the positions of the columns after the first, in groups that fit beside it."""
     first = max(len(row[0]) for row in rows)
-    # A heading may be of several lines.
-    widths = [
-        max(len(word) for cell in column for word in cell.split()) for column in list(zip(*rows, strict=True))[1:]
-    ]
-    groups: list[list[int]] = [[]]
-    left = width - first
-    for i, needed in enumerate(widths, 1):
-        if groups[-1] and needed + 1 > left:
+    groups: list[list[int]] = []
+    left = 0
+    for i, needed in enumerate(terminal.longest_words(row[1:] for row in rows), 1):
+        if not groups or needed + 1 > left:
             groups.append([])
             left = width - first
         groups[-1].append(i)
         left -= needed + 1
     return groups
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a plain-text table: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [" ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]

@@ -75,10 +75,10 @@ class Binding:
     """Hold the hook functions for one kind of value.
 
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
-    with any framework. `flatten` and `unflatten` are those of a container
-    (`adprotocol._trees.node`), None for a leaf; `children` returns its children in any
-    order. `stands_for` returns the values that a leaf stands for (an object array for
-    its elements), or None if it is one itself.
+    with any framework; `part` tells apart several bindings of one kind. `flatten` and
+    `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
+    `children` returns its children in any order. `stands_for` returns the values that a
+    leaf stands for (an object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -87,7 +87,6 @@ class Binding:
         "any_within_gradient",
         "children",
         "cond",
-        "differentiates_numpy",
         "explain",
         "flatten",
         "framework",
@@ -109,6 +108,7 @@ class Binding:
         self,
         kind: Kind,
         framework: str | None = None,
+        part: str = "",
         *,
         within_gradient: Callable[[Any], Any] = never,
         any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
@@ -119,7 +119,6 @@ class Binding:
         identity: Callable[[Any], Any] | None = None,
         freeze: Callable[[Any], Any] = same,
         value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None = None,
-        differentiates_numpy: bool = False,
         view: Callable[[Any], View] | None = None,
         stands_for: Callable[[Any], Sequence[Any] | None] | None = None,
         flatten: Flatten | None = None,
@@ -129,7 +128,7 @@ class Binding:
     ) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = kind.name if framework is None else f"{kind.name} {framework}"
+        self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
         self.within_gradient = within_gradient
         self.any_within_gradient = any_within_gradient
         self.non_differentiable = non_differentiable
@@ -139,7 +138,6 @@ class Binding:
         self.identity = identity
         self.freeze = freeze
         self.value_and_grad = value_and_grad
-        self.differentiates_numpy = differentiates_numpy
         self.view = view
         self.stands_for = stands_for
         self.flatten = flatten
@@ -157,20 +155,22 @@ _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
 _OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
 
-def of_framework(name: str, hooks: Mapping[str, Callable[..., Any]]) -> tuple[Binding, ...]:
-    """Return the bindings that the hooks of a plugin yield: for its arrays, and for special kinds of them."""
-    given: dict[str, Any] = {hook: hooks[hook] for hook in _OPTIONAL if hook in hooks}
+def of_framework(
+    name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
+) -> dict[tuple[Kind, type | None], Binding]:
+    """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
+    given: dict[str, Any] = {hook: hooks[hook] for hook in ("cond", *_OPTIONAL) if hook in hooks}
     given.setdefault("trainable", inexact)
-    given["differentiates_numpy"] = "differentiates_numpy" in hooks and hooks["differentiates_numpy"]() is True
-    asked: dict[str, Any] = {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
-    view = hooks.get("view")
+    asked = given | {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
+    found: dict[tuple[Kind, type | None], Binding] = {
+        (ARRAY, None): Binding(ARRAY, name, **asked),
+        (CONSTANT, None): Binding(CONSTANT, name, **given),
+    }
+    for number, (cls, view) in enumerate(views.items()):
+        found[VIEWED, cls] = Binding(VIEWED, name, f" {number}", **asked, view=view)
+        found[OBJECT, cls] = Binding(OBJECT, name, f" {number}", **given, view=view, stands_for=_contents(view))
+    return found
 
-    def bind(kind: Kind, **special: Any) -> Binding:
-        return Binding(kind, name, cond=hooks["cond"], **given, **special)
 
-    return (
-        bind(ARRAY, **asked),
-        bind(CONSTANT),
-        bind(VIEWED, **asked, view=view),
-        bind(OBJECT, view=view, stands_for=None if view is None else lambda value: (view(value).container,)),
-    )
+def _contents(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
+    return lambda value: (view(value).container,)

@@ -1,11 +1,11 @@
-"""The registry of plugins: found by entry points, loaded when their framework is imported, checked by pluggy.
+"""The registry of plugins: discovered by ``importlib.metadata``, loaded when their framework is imported, and ordered.
 
 A plugin starts as *not imported* (its framework is installed, but not imported),
 *not installed*, or *blocked* by ``ADPROTOCOL_BLOCK``. At the first value seen after
 the framework's root module appears in ``sys.modules`` it becomes *active*, or
-*failed*, with the reason. Each plugin is checked in a pluggy manager of its own
-before it joins the common one, so a broken one cannot disturb the others
-(``PluginManager.load_setuptools_entrypoints`` stops at the first that raises).
+*failed*, with the reason. Each plugin is loaded and checked apart from the others, so a
+broken one cannot disturb them (``PluginManager.load_setuptools_entrypoints`` stops at
+the first that raises).
 """
 
 from __future__ import annotations
@@ -17,30 +17,16 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from adprotocol._dispatch import release, validation
-from adprotocol._dispatch.arrival import when_imported
-from adprotocol._dispatch.binding import of_framework
-from adprotocol._dispatch.plugin import (
-    ACTIVE,
-    BLOCKED,
-    FAILED,
-    LOADING,
-    NOT_IMPORTED,
-    NOT_INSTALLED,
-    UNSETTLED,
-    WAITING,
-    Plugin,
-)  # fmt: skip
-from adprotocol.errors import PluginError
+from adprotocol._dispatch.plugin import ACTIVE, BLOCKED, FAILED, NOT_INSTALLED, UNSETTLED, WAITING, Plugin
+from adprotocol._dispatch.post_import import call_after_import
+from adprotocol.errors import PluginError, full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pluggy
+    from collections.abc import Callable, Iterable
 
 __all__ = [
-    "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOADING", "LOCK", "NOT_IMPORTED", "NOT_INSTALLED",
-    "NUMPY_GROUP", "REGISTRY", "UNSETTLED", "WAITING", "Plugin", "Registry", "blocked_names", "root", "wake_plugins",
+    "ACTIVE", "BLOCKED", "BLOCK_VARIABLE", "FAILED", "GROUP", "LOCK", "NOT_INSTALLED", "NUMPY_GROUP", "REGISTRY",
+    "UNSETTLED", "WAITING", "Plugin", "Registry", "blocked_names", "load_plugins", "nearest_base", "root",
 ]  # fmt: skip
 
 GROUP = "adprotocol"
@@ -61,15 +47,15 @@ if hasattr(os, "register_at_fork"):
 
 
 class Registry:
-    """Hold every known plugin, and the pluggy manager that the active ones joined."""
+    """Hold every known plugin."""
 
     def __init__(self) -> None:
         # Replaced, never changed, for other threads may be going through it.
         self.plugins: dict[str, Plugin] | None = None
-        self.watchers: list[Callable[[], None]] = []
+        # Called when the set of active plugins has changed.
+        self.on_change: list[Callable[[], None]] = []
         # Called with each plugin before it becomes active; what they raise makes it fail.
-        self.greeters: list[Callable[[Plugin], None]] = []
-        self._manager: pluggy.PluginManager | None = None
+        self.on_activate: list[Callable[[Plugin], None]] = [self._check_new]
 
     def known(self) -> dict[str, Plugin]:
         """Return the plugins by name, reading the entry points on the first call."""
@@ -79,89 +65,45 @@ class Registry:
                     self.plugins = _discover()
         return self.plugins
 
-    @property
-    def manager(self) -> pluggy.PluginManager:
-        """Return the pluggy manager that holds the active plugins."""
-        if self._manager is None:
-            self._manager = validation.new_manager()
-        return self._manager
-
-    def refresh(self, arrived: str = "") -> None:
+    def refresh(self, imported: str = "") -> None:
         """Load each plugin whose framework has been imported since the last call, or wait until it is loaded.
 
-        `arrived` names a module, a framework or a plugin, whose import is about to end.
+        `imported` names a module, a framework or a plugin, whose import is about to end.
         """
         for plugin in self.known().values():
             # Waits for the thread that loads it; within its own import, this goes on.
-            if plugin.state in UNSETTLED and _imported(plugin.framework, arrived):
-                if arrived == plugin.framework and _is_half_imported(plugin):
-                    continue  # it imports its framework; its own end is awaited too
-                with LOCK:
-                    if plugin.state in WAITING:
-                        plugin.state = LOADING
-                        try:
-                            self._load(plugin)
-                        finally:  # interrupted: try again next time
-                            if plugin.state == LOADING:
-                                plugin.state = NOT_IMPORTED
-                        self._changed()
-
-    def _load(self, plugin: Plugin) -> None:
-        entry_point = plugin.entry_point
-        if entry_point is None:
-            return
-        refused = release.refusal(plugin)
-        if refused is not None:
-            plugin.state, plugin.error = FAILED, refused
-            return
-        try:
-            implementation = entry_point.load()
-        # Any exception of the import marks this plugin alone as failed: it is kept,
-        # shown by `info` and `doctor`, and raised for the framework's values.
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            plugin.state, plugin.error = FAILED, release.failure(plugin, error)
-            return
-        self._activate(plugin, implementation)
-
-    def _activate(self, plugin: Plugin, implementation: object) -> None:
-        try:
-            hooks, priority = validation.checked_hooks(implementation, plugin.name)
-            plugin.types = validation.checked_types(hooks["array_types"](), plugin.name)
-            if "view_types" in hooks and "view" in hooks:
-                plugin.viewed = validation.checked_types(hooks["view_types"](), plugin.name, "view_types")
-            plugin.hooks, plugin.priority = hooks, priority
-            plugin.bindings = of_framework(plugin.name, hooks)
-            for greet in self.greeters:
-                greet(plugin)
-            self.manager.register(implementation, plugin.name)
-        # As above; a hook that raises when it lists its types counts too.
-        except Exception as error:  # noqa: BLE001
-            plugin.state, plugin.error = FAILED, release.failure(plugin, error)
-        else:
-            plugin.state = ACTIVE
+            if plugin.state not in UNSETTLED or sys.modules.get(plugin.framework) is None:
+                continue
+            # A plugin that imports its framework is loaded at its own end, which is announced too.
+            if _is_half_imported(_module(plugin) if imported == plugin.framework else plugin.framework):
+                continue
+            with LOCK:
+                if plugin.state in WAITING:
+                    plugin.load(self.on_activate)
+                    self._changed()
 
     def await_frameworks(self) -> None:
         """Load each plugin at the end of the import of its framework, instead of at the first value seen after it."""
         for plugin in tuple(self.known().values()):
             if plugin.state not in WAITING or plugin.entry_point is None:
                 continue
-            if plugin.framework in sys.modules and not _imported(plugin.framework):
+            if _is_half_imported(plugin.framework):
                 # Another thread imports it, and its end can no longer be announced: wait for it.
                 with contextlib.suppress(ImportError):
                     importlib.import_module(plugin.framework)
-            when_imported(plugin.framework, self.refresh)
-            when_imported(plugin.entry_point.module, self.refresh)
+            call_after_import(plugin.framework, self.refresh)
+            call_after_import(plugin.entry_point.module, self.refresh)
         self.refresh()
 
-    def register(self, implementation: object, framework: str) -> Plugin:
-        """Add a plugin by hand; raises `PluginError` if pluggy refuses it or a required hook is missing."""
+    def register(self, implementation: object, framework: str, *, differentiates_numpy: bool = False) -> Plugin:
+        """Add a plugin by hand; raises `PluginError` if it fails one of the checks."""
         with LOCK:
             name = _free_name(self.known(), framework)
-            plugin = Plugin(name, framework)
-            self._activate(plugin, implementation)
+            plugin = Plugin(name, framework, differentiates_numpy=differentiates_numpy)
+            plugin.activate(implementation, self.on_activate)
             if plugin.error is not None:
                 msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
-                raise PluginError(msg) from plugin.error
+                raise PluginError(msg, remedy=plugin.remedy) from plugin.error
             self.plugins = {**self.known(), name: plugin}
             self._changed()
             return plugin
@@ -177,12 +119,17 @@ class Registry:
                 msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
                 raise PluginError(msg)
             self.plugins = {other: record for other, record in self.known().items() if other != name}
-            self.manager.unregister(name=name)
             self._changed()
 
+    def _check_new(self, plugin: Plugin) -> None:
+        for other in self.known().values():
+            if other is not plugin and other.implementation is plugin.implementation:
+                msg = f"plugin {plugin.name!r}: its implementation is active already, as the plugin {other.name!r}"
+                raise PluginError(msg, remedy=f"remove one of {other.name}, {plugin.name}")
+
     def _changed(self) -> None:
-        for watcher in self.watchers:
-            watcher()
+        for call in self.on_change:
+            call()
 
     def active(self) -> list[Plugin]:
         """Return the active plugins in the order of their priority."""
@@ -199,19 +146,16 @@ class Registry:
         roots = _roots(cls)
         ranked = []
         for plugin in self.active():
-            if plugin.types and issubclass(cls, plugin.types):
-                bases = [i for i, base in enumerate(cls.__mro__) if base in plugin.types]
-                nearest = min(bases, default=len(cls.__mro__))
-                ranked.append(((nearest, plugin.priority, plugin.framework not in roots, plugin.name), plugin))
-        return [plugin for _, plugin in sorted(ranked, key=lambda pair: pair[0])]
+            nearest = nearest_base(cls, plugin.types)
+            if nearest is not None:
+                ranked.append((nearest[0], plugin.priority, plugin.framework not in roots, plugin.name, plugin))
+        return [plugin for *_, plugin in sorted(ranked)]
 
     def unusable(self, cls: type) -> Plugin | None:
         """Return the failed or blocked plugin whose framework defines `cls`, if there is one."""
         roots = _roots(cls)
-        for plugin in self.known().values():
-            if plugin.framework in roots and plugin.state in (FAILED, BLOCKED):
-                return plugin
-        return None
+        found = (plugin for plugin in self.known().values() if plugin.framework in roots)
+        return next((plugin for plugin in found if plugin.state in (FAILED, BLOCKED)), None)
 
     def conflicts(self) -> list[tuple[str, str, list[str]]]:
         """List each type that several plugins claim: its name, the plugin that serves it, and the others."""
@@ -220,7 +164,7 @@ class Registry:
             # A plugin for a subclass of another's type is not a conflict: the nearest base decides.
             names = [plugin.name for plugin in self.claimants(cls) if cls in plugin.types]
             if len(names) > 1:
-                found.append((f"{cls.__module__}.{cls.__qualname__}", names[0], names[1:]))
+                found.append((full_name(cls), names[0], names[1:]))
         return found
 
 
@@ -236,9 +180,9 @@ def _discover() -> dict[str, Plugin]:
     plugins: dict[str, Plugin] = {}
     found = {(point.name, point.value): point for point in entry_points(group=GROUP)}
     for_numpy = {(point.name, point.value) for point in entry_points(group=NUMPY_GROUP)}
-    for (framework, value), point in sorted(found.items()):
-        plugin = Plugin(_free_name(plugins, framework), framework, point)
-        plugin.differentiates_numpy = (framework, value) in for_numpy
+    for key, point in sorted(found.items()):
+        framework = point.name
+        plugin = Plugin(_free_name(plugins, framework), framework, point, differentiates_numpy=key in for_numpy)
         if framework in blocked:
             plugin.state = BLOCKED
         elif framework not in sys.modules and not _installed(framework):
@@ -264,17 +208,21 @@ def _installed(framework: str) -> bool:
         return False
 
 
-def _imported(name: str, arrived: str = "") -> bool:
-    module = sys.modules.get(name)
-    # While its import runs, the plugin would see a half-imported framework.
-    return module is not None and (
-        name == arrived or not getattr(getattr(module, "__spec__", None), "_initializing", False)
-    )
+def _is_half_imported(name: str) -> bool:
+    """Tell whether the import of a module is under way: who uses it now sees a part of it."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return getattr(spec, "_initializing", False)
 
 
-def _is_half_imported(plugin: Plugin) -> bool:
-    name = "" if plugin.entry_point is None else plugin.entry_point.module
-    return name in sys.modules and not _imported(name)
+def _module(plugin: Plugin) -> str:
+    return "" if plugin.entry_point is None else plugin.entry_point.module
+
+
+def nearest_base(cls: type, bases: Iterable[type]) -> tuple[int, type] | None:
+    """Return the nearest base class of `cls` among some, after its distance; a virtual one is the farthest."""
+    mro = cls.__mro__
+    found = [(mro.index(base) if base in mro else len(mro), base) for base in bases if issubclass(cls, base)]
+    return min(found, key=lambda pair: pair[0], default=None)
 
 
 def root(cls: type) -> str:
@@ -289,6 +237,6 @@ def _roots(cls: type) -> set[str]:
 REGISTRY = Registry()
 
 
-def wake_plugins() -> None:
+def load_plugins() -> None:
     """Load the plugins whose frameworks have been imported."""
     REGISTRY.refresh()

@@ -1,4 +1,4 @@
-"""The releases of a framework for which a plugin is made, as its distribution declares them.
+"""Supported framework versions, as the distribution of a plugin declares them.
 
 The metadata says it, because a plugin whose import fails with a release cannot:
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
-    from adprotocol._dispatch.plugin import Plugin
+    from importlib.metadata import Distribution
 
 NAME = re.compile(r"[\w.-]+")
 FLOOR = re.compile(r">=\s*(\d+(?:\.\d+)*)")
@@ -53,6 +53,26 @@ class Range(NamedTuple):
         """Return the range as text."""
         return f"{self.framework} {self.oldest} to {self.newest}"
 
+    def refuse_older(self) -> None:
+        """Raise for a framework that is older than what its plugin works with."""
+        if self.is_older:
+            msg = (
+                f"{self.framework} {self.installed} is older than {self.oldest}, the oldest that works ({self.span} "
+                f"were tried): upgrade {self.framework}"
+            )
+            raise PluginError(msg)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return the error of a plugin that failed, with the releases if its framework is newer than what was tried."""
+        if not self.is_newer:
+            return error
+        newer = PluginError(
+            f"{self.framework} {self.installed} is newer than {self.newest}, the newest that was tried, and the plugin "
+            f"fails with it ({one_line(error)}): upgrade the plugin, or install one of {self.span}"
+        )
+        newer.__cause__ = error
+        return newer
+
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return the numbers that a version starts with, without trailing zeros."""
@@ -69,55 +89,33 @@ def parsed(requirement: str) -> tuple[str, str]:
     return name[0] if name else specifier, floor[1] if floor else "0"
 
 
-def declared(plugin: Plugin) -> Range | None:
+def declared(framework: str, distribution: Distribution | None) -> Range | None:
     """Return the range that the distribution of a plugin declares, or None if it declares none."""
-    distribution = None if plugin.entry_point is None else plugin.entry_point.dist
     requirements = () if distribution is None else distribution.requires or ()
     for requirement in requirements:
         specifier, _, marker = requirement.partition(";")
         extra, pin = EXTRA.search(marker), PIN.search(specifier)
-        if extra is not None and pin is not None and _plain(extra[1]) == _plain(f"{plugin.framework}-tried"):
+        if extra is not None and pin is not None and _plain(extra[1]) == _plain(f"{framework}-tried"):
             name, _ = parsed(requirement)
             floors = [floor for other, floor in map(parsed, requirements) if _plain(other) == _plain(name)]
             oldest = max(floors, key=numbers)  # the pin itself has no lower bound
-            return Range(plugin.framework, oldest, pin[1], _installed(name, plugin.framework))
+            return Range(framework, oldest, pin[1], installed(framework, name))
     return None
 
 
-def refusal(plugin: Plugin) -> PluginError | None:
-    """Return the error for a framework that is older than what its plugin works with."""
-    found = declared(plugin)
-    if found is None or not found.is_older:
-        return None
-    return PluginError(
-        f"{found.framework} {found.installed} is older than {found.oldest}, the oldest that works ({found.span} were "
-        f"tried): upgrade {found.framework}"
-    )
+def installed(framework: str, *distributions: str) -> str | None:
+    """Return the version of the first of some distributions that is installed, or else the version in the module."""
+    from importlib import metadata  # noqa: PLC0415  (30 ms; not at import)
 
-
-def failure(plugin: Plugin, error: BaseException) -> BaseException:
-    """Return the error of a plugin that failed, with the releases if its framework is newer than what was tried."""
-    found = declared(plugin)
-    if found is None or not found.is_newer:
-        return error
-    newer = PluginError(
-        f"{found.framework} {found.installed} is newer than {found.newest}, the newest that was tried, and the plugin "
-        f"fails with it ({one_line(error)}): upgrade the plugin, or install one of {found.span}"
-    )
-    newer.__cause__ = error
-    return newer
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    version = getattr(sys.modules.get(framework), "__version__", None)
+    return None if version is None else str(version)
 
 
 def _plain(name: str) -> str:
     """Return a name as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _installed(distribution: str, framework: str) -> str | None:
-    from importlib import metadata  # noqa: PLC0415  (30 ms; not at import)
-
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # installed under another name, or no distribution at all
-        version = getattr(sys.modules.get(framework), "__version__", None)
-        return None if version is None else str(version)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Binding, Kind
-from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, with_article
+from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ def install(binding: Binding, *classes: type) -> None:
 def _empty() -> None:
     with registry.LOCK:
         for plugin in registry.REGISTRY.active():
-            for binding in plugin.bindings:
+            for binding in plugin.bindings.values():
                 if binding.kind is OBJECT:
                     binding.within_gradient = BINDINGS.OPAQUE.within_gradient
                     binding.non_differentiable = BINDINGS.OPAQUE.non_differentiable
@@ -71,7 +71,7 @@ def _empty() -> None:
         TABLE.update(KNOWN)
 
 
-registry.REGISTRY.watchers.append(_empty)
+registry.REGISTRY.on_change.append(_empty)
 
 
 def resolve(cls: type) -> str:
@@ -91,9 +91,9 @@ def resolve(cls: type) -> str:
         return binding.name
 
 
-def of_plugin(name: str, kind: Kind = ARRAY) -> Binding:
-    """Return one of the bindings of an active plugin."""
-    return getattr(BINDINGS, f"{kind.name} {name}")  # type: ignore[no-any-return]
+def of_plugin(name: str) -> Binding:
+    """Return the binding for the arrays of an active plugin."""
+    return getattr(BINDINGS, f"{ARRAY.name} {name}")  # type: ignore[no-any-return]
 
 
 def resolved(cls: type) -> Binding:
@@ -111,21 +111,23 @@ def _resolve(cls: type) -> Binding:
     claimants = registry.REGISTRY.claimants(cls)
     if claimants:
         plugin = claimants[0]
-        constant_types = plugin.hooks.get("constant_types")
-        if constant_types is not None and cls in constant_types():
-            return of_plugin(plugin.name, CONSTANT)
-        return of_plugin(plugin.name, VIEWED if issubclass(cls, plugin.viewed) else ARRAY)
+        if cls in plugin.constants:
+            return plugin.bindings[CONSTANT, None]
+        return _viewed(cls, plugin, VIEWED) or plugin.bindings[ARRAY, None]
     unusable = registry.REGISTRY.unusable(cls)
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
-        if issubclass(cls, plugin.viewed):
-            return of_plugin(plugin.name, OBJECT)
+        found = _viewed(cls, plugin, OBJECT)
+        if found is not None:
+            return found
     return BINDINGS.recognise(cls)
 
 
-def _named(cls: type) -> str:
-    return with_article(f"{cls.__module__}.{cls.__qualname__}")
+def _viewed(cls: type, plugin: registry.Plugin, kind: Kind) -> Binding | None:
+    """Return the binding of a plugin with the view for `cls`, if it has one."""
+    nearest = registry.nearest_base(cls, [base for binding, base in plugin.bindings if binding is kind and base])
+    return None if nearest is None else plugin.bindings[kind, nearest[1]]
 
 
 def unclaimed(cls: type) -> UnclaimedTypeError:
@@ -136,14 +138,14 @@ def unclaimed(cls: type) -> UnclaimedTypeError:
     if root in active:
         remedy = "Its framework's plugin does not claim this type: pass the array itself, upgrade the plugin"
     return UnclaimedTypeError(
-        f"adprotocol was given {_named(cls)}, an array whose type no plugin claims (active plugins: "
+        f"adprotocol was given {with_article(full_name(cls))}, an array whose type no plugin claims (active plugins: "
         f"{', '.join(active) or 'none'}), so it is unknown whether it carries a derivative. {remedy}, or, "
         "if it certainly carries none, convert it to NumPy first"
     )
 
 
 def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
-    name = _named(cls)
+    name = with_article(full_name(cls))
     if plugin.state == registry.BLOCKED:
         return PluginError(
             f"adprotocol was given {name}, but its plugin {plugin.name!r} is blocked; "

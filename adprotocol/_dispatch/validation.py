@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.errors import PluginError
+from adprotocol.errors import PluginError, full_name
+from adprotocol.tree_library import TreeLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pluggy
 
+    from adprotocol.view import View
 
-def new_manager() -> pluggy.PluginManager:
-    """Return a pluggy manager that knows the hooks of the protocol."""
+
+def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
+    """Let pluggy check one plugin apart from the others; return its functions and priority."""
+    from adprotocol.hookspecs import REQUIRED  # noqa: PLC0415  (imports pluggy: 25 ms; not at import)
+
+    manager = _manager()
+    manager.register(implementation, name)
+    manager.check_pending()
+    hooks: dict[str, Callable[..., Any]] = {}
+    priority = 0
+    for caller in manager.get_hookcallers(implementation) or ():
+        for impl in caller.get_hookimpls():
+            fault = _fault(impl, caller.spec)
+            if fault:
+                msg = f"{name}: hook {caller.name!r} {fault}"
+                raise PluginError(msg, remedy=_remedy(caller.name, is_wrapper=impl.wrapper or impl.hookwrapper))
+            hooks[caller.name] = _positional(impl, caller.spec)
+            priority += impl.trylast - impl.tryfirst
+    missing = [hook for hook in REQUIRED if hook not in hooks]
+    unmarked = ", ".join(hook for hook in missing if callable(getattr(implementation, hook, None)))
+    if unmarked:
+        msg = f"plugin {name!r} defines {unmarked} without the decorator adprotocol.hookspecs.hookimpl; add it"
+        raise PluginError(msg, remedy=f"mark {unmarked} with @hookimpl")
+    if missing:
+        lacking = ", ".join(missing)
+        msg = f"plugin {name!r} lacks the required hook(s) {lacking}; adprotocol.hookspecs documents them"
+        raise PluginError(msg, remedy=f"implement {lacking} as adprotocol.hookspecs documents")
+    return hooks, priority
+
+
+def _manager() -> pluggy.PluginManager:
     import pluggy as _pluggy  # noqa: PLC0415  (25 ms; not at import)
 
     from adprotocol import hookspecs  # noqa: PLC0415
@@ -23,101 +56,28 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
-    """Let pluggy check one plugin apart from the others; return its functions and priority."""
-    from adprotocol.hookspecs import REQUIRED  # noqa: PLC0415
-
-    trial = new_manager()
-    trial.register(implementation, name)
-    trial.check_pending()
-    hooks: dict[str, Callable[..., Any]] = {}
-    priority = 0
-    for caller in trial.get_hookcallers(implementation) or ():
-        for impl in caller.get_hookimpls():
-            if impl.wrapper or impl.hookwrapper:
-                msg = (
-                    f"{name}: hook {caller.name!r} is a wrapper, which would never run, because hooks are called "
-                    "directly; mark it with a plain @hookimpl"
-                )
-                raise PluginError(msg)
-            defaulted = [name for name in impl.kwargnames if caller.spec and name in caller.spec.argnames]
-            if defaulted or caller.spec is None:
-                what = (
-                    f"gives {', '.join(defaulted)} a default, so pluggy does not pass it" if defaulted else "is unknown"
-                )
-                msg = f"{name}: hook {caller.name!r} {what}; use the signature given in adprotocol.hookspecs"
-                raise PluginError(msg)
-            _check_parameters(impl.function, name)
-            hooks[caller.name] = _positional(impl, caller.spec)
-            priority += impl.trylast - impl.tryfirst
-    missing = [hook for hook in REQUIRED if hook not in hooks]
-    unmarked = [hook for hook in missing if callable(getattr(implementation, hook, None))]
-    if unmarked:
-        msg = (
-            f"plugin {name!r} defines {', '.join(unmarked)} without the decorator adprotocol.hookspecs.hookimpl; add it"
-        )
-        raise PluginError(msg)
-    if missing:
-        msg = f"plugin {name!r} lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
-        raise PluginError(msg)
-    return hooks, priority
-
-
-def _check_parameters(function: Callable[..., Any], name: str) -> None:
+def _fault(impl: pluggy.HookImpl, spec: Any) -> str:
+    """Say what is wrong with a hook that pluggy accepts; empty if nothing is."""
     import inspect  # noqa: PLC0415  (pluggy has imported it)
 
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            msg = (
-                f"{name}: hook {function.__name__!r} takes {parameter}, which adprotocol.hookspecs does not document; "
-                "take the documented arguments only"
-            )
-            raise PluginError(msg)
-
-
-# A plugin may not claim numbers, containers or NumPy arrays.
-_NOT_TO_CLAIM = frozenset(
-    {
-        "object",
-        "type",
-        "int",
-        "float",
-        "complex",
-        "bool",
-        "str",
-        "bytes",
-        "NoneType",
-        "dict",
-        "list",
-        "tuple",
-        "set",
-        "frozenset",
-        "function",
-        "numpy.ndarray",
-        "numpy.generic",
-    }
-)
-
-
-def checked_types(types: Any, name: str, hook: str = "array_types") -> tuple[type, ...]:
-    """Return the types that a hook of a plugin lists, checked to be classes that it may claim."""
-    claimed: tuple[type, ...] = tuple(types)
-    wrong = [cls for cls in claimed if not isinstance(cls, type)]
-    if wrong:
-        msg = f"plugin {name!r}: {hook} returned {wrong[0]!r}, which is not a class"
-        raise PluginError(msg)
-    names = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.") for cls in claimed]
-    foreign = [claim for claim in names if claim in _NOT_TO_CLAIM]
-    if foreign:
-        msg = (
-            f"plugin {name!r}: {hook} claims {', '.join(foreign)}, which no framework owns; claim only classes of the "
-            "framework"
+    if impl.wrapper or impl.hookwrapper:
+        return "is a wrapper, which would never run, because hooks are called directly; mark it with a plain @hookimpl"
+    if spec is None:
+        return "is unknown; use the signature given in adprotocol.hookspecs"
+    defaulted = ", ".join(name for name in impl.kwargnames if name in spec.argnames)
+    if defaulted:
+        return (
+            f"gives {defaulted} a default, so pluggy does not pass it; use the signature given in adprotocol.hookspecs"
         )
-        raise PluginError(msg)
-    return claimed
+    for parameter in inspect.signature(impl.function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return (
+                f"takes {parameter}, which adprotocol.hookspecs does not document; take the documented arguments only"
+            )
+    return ""
 
 
-def _positional(impl: Any, spec: Any) -> Callable[..., Any]:
+def _positional(impl: pluggy.HookImpl, spec: Any) -> Callable[..., Any]:
     """Return a function that takes the arguments of the specification in order.
 
     pluggy lets an implementation name fewer arguments, in any order.
@@ -128,3 +88,85 @@ def _positional(impl: Any, spec: Any) -> Callable[..., Any]:
         return function
     positions = [wanted.index(argument) for argument in given]
     return lambda *args: function(*(args[i] for i in positions))
+
+
+def remedy_for(error: BaseException, implementation: object) -> str:
+    """Return what the author of a plugin does about an error of its checks; empty if that is not known."""
+    import pluggy as _pluggy  # noqa: PLC0415
+
+    if not isinstance(error, _pluggy.PluginValidationError):
+        return getattr(error, "remedy", "")
+    # pluggy's error is text alone: let it look at the hooks one by one, and last, as it does, at unknown ones.
+    manager = _manager()
+    unknown = ""
+    for name in dir(implementation):
+        options = manager.parse_hookimpl_opts(implementation, name)
+        if options is None:
+            continue
+        hook = options["specname"] or name
+        if not hasattr(manager.hook, hook):
+            unknown = unknown or hook
+            continue
+        try:
+            manager.register(SimpleNamespace(**{name: getattr(implementation, name)}))
+        except _pluggy.PluginValidationError:
+            return _remedy(hook, is_wrapper=options["wrapper"] or options["hookwrapper"])
+    return _remedy(unknown) if unknown else ""
+
+
+def _remedy(hook: str, *, is_wrapper: bool = False) -> str:
+    import difflib  # noqa: PLC0415  (for the message only)
+
+    if is_wrapper:
+        return "remove wrapper=True from its hooks"
+    known = {name: caller for name, caller in vars(_manager().hook).items() if not name.startswith("_")}
+    if hook in known:
+        return f"name its arguments as in {hook}({', '.join(known[hook].spec.argnames)})"
+    near = difflib.get_close_matches(hook, known, n=1)
+    return f"rename {hook} to {near[0]}" if near else f"remove {hook}; the hooks are {', '.join(known)}"
+
+
+# A plugin may not claim numbers, containers or NumPy arrays.
+_BUILT_IN: tuple[type, ...] = (
+    object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset, FunctionType
+)  # fmt: skip
+_NOT_TO_CLAIM = {*map(full_name, _BUILT_IN), "numpy.ndarray", "numpy.generic"}
+
+
+def _refused(name: str, hook: str, fault: str, remedy: str) -> PluginError:
+    return PluginError(f"plugin {name!r}: {hook} {fault}", remedy=f"{remedy} from {hook}")
+
+
+def checked_types(found: Any, name: str, hook: str = "array_types") -> dict[type, Any]:
+    """Return what a hook says of each type that it lists (True in a sequence), if a plugin may claim these types."""
+    listed = tuple(found)
+    own = "return the framework's own classes"
+    wrong = [cls for cls in listed if not isinstance(cls, type)]
+    if wrong:
+        raise _refused(name, hook, f"returned {wrong[0]!r}, which is not a class", own)
+    foreign = [full_name(cls).removeprefix("builtins.") for cls in listed if full_name(cls) in _NOT_TO_CLAIM]
+    if foreign:
+        fault = f"claims {', '.join(foreign)}, which no framework owns; claim only classes of the framework"
+        raise _refused(name, hook, fault, own)
+    types = dict(found) if isinstance(found, Mapping) else dict.fromkeys(listed, True)
+    unclear = [cls for cls, said in types.items() if hook == "array_types" and not isinstance(said, bool)]
+    if unclear:
+        fault = f"maps {full_name(unclear[0])} to {types[unclear[0]]!r:.60}, which is not a bool"
+        raise _refused(name, hook, fault, "return True for each class whose instances can carry a derivative, or False")
+    return types
+
+
+def checked_views(found: Any, name: str) -> dict[type, Callable[[Any], View]]:
+    """Return what the hook `views` returned, if it is a mapping from classes that a plugin may claim to functions."""
+    if not isinstance(found, Mapping) or not all(map(callable, found.values())):
+        fault = f"returned {found!r:.60}, which is not a mapping from classes to functions"
+        raise _refused(name, "views", fault, "return a dict from each class to the function that shows it")
+    return checked_types(found, name, "views")
+
+
+def checked_tree_library(found: Any, name: str) -> TreeLibrary:
+    """Return what the hook `tree_library` returned, if it is a tree library."""
+    if not isinstance(found, TreeLibrary):
+        fault = f"returned {found!r:.60}, which is not an adprotocol.extend.TreeLibrary"
+        raise _refused(name, "tree_library", fault, "return a TreeLibrary")
+    return found

@@ -124,7 +124,7 @@ def default() -> str:
             reasons.append(error)
     active = registry.REGISTRY.active()
     for plugin in active:
-        if of_plugin(plugin.name).differentiates_numpy:
+        if plugin.differentiates_numpy:
             return plugin.name
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
     failed = [plugin for plugin in candidates if plugin.state == registry.FAILED]
@@ -162,7 +162,7 @@ def named(name: Any) -> str:
                 f"'{plugin.installation}'"
             )
             raise BackendError(msg) from error
-        registry.wake_plugins()
+        registry.load_plugins()
     if plugin.state != registry.ACTIVE:
         reason = plugin.reason or f"remove it from {registry.BLOCK_VARIABLE}"
         msg = f"the plugin for backend={name!r} is {plugin.state}: {reason}. Run `python -m adprotocol doctor`"

@@ -26,7 +26,7 @@ from adprotocol._dispatch.binding import (
     inexact,
 )  # fmt: skip
 from adprotocol._dispatch.dtype import is_inexact
-from adprotocol._dispatch.registry import root
+from adprotocol._dispatch.registry import REGISTRY, root
 from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
@@ -148,7 +148,8 @@ def _trainable_array(value: Any) -> bool | None:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
         for element in expand([value]):
-            if not binding_of(type(element)).differentiates_numpy:
+            plugin = REGISTRY.known().get(binding_of(type(element)).framework or "")
+            if plugin is None or not plugin.differentiates_numpy:
                 check_held(value, element)
     return inexact(value)
 

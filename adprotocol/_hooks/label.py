@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from adprotocol._dispatch.registry import REGISTRY, wake_plugins
+from adprotocol._dispatch.registry import REGISTRY, load_plugins
 from adprotocol._hooks.non_differentiable import constant_tree
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class NonDifferentiable(Generic[T]):
 
     def __init__(self, value: T) -> None:
         # The frameworks in use must know the label before it reaches one of their pytrees.
-        wake_plugins()
+        load_plugins()
         self.held: Any = value.held if isinstance(value, NonDifferentiable) else value
 
     @property
@@ -119,7 +119,7 @@ class NonDifferentiable(Generic[T]):
         # Attributes of the array (shape, dtype, sum, ...). Dunder names are protocols: only those defined below, and
         # those that plugins add.
         if name.startswith("__") or name == "held":
-            wake_plugins()  # the framework that asks may have been imported after the label was made
+            load_plugins()  # the framework that asks may have been imported after the label was made
             if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)
             msg = f"NonDifferentiable has no attribute {name!r}"
@@ -236,4 +236,4 @@ def _add_protocols() -> None:
                 setattr(NonDifferentiable, name, method)
 
 
-REGISTRY.watchers.append(_add_protocols)
+REGISTRY.on_change.append(_add_protocols)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import CONSTANT, LABEL, MISSING, OBJECT, OPAQUE, never
-from adprotocol._dispatch.registry import wake_plugins
+from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
 from adprotocol._trees.held import check_opaque, expand
 from adprotocol._trees.traversal import gather, tree_leaves
@@ -147,7 +147,7 @@ def explain(*values: Any) -> str:
     """
     if not values:
         raise no_values("explain")
-    wake_plugins()
+    load_plugins()
     return "\n".join(map(_explain_leaf, expand(tree_leaves(values))))
 
 

@@ -34,8 +34,7 @@ _BY_FIELDS: set[type] = set()
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
 
-# The functions of the active plugins that count the classes registered with their tree libraries, and what they
-# last returned.
+# The functions `version` of the tree libraries of active plugins, and what they last returned.
 _VERSIONS: list[Callable[[], int]] = []
 _SEEN: list[int] = []
 
@@ -116,8 +115,7 @@ def functions_of(cls: type) -> Functions | None:
 def of_value(value: Any) -> Functions | None:
     """Return the functions for the class of `value` that a plugin knows by its framework's own tree library."""
     for plugin in REGISTRY.active():
-        hook = plugin.hooks.get("tree_node")
-        found = None if hook is None else hook(value)
+        found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
             _NODES[type(value)] = named = _with_names(*found)
             return named
@@ -195,9 +193,9 @@ def generation() -> int:
 
 
 def _plugins_changed() -> None:
-    hooks = [plugin.hooks.get("tree_version") for plugin in REGISTRY.active()]
-    _VERSIONS[:] = [hook for hook in hooks if hook is not None]
+    libraries = [plugin.tree_library for plugin in REGISTRY.active()]
+    _VERSIONS[:] = [library.version for library in libraries if library is not None and library.version is not None]
     forget(_BY_FIELDS)
 
 
-REGISTRY.watchers.append(_plugins_changed)
+REGISTRY.on_change.append(_plugins_changed)

@@ -2,7 +2,7 @@
 
 This package flattens dataclasses as they are. The frameworks do not: a structure
 that is an argument of ``jax.jit`` or ``torch.vmap`` itself must be registered with
-each. Their plugins do that (the hook `register_node`), at the call, or, for a
+each. Their plugins do that (the hook `tree_library`), at the call, or, for a
 framework imported later, when their import ends.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from adprotocol._dispatch.arrival import when_imported
+from adprotocol._dispatch.post_import import call_after_import
 from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
 from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
@@ -112,7 +112,7 @@ def _register(cls: type, static: tuple[str, ...]) -> None:
     if "optree" in sys.modules:
         _teach_optree()
     else:
-        when_imported("optree", _teach_optree)
+        call_after_import("optree", _teach_optree)
 
 
 def _teach_optree(_name: str = "optree") -> None:
@@ -124,9 +124,9 @@ def _teach_optree(_name: str = "optree") -> None:
 
 
 def _teach(plugin: Plugin, cls: type, functions: Any) -> None:
-    hook = plugin.hooks.get("register_node")
-    if hook is not None:
-        hook(cls, *functions)
+    library = plugin.tree_library
+    if library is not None and library.register is not None:
+        library.register(cls, *functions)
 
 
 def _teach_all(plugin: Plugin) -> None:
@@ -134,7 +134,7 @@ def _teach_all(plugin: Plugin) -> None:
         _teach(plugin, cls, functions)
 
 
-REGISTRY.greeters.append(_teach_all)
+REGISTRY.on_activate.append(_teach_all)
 
 
 def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:

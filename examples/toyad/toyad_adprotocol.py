@@ -14,7 +14,7 @@ import numpy as np
 import toyad
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import Branches, check_output, combine_aux, gradient_prevented, partition_aux
+from adprotocol.extend import Branches, TreeLibrary, check_output, combine_aux, gradient_prevented, partition_aux
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -102,20 +102,15 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookimpl
-def tree_node(value: Any) -> Any:
-    """Take apart what toyad's registry knows, in the same way."""
-    return toyad.CONTAINERS.get(type(value))
+def tree_library() -> TreeLibrary:
+    """Flatten what toyad's registry knows, as it does; count its classes; enter new ones."""
+    return TreeLibrary(
+        lambda value: toyad.CONTAINERS.get(type(value)), lambda: len(toyad.CONTAINERS), _enter_in_registry
+    )
 
 
-@hookimpl
-def tree_version() -> int:
-    """Count the classes that toyad's registry knows."""
-    return len(toyad.CONTAINERS)
-
-
-@hookimpl
-def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-    """Enter a class in toyad's registry, which has no use for names."""
+def _enter_in_registry(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
+    # toyad has no use for the names of children.
     toyad.CONTAINERS.setdefault(cls, (lambda value: flatten(value)[:2], unflatten))
 
 

@@ -14,7 +14,7 @@ from minimal_plugin import Array, Minimal
 import adprotocol
 from adprotocol._cli import doctor
 from adprotocol._cli import info as report
-from adprotocol._dispatch import registry as states
+from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch.registry import Plugin, Registry
 
 
@@ -137,7 +137,7 @@ def test_a_narrow_terminal_breaks_no_word(registry_of_each_state, monkeypatch, c
     for name in ("blocked", "failed", "notimported", "notinstalled"):
         registry_of_each_state.plugins[name].framework = "elsewhere"
     found = collected(registry_of_each_state)
-    found.entries[0].hooks[:] = ["any_within_gradient", "differentiates_numpy", "non_differentiable", "value_and_grad"]
+    found.entries[0].hooks[:] = ["any_within_gradient", "prevent_gradient", "non_differentiable", "value_and_grad"]
     found.entries[0] = dataclasses.replace(found.entries[0], reason="")
     text = re.sub(r"\x1b\[[\d;]*m", "", written(found, Terminal()))
     assert max(map(len, text.splitlines())) <= columns

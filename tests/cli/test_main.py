@@ -402,12 +402,12 @@ def test_a_type_that_the_core_serves_itself(site):
     assert "return the framework's own classes from array_types" in remedies[0]
 
 
-def test_constant_types_that_raise(site):
-    source = textwrap.dedent(PLUGIN) + "\n@hookimpl\ndef constant_types():\n    return fakefw.Constant\n"
+def test_array_types_that_do_not_say_true_or_false(site):
+    source = PLUGIN.replace("(fakefw.Array,)", "{fakefw.Array: None}")
     status, problems, remedies, _ = site.plugin(source).doctor()
     assert status == 1
-    assert "claims fakefw.Array, but looking it up raises AttributeError" in problems[0]
-    assert "constant_types of plugin fakefw" in remedies[0]
+    assert "array_types maps fakefw.Array to None, which is not a bool" in problems[0]
+    assert "return True for each class whose instances can carry a derivative" in remedies[0]
 
 
 def test_a_framework_older_than_its_plugin_is_made_for(site):

@@ -18,7 +18,7 @@ from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG, from_json, to_json
 from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance.checks import HarnessFault
-from adprotocol.extend import Divergence
+from adprotocol.extend import Divergence, TreeLibrary
 
 
 class Unprintable(Exception):  # noqa: N818
@@ -388,7 +388,7 @@ HOOKS = {
     "cond": lambda pred, true_fun, false_fun, operands: refuses(),
     "trainable": lambda value: refuses(),
     "value_and_grad": lambda fun, leaves: refuses(),
-    "tree_node": lambda value: refuses(),
+    "tree_library": lambda: TreeLibrary(lambda value: refuses()),
     "explain": lambda value: refuses(),
 }
 

@@ -1,5 +1,6 @@
 """The optional hooks that our plugins use like a stranger's, on a plugin made by hand."""
 
+import dataclasses
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from minimal_plugin import Array, Minimal
 import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.errors import BackendError
+from adprotocol.extend import TreeLibrary, View, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -93,14 +95,7 @@ def test_a_place_that_is_not_selected_has_the_leaf_that_another_place_selects(pl
 
 
 class ForNumpy(Minimal):
-    def __init__(self, answer):
-        self.answer = answer
-
     @hookimpl(tryfirst=True)
-    def differentiates_numpy(self):
-        return self.answer
-
-    @hookimpl
     def value_and_grad(self, fun, leaves):
         value, aux = fun(leaves)
         return value, aux, ["ours" for _ in leaves]
@@ -108,12 +103,83 @@ class ForNumpy(Minimal):
 
 @pytest.mark.parametrize(("answer", "gradient"), [(True, "ours"), (False, 3.0)])
 def test_the_first_plugin_that_says_so_differentiates_numbers(answer, gradient):
-    record = register(ForNumpy(answer), "fakefw")
+    record = register(ForNumpy(), "fakefw", differentiates_numpy=answer)
     try:
         assert adprotocol.grad(lambda x: 3.0 * x)(2.0) == gradient
     finally:
         unregister(record.name)
     assert adprotocol.grad(lambda x: 3.0 * x)(2.0) == 3.0
+
+
+class Shown:
+    """An object that is shown as a list of its one part."""
+
+    def __init__(self, part):
+        self.part = part
+
+
+class ShownAsWell(Shown):
+    """One that is shown as a dict."""
+
+
+class BoxOfWeights(Array):
+    """An array that is a container too."""
+
+    def __init__(self, *weights):
+        self.weights = weights
+
+
+class WithViews(Minimal):
+    @hookimpl
+    def within_gradient(self, value):
+        return isinstance(value, Weight)
+
+    @hookimpl
+    def views(self):
+        return {
+            Shown: lambda shown: View([shown.part]),
+            ShownAsWell: lambda shown: View({"part": shown.part}),
+            BoxOfWeights: lambda box: View(list(box.weights)),
+        }
+
+
+def test_each_type_has_its_view_and_a_subclass_that_of_its_nearest_base():
+    record = register(WithViews(), "fakefw")
+    try:
+        weight = Weight(2.0)
+        for cls, shown in ((Shown, [weight]), (ShownAsWell, {"part": weight})):
+            for kind in (cls, type("Sub", (cls,), {})):
+                assert adprotocol.partition([kind(weight)])[0] == [shown]
+                assert adprotocol.within_gradient(kind(weight)) is True
+                assert adprotocol.within_gradient(kind(1.0)) is False
+        assert adprotocol.partition(BoxOfWeights(weight, 1))[0] == [weight, None]
+    finally:
+        unregister(record.name)
+
+
+class WithTrees(Minimal):
+    def __init__(self, library):
+        self.library = library
+
+    @hookimpl
+    def tree_library(self):
+        return self.library
+
+
+@dataclasses.dataclass
+class Pair:
+    first: object
+    second: object
+
+
+def test_a_tree_library_without_further_functions_knows_its_nodes():
+    functions = (lambda pair: ((pair.second,), pair.first), lambda first, rest: Pair(first, *rest))
+    record = register(WithTrees(TreeLibrary(lambda value: functions if type(value) is Pair else None)), "fakefw")
+    try:
+        assert tree_leaves([Pair(1.0, 2.0)]) == [2.0]
+        assert adprotocol.register_structure(dataclasses.make_dataclass("Made", ["x"])) is not None
+    finally:
+        unregister(record.name)
 
 
 class WithProtocol(Minimal):

@@ -31,7 +31,7 @@ class SlowEntryPoint:
         return Minimal()
 
 
-@pytest.mark.parametrize("use", [registry_module.wake_plugins, lambda: framework.named("pytest")])
+@pytest.mark.parametrize("use", [registry_module.load_plugins, lambda: framework.named("pytest")])
 def test_a_thread_waits_while_another_one_loads_the_plugin(use, monkeypatch):
     registry, point, seen = Registry(), SlowEntryPoint(), []
     monkeypatch.setattr(registry_module, "REGISTRY", registry)

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pluggy
 import pytest
 import torch
 
 import adprotocol
 from adprotocol import cond, explain, hookspecs, non_differentiable, within_gradient
-from adprotocol._dispatch import registry
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._dispatch.table import TABLE
 from adprotocol.errors import MixedFrameworksError, PluginError, PredicateError
+from adprotocol.extend import TreeLibrary
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
 
@@ -105,21 +106,16 @@ class Toy:
 
 
 class FullToy(Toy):
-    types = (Box, Constant, Staged)
-
-    @hookimpl
-    def constant_types(self):
-        return (Constant,)
+    types = {Box: True, Constant: False, Staged: True}  # noqa: RUF012  (as authors write it)
 
     @hookimpl
     def any_within_gradient(self, values):
         return Staged("any", *(value.name for value in values))
 
     @hookimpl
-    def tree_node(self, value):
-        if type(value) is not Bag:
-            return None
-        return lambda bag: (bag.items, None), lambda _, items: Bag(*items)
+    def tree_library(self):
+        functions = (lambda bag: (bag.items, None), lambda _, items: Bag(*items))
+        return TreeLibrary(lambda value: functions if type(value) is Bag else None)
 
     @hookimpl
     def explain(self, value):
@@ -186,6 +182,7 @@ def test_optional_hooks(registered):
     assert within_gradient(constant) is False  # without a call: its hook would say True
     assert non_differentiable(constant) is constant
     assert cond(True, lambda c: c.value, abs, constant) == ("toy", 1)
+    assert within_gradient(type("SubConstant", (Constant,), {})(1)) is True  # a subclass may carry one
     assert "toy a" in explain(a)
 
 
@@ -330,6 +327,34 @@ class NotClasses(Toy):
     types = ("Box",)
 
 
+class NotBools(Toy):
+    types = {Box: "constant"}  # noqa: RUF012
+
+
+class NotViews(Toy):
+    @hookimpl
+    def views(self):
+        return (Bag,)
+
+
+class ViewsThatCannotBeCalled(Toy):
+    @hookimpl
+    def views(self):
+        return {Bag: "items"}
+
+
+class ViewsOfNobodys(Toy):
+    @hookimpl
+    def views(self):
+        return {dict: list}
+
+
+class NoLibrary(Toy):
+    @hookimpl
+    def tree_library(self):
+        return (list, tuple)
+
+
 class Missing:
     @hookimpl
     def array_types(self):
@@ -345,6 +370,11 @@ class Missing:
         (Wrapper, "wrapper"),
         (Raises, "types"),
         (NotClasses, "not a class"),
+        (NotBools, r"maps .*Box to 'constant', which is not a bool"),
+        (NotViews, "not a mapping from classes to functions"),
+        (ViewsThatCannotBeCalled, "not a mapping from classes to functions"),
+        (ViewsOfNobodys, "views claims dict, which no framework owns"),
+        (NoLibrary, r"not an adprotocol\.extend\.TreeLibrary"),
         (Missing, "within_gradient, non_differentiable, cond"),
         (object, "array_types"),
     ],
@@ -358,6 +388,57 @@ def test_a_bad_plugin_is_refused_alone(bad, named, registered):
     assert within_gradient(torch.ones(1, requires_grad=True)) is True
     registered(Toy())
     assert within_gradient(Box(1.0)) is True
+
+
+@pytest.mark.parametrize(
+    ("bad", "remedy"),
+    [
+        (UnknownHook, "rename within_gradients to within_gradient"),
+        (WrongArgument, "name its arguments as in within_gradient(value)"),
+        (Defaulted, "name its arguments as in within_gradient(value)"),
+        (Wrapper, "remove wrapper=True from its hooks"),
+        (Raises, ""),
+        (NotClasses, "return the framework's own classes from array_types"),
+        (Missing, "implement within_gradient, non_differentiable, cond as adprotocol.hookspecs documents"),
+        (NoLibrary, "return a TreeLibrary from tree_library"),
+    ],
+)
+def test_the_error_carries_the_remedy(bad, remedy):
+    with pytest.raises(PluginError) as caught:
+        register(bad(), "toyad")
+    assert caught.value.remedy == remedy
+
+
+def test_of_two_faults_the_remedy_is_for_the_one_that_is_told():
+    class Both(WrongArgument):
+        @hookimpl
+        def a_hook(self, value):
+            return value
+
+    with pytest.raises(PluginError, match="tensor") as caught:
+        register(Both(), "toyad")
+    assert caught.value.remedy == "name its arguments as in within_gradient(value)"
+
+
+FORMER = ("constant_types", "differentiates_numpy", "register_node", "tree_node", "tree_version", "view", "view_types")
+
+
+@pytest.mark.parametrize("hook", FORMER)
+def test_a_hook_that_there_was_before_is_unknown(hook):
+    plugin = Toy()
+    setattr(plugin, hook, hookimpl(lambda: ()))
+    with pytest.raises(PluginError, match=f"unknown hook '{hook}'") as caught:
+        register(plugin, "toyad")
+    assert hook in caught.value.remedy
+
+
+def test_one_implementation_is_registered_once(registered):
+    toy = Toy()
+    registered(toy)
+    with pytest.raises(PluginError, match="active already, as the plugin 'toyad'"):
+        register(toy, "other")
+    unregister("toyad")
+    assert registered(toy, "other").name == "other"
 
 
 def test_hooks_may_name_fewer_arguments_in_any_order(registered):
@@ -471,18 +552,37 @@ def test_the_plugins_import_only_what_is_documented(package):
     assert used - public == set()
 
 
-def test_a_call_never_passes_through_pluggy(registered, monkeypatch):
+def packages_of(call):
+    """The packages whose functions a call enters."""
+    found = set()
+
+    def note(frame, _event, _argument):
+        found.add(frame.f_globals.get("__name__", "").partition(".")[0])
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_a_call_never_passes_through_pluggy(registered):
     registered(Toy())
     within_gradient(Box(1.0), [Bag()])
 
-    def never(*_args, **_kwargs):
-        pytest.fail("pluggy's hook call")
+    def calls():
+        assert within_gradient(Box(1.0)) is True
+        assert non_differentiable([Box(1.0)])[0].answer is False
+        assert cond(True, lambda b: None, abs, Box(1.0)) == ("toy", None)
 
-    monkeypatch.setattr(REGISTRY.manager, "_inner_hookexec", never)
-    assert within_gradient(Box(1.0)) is True
-    assert non_differentiable([Box(1.0)])[0].answer is False
-    assert cond(True, lambda b: None, abs, Box(1.0)) == ("toy", None)
-    assert registry.REGISTRY.manager.get_plugin("toyad") is not None
+    packages = packages_of(calls)
+    assert "adprotocol" in packages
+    assert "pluggy" not in packages
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(Toy())
+    assert "pluggy" in packages_of(manager.hook.array_types)
 
 
 def test_unregistering_an_unknown_name_says_which_there_are():

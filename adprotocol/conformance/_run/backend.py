@@ -207,7 +207,7 @@ def _activated(name: str) -> Plugin:
                 if error.name != framework:
                     raise
                 raise UsageError(f"backend {name!r}: {framework} is not installed ({error}); install it") from error
-        registry.wake_plugins()
+        registry.load_plugins()
     if plugin.state == registry.BLOCKED:
         variable = registry.BLOCK_VARIABLE
         raise UsageError(f"backend {name!r} is blocked; take it out of the environment variable {variable}")

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutation import COND, CONSTANT, GRADIENT, GUARD, QUERY, TRAINABLE, Mutants
 
+from adprotocol.extend import TreeLibrary
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -1049,16 +1051,21 @@ def label_of_the_trace() -> None:
 def static_fields_of_the_first() -> None:
     """Each instance of a registered class comes out of a traced function with the static fields of the first."""
 
-    def register(original, cls, flatten, unflatten):
-        first = []
+    def library(original):
+        known = original()
 
-        def remembered(metadata, children):
-            first.append(metadata)
-            return unflatten(first[0], children)
+        def register(cls, flatten, unflatten):
+            first = []
 
-        original(cls, flatten, remembered)
+            def remembered(metadata, children):
+                first.append(metadata)
+                return unflatten(first[0], children)
 
-    MUTANTS.replace("register_node", register)
+            known.register(cls, flatten, remembered)
+
+        return TreeLibrary(known.node, known.version, register)
+
+    MUTANTS.replace("tree_library", library)
 
 
 @mutant(QUERY)

@@ -8,21 +8,29 @@ import toyad_adprotocol as right
 import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
+from adprotocol.extend import TreeLibrary
 from mutants.mutant import at, mutant
 
 GROUP = "plugins"
+RIGHT = right.tree_library()
+
+
+def library(**functions):
+    """Return a mutant whose tree library has other functions."""
+    known = {"node": RIGHT.node, "version": RIGHT.version, "register": RIGHT.register}
+    return {"tree_library": lambda: TreeLibrary(**known | functions)}
 
 
 @mutant("within_gradient")
 def no_nodes():
     """Does not know the containers of its framework."""
-    return {"tree_node": None}
+    return library(node=lambda _value: None)
 
 
-@mutant("trainable", at("tree_node"))
+@mutant("trainable", lambda node: library(node=node))
 def reversed_children(value):
     """Takes a container of its framework apart in another order than it puts it together."""
-    found = right.tree_node(value)
+    found = RIGHT.node(value)
     if found is None:
         return None
     flatten, unflatten = found
@@ -34,26 +42,22 @@ def reversed_children(value):
     return backwards, unflatten
 
 
-@mutant("non_differentiable", at("tree_node"))
+@mutant("non_differentiable", lambda node: library(node=node))
 def rebuilds_as_a_list(value):
     """Puts a container of its framework together as a list."""
-    found = right.tree_node(value)
+    found = RIGHT.node(value)
     return None if found is None else (found[0], lambda _, children: list(children))
 
 
 def registering(change):
     """Return a mutant that registers classes with functions that are changed."""
-
-    def register_node(cls, flatten, unflatten):
-        right.register_node(cls, *change(flatten, unflatten))
-
-    return {"register_node": register_node}
+    return library(register=lambda cls, flatten, unflatten: RIGHT.register(cls, *change(flatten, unflatten)))
 
 
 @mutant(GROUP)
 def registers_no_class():
     """Does not register classes with its framework."""
-    return {"register_node": None}
+    return library(register=None)
 
 
 @mutant(GROUP, registering)
@@ -75,10 +79,10 @@ def registers_in_another_order(flatten, unflatten):
     return (flatten, lambda meta, children: unflatten(meta, list(children)[::-1]))
 
 
-@mutant(GROUP, at("register_node"))
+@mutant(GROUP, lambda register: library(register=register))
 def registers_a_constructor(cls, flatten, unflatten):
     """Registers classes so that they are rebuilt by calling them without their static fields."""
-    right.register_node(cls, flatten, lambda _, children: cls(*children))
+    RIGHT.register(cls, flatten, lambda _, children: cls(*children))
 
 
 @mutant(GROUP, registering)
@@ -123,10 +127,10 @@ def tables_are_not_emptied():
     def keep():
         with registry.LOCK:
             for plugin in registry.REGISTRY.active():
-                for binding in plugin.bindings:
+                for binding in plugin.bindings.values():
                     setattr(table.BINDINGS, binding.name, binding)
 
-    return {"adprotocol._dispatch.registry.REGISTRY.watchers": [keep]}
+    return {"adprotocol._dispatch.registry.REGISTRY.on_change": [keep]}
 
 
 @mutant(GROUP)
@@ -140,10 +144,10 @@ def frameworks_mix():
     return {f"adprotocol.{module}.join": last for module in modules}
 
 
-@mutant(GROUP, at("adprotocol._dispatch.validation._check_parameters"))
+@mutant(GROUP, at("adprotocol._dispatch.validation._fault"))
 def wrong_signatures_pass(*_):
     """Takes a plugin with hooks of another signature."""
-    return
+    return ""
 
 
 @mutant(GROUP, at("adprotocol._dispatch.registry.REGISTRY.claimants"))
@@ -185,7 +189,7 @@ def raises_in_every_hook():
         "cond": lambda pred, true_fun, false_fun, operands: refuse(),
         "trainable": lambda value: refuse(),
         "value_and_grad": lambda fun, leaves: refuse(),
-        "tree_node": lambda value: refuse(),
+        "tree_library": lambda: TreeLibrary(lambda value: refuse()),
         "explain": lambda value: refuse(),
     }
 

@@ -74,15 +74,9 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookimpl
-def view_types() -> tuple[type, ...]:
-    """Claim modules, which are viewed as a dict."""
-    return (nn.Module,)
-
-
-@hookimpl
-def view(value: Any) -> View:
+def views() -> dict[type, Callable[[Any], View]]:
     """Show the arrays of a module by qualified name."""
-    return modules.view(value)
+    return {nn.Module: modules.view}
 
 
 @hookimpl

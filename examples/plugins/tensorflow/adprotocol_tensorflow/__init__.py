@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from adprotocol.extend import ASK_PARAMETERS, gradient_prevented
+from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, gradient_prevented
 from adprotocol.hookspecs import hookimpl
 from adprotocol_tensorflow import branch, functions, gradient, module, recording, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
@@ -115,27 +115,15 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookimpl
-def tree_node(value: Any) -> Any:
-    """Take apart what `tf.nest` takes apart by the methods of the class."""
-    return structure.tree_node(value)
+def tree_library() -> TreeLibrary:
+    """Take apart what `tf.nest`, and with it `tf.function`, takes apart by the methods of the class, and give them."""
+    return TreeLibrary(structure.node, register=structure.register)
 
 
 @hookimpl
-def view_types() -> tuple[type, ...]:
-    """A module is no container, but has variables."""
-    return (tf.Module,)
-
-
-@hookimpl
-def view(value: Any) -> View:
-    """Show the variables of a module."""
-    return module.view(value)
-
-
-@hookimpl
-def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-    """Have `tf.nest`, and with it `tf.function`, take a class apart."""
-    structure.register(cls, flatten, unflatten)
+def views() -> Mapping[type, Callable[[Any], View]]:
+    """Show the variables of a module, which is no container."""
+    return {tf.Module: module.view}
 
 
 @hookimpl

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _REGISTERED: weakref.WeakSet[type] = weakref.WeakSet()
 
 
-def tree_node(value: Any) -> Any:
+def node(value: Any) -> Any:
     """Return how to take apart a class that has the two methods by which `tf.nest` does."""
     cls = type(value)
     if cls in _REGISTERED or cls is NonDifferentiable or not all(map(cls.__dict__.__contains__, _METHODS)):

@@ -1,9 +1,9 @@
-"""The end of an import: what has to be done when a module arrives, before anyone else can use it.
+"""Calls at the end of an import: what has to be done before anyone else can use a module.
 
 ``jax.jit(f)(model)`` asks nothing of this library. So the class of ``model``, if it was
 registered before JAX was imported, must be in JAX's trees when ``import jax``
 returns, and Python has no other place for that than ``sys.meta_path``. The finder
-below stands there only while a module is awaited. It lets the other finders find the
+below stands there only while a call is pending. It lets the other finders find the
 module, and the loader they chose runs it, with one call more at the end. Any other
 import costs a look into a dict.
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-_AWAITED: dict[str, Callable[[str], None]] = {}
+_PENDING: dict[str, Callable[[str], None]] = {}
 _LOCK = threading.Lock()
 _finding = threading.local()
 
 
-class Finder:
-    """Find an awaited module by the other finders."""
+class PostImportFinder:
+    """Find a module with a pending call by the other finders."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec that the other finders find for an awaited module; None for any other."""
-        if name not in _AWAITED:
+        """Return the spec that the other finders find for a module with a pending call; None for any other."""
+        if name not in _PENDING:
             return None
         under_way = vars(_finding).setdefault("names", set())
         if name in under_way:  # a finder like this one asks for the whole of sys.meta_path again
@@ -50,27 +50,27 @@ class Finder:
         return None
 
 
-FINDER: Any = Finder()
+FINDER: Any = PostImportFinder()
 
 
-def when_imported(name: str, call: Callable[[str], None]) -> None:
+def call_after_import(name: str, call: Callable[[str], None]) -> None:
     """Call ``call(name)`` once, at the end of the first import of the module `name` that succeeds."""
     with _LOCK:
-        _AWAITED[name] = call
+        _PENDING[name] = call
         if FINDER not in sys.meta_path:
             sys.meta_path.insert(0, FINDER)
 
 
-def awaited() -> tuple[str, ...]:
-    """Return the names of the modules that are awaited."""
-    return tuple(_AWAITED)
+def pending() -> tuple[str, ...]:
+    """Return the names of the modules with a pending call."""
+    return tuple(_PENDING)
 
 
-def forget(name: str) -> Callable[[str], None] | None:
-    """Await a module no longer; with the last one the finder goes."""
+def cancel(name: str) -> Callable[[str], None] | None:
+    """Remove and return the pending call of a module; with the last one the finder goes."""
     with _LOCK:
-        call = _AWAITED.pop(name, None)
-        if not _AWAITED and FINDER in sys.meta_path:
+        call = _PENDING.pop(name, None)
+        if not _PENDING and FINDER in sys.meta_path:
             # A new list: an import in another thread, on its way through the old one, would skip a finder.
             sys.meta_path = [finder for finder in sys.meta_path if finder is not FINDER]
     return call
@@ -78,18 +78,16 @@ def forget(name: str) -> Callable[[str], None] | None:
 
 def _call_at_end(spec: ModuleSpec) -> None:
     loader: Any = spec.loader
-    # The loaders of frozen and built-in modules are classes, and serve all of these.
-    if loader is None or isinstance(loader, type) or not hasattr(loader, "__dict__"):
-        return
     execute = getattr(loader, "exec_module", None)
-    if execute is None:
+    # The loaders of frozen and built-in modules are classes, and serve all of these.
+    if execute is None or isinstance(loader, type) or not hasattr(loader, "__dict__"):
         return
 
     def exec_module(module: ModuleType) -> None:
         # The loader is again as it was before the module can see it.
         vars(loader).pop("exec_module", None)
         execute(module)
-        call = forget(spec.name)
+        call = cancel(spec.name)
         if call is not None:
             call(spec.name)
 

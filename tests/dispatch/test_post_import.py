@@ -1,4 +1,4 @@
-"""Frameworks that are imported after a class was registered, and the finder that waits for them."""
+"""Frameworks that are imported after a class was registered, and the calls at the end of their import."""
 
 import importlib
 import importlib.machinery
@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from adprotocol._dispatch import arrival
+from adprotocol._dispatch import post_import
 
 MODEL = """
 import dataclasses, sys
@@ -117,25 +117,25 @@ def module(tmp_path, monkeypatch):
 
     yield write
     for name in names:
-        arrival.forget(name)
+        post_import.cancel(name)
         sys.modules.pop(name, None)
 
 
 def is_waiting():
-    return arrival.FINDER in sys.meta_path
+    return post_import.FINDER in sys.meta_path
 
 
 def test_the_call_comes_once_and_the_finder_goes(module):
-    awaited, seen = arrival.awaited(), []
+    before, seen = post_import.pending(), []
     name, other = module("x = 1"), module("")
-    arrival.when_imported(name, lambda name: seen.append((name, sys.modules[name].x)))
+    post_import.call_after_import(name, lambda name: seen.append((name, sys.modules[name].x)))
     assert is_waiting()
     importlib.import_module(other)
     assert seen == []
     made = importlib.import_module(name)
     assert seen == [(name, 1)]
-    assert arrival.awaited() == awaited
-    assert is_waiting() == bool(awaited)
+    assert post_import.pending() == before
+    assert is_waiting() == bool(before)
     importlib.reload(made)
     assert seen == [(name, 1)]
     assert "exec_module" not in vars(made.__spec__.loader)
@@ -144,7 +144,7 @@ def test_the_call_comes_once_and_the_finder_goes(module):
 def test_a_look_for_the_module_is_no_import(module):
     seen = []
     name = module()
-    arrival.when_imported(name, seen.append)
+    post_import.call_after_import(name, seen.append)
     assert importlib.util.find_spec(name).loader.is_package(name) is False
     assert importlib.util.find_spec("no_such_module_as_this") is None
     assert seen == []
@@ -152,10 +152,10 @@ def test_a_look_for_the_module_is_no_import(module):
     assert seen == [name]
 
 
-def test_an_import_that_fails_is_awaited_on(module):
+def test_a_call_stays_pending_after_an_import_that_fails(module):
     seen = []
     name = module("raise ValueError")
-    arrival.when_imported(name, seen.append)
+    post_import.call_after_import(name, seen.append)
     with pytest.raises(ValueError, match=r"^$"):
         importlib.import_module(name)
     assert seen == []
@@ -185,7 +185,7 @@ class Other:
 def test_it_chains_with_finders_of_its_kind(module, place):
     seen, other = [], Other()
     name = module("x = 1")
-    arrival.when_imported(name, seen.append)
+    post_import.call_after_import(name, seen.append)
     sys.meta_path.insert(place, other)
     assert importlib.import_module(name).x == 1
     assert seen == [name]
@@ -208,13 +208,13 @@ def test_a_loader_that_takes_no_attributes_is_left_alone(module):
             return importlib.machinery.ModuleSpec(name, Slotted()) if name == "arriving_slotted" else None
 
     seen = []
-    arrival.when_imported("arriving_slotted", seen.append)
+    post_import.call_after_import("arriving_slotted", seen.append)
     sys.meta_path.insert(0, Finder())
     try:
         assert importlib.import_module("arriving_slotted").x == 1
         assert seen == []
     finally:
-        arrival.forget("arriving_slotted")
+        post_import.cancel("arriving_slotted")
         del sys.modules["arriving_slotted"]
 
 
@@ -222,7 +222,7 @@ def test_modules_that_arrive_in_several_threads(module):
     seen = []
     names = [module("import time; time.sleep(0.01)") for _ in range(12)]
     for name in names:
-        arrival.when_imported(name, seen.append)
+        post_import.call_after_import(name, seen.append)
     threads = [threading.Thread(target=importlib.import_module, args=(name,)) for name in names * 2]
     for thread in threads:
         thread.start()
