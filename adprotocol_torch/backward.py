@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from adprotocol.errors import UndecidableError
-from adprotocol_torch import graph
+from adprotocol_torch import autograd_graph
 from adprotocol_torch.internals import is_below_autograd, run_engine
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Watch(TorchFunctionMode):
         if tensor.is_leaf:
             return self.is_other(tensor)
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
-        return any(map(self.is_other, graph.leaves([tensor], self.seen)))
+        return any(map(self.is_other, autograd_graph.leaves([tensor], self.seen)))
 
 
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]

@@ -17,8 +17,8 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
-from adprotocol_torch import flow, hidden, internals, tracking
-from adprotocol_torch.flow import node_of
+from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch.fx_graph import node_of
 
 _INSTALLED = False
 
@@ -127,7 +127,7 @@ def hidden_part(module: torch.nn.Module) -> str | None:
 
     In a traced function `install` registers Dynamo's handler for it.
     """
-    return hidden.find(module)
+    return closure_search.find(module)
 
 
 # The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
@@ -205,7 +205,7 @@ def install() -> None:
 
     def unused(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
         nodes = [node_of(item) for item in operands.items]
-        found = flow.unused([node_of(item) for item in results.items], nodes)
+        found = fx_graph.unused([node_of(item) for item in results.items], nodes)
         # torch.func itself gives zeros.
         found = [i for i in found if tracking.is_on_tape(nodes[i].meta["example_value"])]
         return SourcelessBuilder.create(tx, found)
@@ -213,14 +213,14 @@ def install() -> None:
     def reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
         tensors = [node_of(item).meta["example_value"] for item in held.items]
         return ConstantVariable.create(
-            flow.are_reached(node_of(value), tensors, [node_of(item) for item in tracked.items])
+            fx_graph.are_reached(node_of(value), tensors, [node_of(item) for item in tracked.items])
         )
 
     def selecting(_self: Any, tx: Any, results: Any) -> Any:
         modules = tx.output.nn_modules
         conds = {node for item in results.items for node in node_of(item).all_input_nodes}
-        refused = not internals.differentiates_cond() and any(map(flow.is_tracked, conds))
-        if refused or any(flow.takes_gradient(cond, modules) for cond in conds):
+        refused = not internals.differentiates_cond() and any(map(fx_graph.is_tracked, conds))
+        if refused or any(fx_graph.takes_gradient(cond, modules) for cond in conds):
             _SELECTING.add(_compilation())
             # By which Dynamo itself starts over, with nothing kept of the first attempt.
             raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
@@ -232,7 +232,7 @@ def install() -> None:
     def hides(_self: Any, _tx: Any, module: Any) -> Any:
         # A module that the function itself makes is a copy of one that was searched.
         given = module.value
-        return ConstantVariable.create(hidden.find(given) if "_modules" in vars(given) else None)
+        return ConstantVariable.create(closure_search.find(given) if "_modules" in vars(given) else None)
 
     def names(_self: Any, tx: Any, value: Any) -> Any:
         return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))

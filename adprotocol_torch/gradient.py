@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the do
 from adprotocol.errors import OutputError, SelectionError, UndecidableError, full_kind_of
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import backward, distributed, dynamo, graph, parameters, references
+from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, parameters
 from adprotocol_torch.internals import (
     forward_ad,
     functorch_is_active,
@@ -62,7 +62,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             undo.append(parameters.enter(tensors, tracked))
             # A function that changes a copy in place changes what the name stands for, not what was given.
             inputs = [tensor if tensor.is_leaf else get_gradient_edge(tensor) for tensor in tracked]
-            has_history = any(map(references.has_history, tracked))
+            has_history = any(map(aliases.has_history, tracked))
             start = next_sequence_number()
             value, aux = fun(tracked)
             check_output(value, value)
@@ -74,8 +74,8 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 is_compiled = _refuse_second_derivative(value)
                 if has_history:
-                    references.refuse_history(value, tracked, start)
-                others = references.held_elsewhere(value, tensors, tracked, inputs, start)
+                    aliases.refuse_history(value, tracked, start)
+                others = aliases.held_elsewhere(value, tensors, tracked, inputs, start)
                 is_other = _others(tracked) if differentiable and not again else None
                 one = torch.ones_like(value)
                 if again and is_compiled:
@@ -187,7 +187,7 @@ def _reaches_others(results: list[torch.Tensor], tracked: list[torch.Tensor]) ->
     """Tell whether the graph of the results reaches a leaf that this call does not track."""
     if results and any(not tensor.is_leaf for tensor in tracked):
         return True
-    return any(map(_others(tracked), [result for result in results if result.is_leaf] + graph.leaves(results)))
+    return any(map(_others(tracked), [result for result in results if result.is_leaf] + autograd_graph.leaves(results)))
 
 
 def _others(tracked: list[torch.Tensor]) -> Callable[[torch.Tensor], bool]:
@@ -211,7 +211,7 @@ def _refuse_second_derivative(value: torch.Tensor) -> bool:
     if "torch._functorch.aot_autograd" not in sys.modules:
         return False
     is_compiled = False
-    for node, _ in graph.walk([value]):
+    for node, _ in autograd_graph.walk([value]):
         is_compiled |= type(node).__name__ == "CompiledFunctionBackward"
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
             from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
@@ -278,7 +278,7 @@ def _by_functorch_with_gradients(
         if not is_traced:
             undo.append(distributed.guard(tensors))
         undo.append(parameters.enter(tensors, tracked))
-        value, aux = fun(tracked) if is_traced else references.substituted(fun, tensors, tracked)
+        value, aux = fun(tracked) if is_traced else aliases.substituted(fun, tensors, tracked)
         check_output(value, value)
         if not isinstance(value, torch.Tensor):
             _refuse_number(value, start)
@@ -287,7 +287,7 @@ def _by_functorch_with_gradients(
             held = [tensor for tensor, flag in zip(tensors, own, strict=True) if flag]
             dynamo.install()
             if dynamo.are_reached(value, held, tracked):
-                raise references.in_graph()
+                raise aliases.in_graph()
         others, inside = partition_aux(aux, torch.Tensor)
         rest.append(others)
         return value, inside

@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import distributed, internals, stand_in
+from adprotocol_torch import distributed, functional_copy, internals
 from adprotocol_torch.parameters import flag, original
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def view(value: torch.nn.Module) -> View:
         return module, _exchange(module, changed)
 
     def rebuild(filled: dict[str, Any]) -> torch.nn.Module:
-        return stand_in.make(module, container, filled)
+        return functional_copy.make(module, container, filled)
 
     return View(container, flags, fill, aliases, rebuild)
 

@@ -20,7 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import UndecidableError
-from adprotocol_torch import graph
+from adprotocol_torch import autograd_graph
 from adprotocol_torch.parameters import is_parameter, original
 
 if TYPE_CHECKING:
@@ -42,13 +42,17 @@ def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: 
     own may look older than the call. So this is an error, never a guess.
     """
     leaves = {id(leaf) for leaf in tracked if isinstance(leaf, torch.nn.Parameter)}
-    older = [node for node, _ in graph.walk([value], lambda node: not _is_older(node, start)) if _is_older(node, start)]
-    if any(id(graph.leaf_of(node)) in leaves for node, _ in graph.walk_nodes(older)):
+    older = [
+        node
+        for node, _ in autograd_graph.walk([value], lambda node: not _is_older(node, start))
+        if _is_older(node, start)
+    ]
+    if any(id(autograd_graph.leaf_of(node)) in leaves for node, _ in autograd_graph.walk_nodes(older)):
         raise _computed_before()
 
 
 def _is_older(node: Any, start: int) -> bool:
-    return graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
+    return autograd_graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
 
 
 def held_elsewhere(
@@ -80,8 +84,8 @@ def held_elsewhere(
             return False
         return True
 
-    for node, output in graph.walk([value], enter):
-        leaf = graph.leaf_of(node)
+    for node, output in autograd_graph.walk([value], enter):
+        leaf = autograd_graph.leaf_of(node)
         reached.add((node, output) if leaf is None else id(leaf))
     found: dict[int, Any] = {}
     for i, parameter in places.items():
@@ -94,8 +98,8 @@ def held_elsewhere(
         ids = {id(item) for item in found.values()}
         nodes = {item.grad_fn for item in found.values() if item.grad_fn is not None}
         others = [node for node in older if node not in nodes]
-        for node, _ in graph.walk_nodes(others):
-            if node in nodes or id(graph.leaf_of(node)) in ids:
+        for node, _ in autograd_graph.walk_nodes(others):
+            if node in nodes or id(autograd_graph.leaf_of(node)) in ids:
                 raise _computed_before()
     return found
 

@@ -1,7 +1,7 @@
 """The search for references to the parts of a module that a copy of the module would keep.
 
 A closure or an object in an attribute may hold a parameter or submodule. Lists, dicts,
-bound methods, partial functions and weak references are not meant here: `stand_in`
+bound methods, partial functions and weak references are not meant here: `functional_copy`
 replaces what is in these.
 """
 
