@@ -21,18 +21,21 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
-from adprotocol_torch.parameters import is_parameter, original
+from adprotocol_torch.internals import sequence_number, use_count
+from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
 
-def has_history(leaf: torch.Tensor) -> bool:
-    """Tell whether anything besides Python holds a parameter: a graph does, through its end at the leaf.
+def have_history(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> bool:
+    """Tell whether anything besides Python holds a parameter that is tracked itself, as a graph does that ends there.
 
-    80 ns; the graph of the result need not be searched for what is older than the call if nothing does.
+    The graph of the result need not be searched for what is older than the call if nothing does.
     """
-    return leaf.is_leaf and isinstance(leaf, torch.nn.Parameter) and leaf._use_count() > 1  # type: ignore[attr-defined]  # noqa: SLF001
+    return any(
+        leaf is owner and leaf.is_leaf and use_count(leaf) > 1 for leaf, owner in zip(tracked, owners, strict=True)
+    )
 
 
 def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: int) -> None:
@@ -52,12 +55,13 @@ def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: 
 
 
 def _is_older(node: Any, start: int) -> bool:
-    return autograd_graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
+    return autograd_graph.leaf_of(node) is None and sequence_number(node) < start
 
 
-def held_elsewhere(
+def held_elsewhere(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
     value: torch.Tensor,
     tensors: Sequence[torch.Tensor],
+    owners: Sequence[torch.Tensor | None],
     tracked: Sequence[torch.Tensor],
     ends: Sequence[Any],
     start: int,
@@ -68,8 +72,7 @@ def held_elsewhere(
     respect to what is returned is the whole one if the tracked tensor is a copy of
     it, else a further term.
     """
-    places = {i: original(given) for i, given in enumerate(tensors) if is_parameter(given)}
-    places = {i: parameter for i, parameter in places.items() if parameter is not tracked[i]}
+    places = {i: owner for i, owner in enumerate(owners) if owner is not None and owner is not tracked[i]}
     if not places:
         return {}
     stops = {end.node for end in ends if not isinstance(end, torch.Tensor)}
@@ -104,25 +107,12 @@ def held_elsewhere(
     return found
 
 
-def substituted(
-    fun: Callable[[list[torch.Tensor]], Any], tensors: list[torch.Tensor], tracked: list[torch.Tensor]
-) -> Any:
-    """Return ``fun(tracked)``, with the tracked tensors in the place of the parameters that they stand for."""
-    if not any(map(is_parameter, tensors)):
-        return fun(tracked)
-    with Substitution(tensors, tracked):
-        return fun(tracked)
-
-
 class Substitution(TorchFunctionMode):
-    """Give the functions of PyTorch the tracked tensor in the place of the parameter that it stands for."""
+    """Give the functions of PyTorch what is tracked in the place of the parameter that it stands for."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor], tracked: Iterable[torch.Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.current: dict[int, torch.Tensor] = {}
-        for given, new in zip(tensors, tracked, strict=True):
-            if is_parameter(given):
-                self.current[id(given)] = self.current[id(original(given))] = new
+        self.current = here().current
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _OF_THE_OBJECT:

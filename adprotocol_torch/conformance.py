@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch._functorch import config
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol.conformance import Harness
-from adprotocol_torch.internals import compile_alone, functorch_is_active
+from adprotocol_torch.internals import (
+    compile_alone,
+    fake_tensors,
+    functorch_is_active,
+    pytree,
+    without_donated_buffers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,7 +157,7 @@ class TorchHarness(Harness):
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Call `fun` with the fake tensors of PyTorch's compilers."""
-        with FakeTensorMode() as mode:
+        with fake_tensors() as mode:
             fun(*(mode.from_tensor(array) for array in arrays))
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
@@ -223,7 +226,7 @@ class _Node:
         return iter(self.children)
 
 
-_pytree.register_pytree_node(
+pytree.register_pytree_node(
     _Node, lambda node: (list(node.children), None), lambda children, _context: _Node(list(children))
 )
 
@@ -240,9 +243,8 @@ def _gradient(value: Any, leaf: Any) -> Any:
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     again = torch.is_grad_enabled()
-    # A compiled function donates buffers to its gradient, and then refuses one that may be differentiated again; as its
-    # error says. The backends of this harness reuse none.
-    with config.patch(donated_buffer=False):
+    # One that donated buffers would refuse a gradient that may be differentiated again; here no backend reuses any.
+    with without_donated_buffers():
         return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
 
 

@@ -23,7 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
-from adprotocol_torch.parameters import is_parameter, original
+from adprotocol_torch.parameters import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,13 +54,12 @@ def note(module: torch.nn.Module) -> None:
     _WRAPPERS.add(module)
 
 
-def guard(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Let wrappers of the parameters among `tensors` refuse to run in this thread, until the result is called."""
+def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> Callable[[], None]:
+    """Let wrappers of parameters, the `owners` of tensors, refuse to run in this thread, until the result is called."""
     if not _is_initialized():
-        return _nothing
-    wanted = {id(item): item for tensor in tensors if is_parameter(tensor) for item in (tensor, original(tensor))}
-    if not wanted:
-        return _nothing
+        return nothing
+    pairs = [pair for pair in zip(tensors, owners, strict=True) if pair[1] is not None]
+    wanted = {id(item): item for pair in pairs for item in pair}
     owned = {wrapper: _parameters(wrapper) for wrapper in _wrappers()}
     known = {key for keys in owned.values() for key in keys}
     if any([_is_held(item) for id_, item in wanted.items() if id_ not in known]):  # noqa: C419  (all are noted)
@@ -88,10 +87,6 @@ def guard(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
     return leave
 
 
-def _nothing() -> None:
-    pass
-
-
 def _wrappers() -> Iterator[torch.nn.Module]:
     yield from _WRAPPERS
     yield from internals.fully_sharded()
@@ -103,7 +98,7 @@ def _is_held(parameter: torch.Tensor) -> bool:
     DistributedDataParallel does, and so does a graph. To look for a wrapper that the function closes over takes 10 ms
     and more.
     """
-    count = parameter._use_count()  # type: ignore[attr-defined]  # noqa: SLF001
+    count = internals.use_count(parameter)
     if count <= _HELD.get(parameter, 1):
         return False
     _HELD[parameter] = count

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from adprotocol_torch import tracking
+from adprotocol_torch import internals, tracking
 
 
 def node_of(value: Any) -> Any:
@@ -25,7 +25,7 @@ def takes_gradient(cond: Any, modules: Any) -> bool:
     for argument in cond.all_input_nodes:
         if argument.op == "get_attr" and argument.target in modules:
             for node in modules[argument.target].graph.nodes:
-                if node.target is torch._C._functorch._grad_increment_nesting or takes_gradient(node, modules):  # noqa: SLF001
+                if node.target is internals.enter_grad or takes_gradient(node, modules):
                     return True
     return False
 

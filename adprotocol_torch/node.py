@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree  # PyTorch has no public tree library; its own packages register here
 
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.internals import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @hookimpl
 def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
     """Return flatten and unflatten for the type of `value`, or None if it is a leaf for PyTorch."""
-    definition = _pytree.SUPPORTED_NODES.get(type(value))
+    definition = pytree.SUPPORTED_NODES.get(type(value))
     # A shape is a constant, which PyTorch would rebuild as a plain tuple.
     if definition is None or isinstance(value, torch.Size):
         return None
@@ -42,13 +42,13 @@ def tree_node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable
 @hookimpl
 def tree_version() -> int:
     """Count the classes that are registered with PyTorch's pytrees."""
-    return len(_pytree.SUPPORTED_NODES)
+    return len(pytree.SUPPORTED_NODES)
 
 
 @hookimpl
 def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
     """Register a class, under its full name, by which ``torch.export`` saves it; a known one stays as it is."""
-    if cls in _pytree.SUPPORTED_NODES:
+    if cls in pytree.SUPPORTED_NODES:
         return
 
     def without_keys(instance: Any) -> tuple[list[Any], Any]:
@@ -57,12 +57,12 @@ def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[
 
     def with_keys(instance: Any) -> tuple[list[Any], Any]:
         children, metadata, names = flatten(instance)
-        return [(_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
+        return [(pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
 
     def rebuild(children: Iterable[Any], metadata: Any) -> Any:
         return unflatten(metadata, children)
 
-    _pytree.register_pytree_node(
+    pytree.register_pytree_node(
         cls,
         without_keys,
         rebuild,
