@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import torch
 
 from adprotocol_torch import internals, tracking
 
+# The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
+# over (their numbers are used again after a reset).
+SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
 
-def node_of(value: Any) -> Any:
-    """Return the node of what Dynamo knows as a tensor."""
-    return value.as_proxy().node
+# What the branches of a staged cond return that a graph cannot hold, by branch. What is a constant, as it is, for a
+# caller that Dynamo does not trace (torch.export without it); and, while Dynamo traces, as it stands for it.
+_KEPT: dict[int, tuple[Any, Any]] = {}
+_KEYS = itertools.count()
+
+
+def new_key() -> int:
+    """Return a key for what a branch returns; this and the next two functions run during tracing."""
+    return next(_KEYS)
+
+
+def keep(key: int, value: Any, variable: Any = None) -> None:
+    """Keep what a branch returns besides tensors, in tuples."""
+    _KEPT[key] = (value, variable)
+
+
+def kept(key: int, *, in_graph: bool = False) -> Any:
+    """Return what a branch returned besides tensors, and keep it no longer."""
+    return _KEPT.pop(key)[in_graph]
+
+
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """Return the positions of the tensors that share memory with an earlier one."""
+    first: dict[int, int] = {}
+    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor)[0], i) != i]
 
 
 def is_tracked(cond: Any) -> bool:

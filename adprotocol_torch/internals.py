@@ -203,6 +203,23 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
     return list(held)
 
 
+def guard_dual_level() -> None:
+    """Let the graph that Dynamo builds guard on the dual level, so that a change traces again."""
+    from torch._dynamo.guards import install_guard  # noqa: PLC0415  (as above)
+    from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
+    from torch._guards import TracingContext  # noqa: PLC0415
+
+    if TracingContext.try_get() is not None:  # Dynamo's; export without it has none
+        install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+
+
+def compilation() -> Any:
+    """Return the context of the compilation under way, None where nothing but export traces."""
+    from torch._guards import CompileContext  # noqa: PLC0415  (as above)
+
+    return CompileContext.try_get()
+
+
 @never_compile
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.

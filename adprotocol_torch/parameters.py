@@ -29,6 +29,7 @@ import torch
 
 from adprotocol.extend import trace_instead
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.internals import skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -208,6 +209,7 @@ def _here_traced() -> Calls:
 
 
 @trace_instead(_here_traced)
+@skip
 def here() -> Calls:
     """Return the calls of this thread."""
     return _LOCAL.calls
@@ -217,7 +219,9 @@ def _parameter_of_traced(tensor: Any) -> Any:
     return tensor if isinstance(tensor, torch.nn.Parameter) else None
 
 
+# Where a graph breaks, Dynamo would trace this one.
 @trace_instead(_parameter_of_traced)
+@skip
 def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     """Return the parameter that a tensor is, or stands for; None for any other tensor."""
     # 50 ns: to ask a plain tensor for its class runs a metaclass in Python, 0.4 µs.
