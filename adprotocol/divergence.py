@@ -1,6 +1,7 @@
 """A divergence: one rule that a framework does not allow its plugin to keep, as data.
 
-A plugin lists its divergences in the optional hook `divergences`. Its errors
+A plugin writes its divergences in a Markdown file beside its code, reads them by
+`read_divergences`, and lists them in the optional hook `divergences`. Its errors
 quote them, ``python -m adprotocol info --json`` writes them, the conformance
 suite expects the scenarios that they name to fail, and the documentation shows
 them: all share one text. `CORE` holds the divergences of every framework.
@@ -10,12 +11,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from adprotocol.errors import PluginError
 
 # How the scenarios of a divergence fail: with an error, or with another answer and no error.
 ERROR, WRONG = "error", "wrong"
 
+_FIELDS = ("name", "remedy", "outcome", "scenarios")
+_FIELD = re.compile(rf"- ({'|'.join(_FIELDS)}): (.+)")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _SCENARIO = re.compile(r"!?[^\s/@!]+/[^\s/@]+(@[^\s/@]+)?")
 
@@ -81,44 +86,77 @@ def _wrong(divergence: Divergence, what: str, remedy: str) -> PluginError:
     return PluginError(f"the declared divergence {divergence.name!r:.60} {what}; {remedy}")
 
 
-LABEL_BEFORE_IMPORT = Divergence(
-    name="label-before-import",
-    title="A label made before its framework is imported",
-    remedy="Call adprotocol.explain(label) after the framework is imported",
-    text="""\
-`NonDifferentiable` is registered with a framework's trees at the first label or call of this package after the
-framework is imported. A native transformation refuses a label that was made before, if there was no call in between
-(JAX says `Triggering __jax_array__() during abstractification`). Call `adprotocol.explain(label)` first.
-""",
-)
+def read_divergences(path: str | Path) -> dict[str, Divergence]:
+    r"""Read the divergences in a Markdown file, by name.
 
-FUNCTIONS = Divergence(
-    name="functions",
-    title="Functions",
-    remedy="Ask about the values that the function closes over, and name their framework by backend=",
-    outcome=WRONG,
-    text="""\
-`within_gradient(f)` is False for every function, `functools.partial` and bound method: the values that it closes over
-are not looked at. Ask about these values. For the same reason `grad` does not know the framework of arrays that a
-function closes over. If all arguments are NumPy arrays and Python numbers, autograd differentiates, and the function's
-own framework refuses autograd's boxes. Name the framework by `backend=`.
-""",
-)
+    A heading of the second level opens each, and is its title. A list of fields follows, then, after an empty line,
+    the text. What stands before the first heading is for readers of the file.
 
-OBJECTS = Divergence(
-    name="objects",
-    title="Objects",
-    remedy=(
-        "Make it a dataclass, register it with optree or with the framework's own tree library, or pass the arrays "
-        "themselves (for a torch module, dict(module.named_parameters()))"
-    ),
-    text="""\
-An object whose class is not a structure is searched one level deep. If its attributes, or the lists, dicts and tuples
-among them, hold an array of a framework, it raises `OpaqueValueError`: make its class a dataclass, register it, or pass
-the arrays. An iterator raises it too, because looking would use it up. An object with the marks of an array (`shape`
-and `dtype`, `__dlpack__` or `__array_namespace__`) that no plugin claims raises `UnclaimedTypeError`. The answer for
-any other object is False, so an AD system whose boxes have none of these marks needs its plugin installed.
-""",
-)
+    >>> import pathlib, tempfile
+    >>> from adprotocol.extend import read_divergences
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "divergences.md")
+    >>> lines = [
+    ...     "## Checkpoint by two runs",
+    ...     "",
+    ...     "- name: two-runs",
+    ...     "- remedy: Ask outside and close over the answer",
+    ...     "- outcome: wrong",
+    ...     "- scenarios: `within_gradient/checkpoint*`, `cond/checkpoint`",
+    ...     "",
+    ...     "The first run records nothing, so the answer is False there.",
+    ... ]
+    >>> path.write_text("\n".join(lines)) > 0
+    True
+    >>> read_divergences(path)["two-runs"].scenarios
+    ('within_gradient/checkpoint*', 'cond/checkpoint')
 
-CORE: tuple[Divergence, ...] = (LABEL_BEFORE_IMPORT, FUNCTIONS, OBJECTS)
+    Args:
+        path: the file, ``Path(__file__).with_name("divergences.md")`` in a module of the plugin.
+
+    Raises:
+        PluginError: if the file has no entry, or one that is not as described; the error names both.
+    """
+    found: dict[str, Divergence] = {}
+    for heading, *lines in _sections(Path(path).read_text(encoding="utf-8")):
+        title = heading.removeprefix("## ").strip()
+        where = f"{path}, below the heading {title!r}"
+        fields: dict[str, Any] = {}
+        listed, _, text = "\n".join(lines).strip("\n").partition("\n\n")
+        for line in listed.splitlines():
+            field = _FIELD.fullmatch(line)
+            if field is None or field[1] in fields:
+                msg = f"{where}: {line!r:.80} is no field; write `- field: value`, each of {', '.join(_FIELDS)} once"
+                raise PluginError(msg)
+            fields[field[1]] = field[2]
+        if "scenarios" in fields:
+            fields["scenarios"] = tuple(item.strip(" `") for item in fields["scenarios"].split(","))
+        try:
+            entry = Divergence(**{"name": "", **fields}, title=title, text=text + "\n")
+        except PluginError as error:
+            msg = f"{where}: {error}"
+            raise PluginError(msg) from error
+        if entry.name in found:
+            msg = f"{where}: an entry before it has the name {entry.name!r}; rename one"
+            raise PluginError(msg)
+        found[entry.name] = entry
+    if not found:
+        msg = f"{path} declares no divergence; open each with a heading of the second level, `## Title`"
+        raise PluginError(msg)
+    return found
+
+
+def _sections(page: str) -> list[list[str]]:
+    """Return the lines below each heading of the second level, that heading first."""
+    sections: list[list[str]] = [[]]
+    fenced = False
+    for line in page.splitlines():
+        fenced ^= line.startswith("```")
+        if line.startswith("## ") and not fenced:
+            sections.append([])
+        sections[-1].append(line)
+    return sections[1:]
+
+
+CORE: tuple[Divergence, ...] = tuple(read_divergences(Path(__file__).with_name("divergences.md")).values())
+
+LABEL_BEFORE_IMPORT, FUNCTIONS, OBJECTS = CORE

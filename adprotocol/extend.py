@@ -11,7 +11,8 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   of classes inside a viewed object.
 - `unlabelled`: for the hook `label_protocol`.
 - `ASK_PARAMETERS`: what the hook `explain` adds to False where something else is differentiated.
-- `Divergence`: one rule that the framework does not allow the plugin to keep.
+- `Divergence`, `read_divergences`: one rule that the framework does not allow the plugin to keep, and those in a
+  Markdown file.
 - `take_apart`, `put_together`, `common_outline`, `same_constant`, `describe`: for `cond`, the
   results of branches as leaves and an outline.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
@@ -32,7 +33,7 @@ from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declaring, trainable_names
 from adprotocol._trees.node import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
-from adprotocol.divergence import Divergence
+from adprotocol.divergence import Divergence, read_divergences
 from adprotocol.view import View
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "predicate_error",
     "predicate_shape_error",
     "put_together",
+    "read_divergences",
     "run_while_tracing",
     "same_constant",
     "take_apart",

@@ -124,7 +124,7 @@ def divergences() -> Sequence[Divergence]:
     """List the declared divergences of autograd."""
     from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
-    return DIVERGENCES
+    return list(DIVERGENCES.values())
 
 
 @hookimpl
@@ -136,12 +136,12 @@ def harness(device: str | None) -> Harness:
 
 
 def _const_graph_error() -> UndecidableError:
-    from adprotocol_autograd.divergence import CONST_GRAPH  # noqa: PLC0415  (for the message only)
+    from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
     return UndecidableError(
         "within_gradient was asked in a function given to autograd.misc.tracers.const_graph, which records the "
         "operations of its first call and repeats these ever after: a branch on the answer would be fixed. "
-        f"{CONST_GRAPH.remedy}"
+        f"{DIVERGENCES['const-graph'].remedy}"
     )
 
 

@@ -96,9 +96,10 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, (float, complex)):
         return float(leaf) if isinstance(leaf, float) else complex(leaf)
     if isinstance(leaf, ndarray):
-        from adprotocol_autograd.divergence import ARRAY_SUBCLASSES  # noqa: PLC0415  (for the message only)
+        from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
-        msg = f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. {ARRAY_SUBCLASSES.remedy}"
+        remedy = DIVERGENCES["array-subclasses"].remedy
+        msg = f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. {remedy}"
         raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype
 

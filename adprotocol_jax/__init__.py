@@ -176,7 +176,7 @@ def divergences() -> Sequence[Divergence]:
     """List the declared divergences of JAX."""
     from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
-    return DIVERGENCES
+    return list(DIVERGENCES.values())
 
 
 @hookimpl
@@ -194,10 +194,10 @@ def _can_be_tracked(value: Any) -> bool:
 
 def _refuse_reference(value: Any) -> None:
     if internals.is_reference(value):
-        from adprotocol_jax.divergence import MUTABLE_REFERENCES  # noqa: PLC0415  (for the message only)
+        from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
         msg = (
             "adprotocol was given a mutable JAX reference (jax.Ref), but only the value that it holds now can carry a "
-            f"derivative. {MUTABLE_REFERENCES.remedy}"
+            f"derivative. {DIVERGENCES['mutable-references'].remedy}"
         )
         raise UndecidableError(msg)

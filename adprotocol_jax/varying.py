@@ -57,12 +57,12 @@ def refuse_collectives(jaxpr: Any, axes: frozenset[Any]) -> None:
 
 
 def _refused(axes: frozenset[Any], why: str) -> UndecidableError:
-    from adprotocol_jax.divergence import VARYING_PREDICATES  # noqa: PLC0415  (for the message only)
+    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
     names = ", ".join(sorted(map(repr, axes)))
     return UndecidableError(
         f"the predicate of a cond inside jax.shard_map differs along the axis {names}: {why}. "
-        f"{VARYING_PREDICATES.remedy}"
+        f"{DIVERGENCES['predicate-that-differs-over-devices'].remedy}"
     )
 
 

@@ -8,11 +8,10 @@ wrappers hide both. `tracking` checks all three in eager mode; under
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import dynamo, internals, label
+from adprotocol_torch import dynamo, label
 from adprotocol_torch.cond import cond
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
@@ -55,14 +54,9 @@ dynamo.mark()
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of PyTorch."""
-    from adprotocol_torch.divergence import DIVERGENCES, ERRORS_WITHOUT_TEXT  # noqa: PLC0415
+    from adprotocol_torch.divergence import declared  # noqa: PLC0415  (only its readers need it)
 
-    if internals.loses_texts():
-        return DIVERGENCES
-    # In other releases its scenarios pass.
-    return [
-        dataclasses.replace(entry, scenarios=()) if entry is ERRORS_WITHOUT_TEXT else entry for entry in DIVERGENCES
-    ]
+    return declared()
 
 
 @hookimpl

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 from minimal_plugin import Array, Minimal
@@ -95,6 +96,100 @@ def test_a_wrong_field_is_an_error_that_names_divergence_and_remedy(field, value
     assert repr(value if field == "name" else GOOD["name"]) in str(raised.value)
 
 
+PAGE = """\
+# What stands before the first entry is not read
+
+- name: not-read
+
+## Two `runs`
+
+- name: two-runs
+- remedy: Ask outside: pass `x`, and more
+- outcome: wrong
+- scenarios: `within_gradient/checkpoint`, cond/*@reentrant
+
+The first run records nothing:
+
+- a list
+
+```python
+## no heading
+```
+
+### A heading of the text
+
+## Short
+
+- name: short
+
+A text.
+"""
+
+
+def read(tmp_path, page):
+    path = tmp_path / "divergences.md"
+    path.write_text(page, encoding="utf-8")
+    return manifest.read_divergences(path)
+
+
+def test_divergences_are_read_from_markdown(tmp_path):
+    found = read(tmp_path, PAGE)
+    assert list(found) == ["two-runs", "short"]
+    assert found["two-runs"] == Divergence(
+        name="two-runs",
+        title="Two `runs`",
+        remedy="Ask outside: pass `x`, and more",
+        outcome="wrong",
+        scenarios=("within_gradient/checkpoint", "cond/*@reentrant"),
+        text="The first run records nothing:\n\n- a list\n\n```python\n## no heading\n```\n\n"
+        "### A heading of the text\n",
+    )
+    assert found["short"] == Divergence(name="short", title="Short", text="A text.\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "- remedy: Ask",
+            "- remedies: Ask",
+            "'- remedies: Ask outside: pass `x`, and more' is no field; write `- field",
+        ),
+        ("- outcome: wrong", "- remedy: Wait", "'- remedy: Wait' is no field; write `- field: value`, each of name, "),
+        ("- name: two-runs", "- title: Two", "'- title: Two' is no field"),
+        ("- name: two-runs", "- name:", "'- name:' is no field"),
+        ("- name: two-runs\n", "", "has a name that is not a slug"),
+        ("- outcome: wrong\n", "- outcome: wrong\nThe text\n", "'The text' is no field"),
+        ("outcome: wrong", "outcome: silent", "the declared divergence 'two-runs' has the outcome 'silent'"),
+        ("`within_gradient/checkpoint`, ", "`within_gradient/checkpoint`, , ", "names the scenario ''"),
+        (
+            "`within_gradient/checkpoint`, ",
+            "`within_gradient/checkpoint` ",
+            "names the scenario 'within_gradient/check",
+        ),
+        ("name: short", "name: two-runs", "an entry before it has the name 'two-runs'; rename one"),
+        ("A text.\n", "", "the declared divergence 'short' has an empty text"),
+        ("## Short", "##   ", "the declared divergence 'short' has an empty title"),
+        (PAGE, "# Nothing\n\n### Too deep\n", "declares no divergence; open each with a heading of the second level"),
+    ],
+)
+def test_a_wrong_page_is_an_error_that_names_the_file(tmp_path, old, new, message):
+    assert old in PAGE
+    with pytest.raises(PluginError, match=r"divergences\.md") as raised:
+        read(tmp_path, PAGE.replace(old, new))
+    assert message in str(raised.value)
+
+
+def test_an_error_of_a_page_names_the_heading(tmp_path):
+    with pytest.raises(PluginError, match="below the heading 'Two `runs`': '- wrong' is no field"):
+        read(tmp_path, PAGE.replace("- outcome: wrong", "- wrong"))
+
+
+def test_a_page_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"divergences\.md"):
+        manifest.read_divergences(tmp_path / "divergences.md")
+
+
 def test_a_plugin_declares_by_its_hook(plugin_that_declares):
     divergence = Divergence(**GOOD)
     assert plugin_that_declares(lambda: [divergence]).divergences() == (divergence,)
@@ -145,10 +240,11 @@ def test_a_name_of_a_framework_is_none_of_all_frameworks(framework):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_entry_of_a_manifest_module_is_declared(framework):
     pytest.importorskip(framework)
-    module = importlib.import_module(f"adprotocol_{framework}.divergence")
-    written = [entry for entry in vars(module).values() if isinstance(entry, Divergence)]
-    assert {entry.name for entry in written} == {entry.name for entry in shipped(framework)}
-    assert len(written) == len(shipped(framework))
+    package = Path(importlib.import_module(f"adprotocol_{framework}").__file__).parent
+    written = manifest.read_divergences(package / "divergences.md").values()
+    assert [entry.name for entry in written] == [entry.name for entry in shipped(framework)]
+    headings = re.findall(r"(?m)^- name: (.*)", (package / "divergences.md").read_text("utf-8"))
+    assert headings == [entry.name for entry in written]
 
 
 def test_loading_a_plugin_leaves_its_manifest_alone():

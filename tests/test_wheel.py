@@ -44,6 +44,7 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
     for package in ("adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd"):
         assert f"{package}/__init__.py" in names
         assert f"{package}/py.typed" in names
+        assert f"{package}/divergences.md" in names
     assert "adprotocol/__init__.pyi" in names
     templates = {f"adprotocol/conformance/_reports/templates/{name}" for name in ("page.css", "report.html.jinja")}
     assert {*templates, "adprotocol/conformance/scenarios/nested.py"} <= set(names)

@@ -111,7 +111,7 @@ def divergences() -> Sequence[Divergence]:
     """List the declared divergences of MLX."""
     from adprotocol_mlx.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
 
-    return DIVERGENCES
+    return list(DIVERGENCES.values())
 
 
 @hookimpl

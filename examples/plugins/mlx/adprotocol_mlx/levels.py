@@ -172,7 +172,7 @@ def _is_visible(held: list[Any], ours: list[Any]) -> bool:
 
 def undecidable(name: str) -> UndecidableError:
     """Return the error for what is declared by this name."""
-    from adprotocol_mlx.divergence import by_name  # noqa: PLC0415  (for the message only)
+    from adprotocol_mlx.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
 
-    divergence = by_name(name)
+    divergence = DIVERGENCES[name]
     return UndecidableError(f"mlx: {divergence.title}. {divergence.remedy}")

@@ -163,7 +163,7 @@ def divergences() -> Sequence[Divergence]:
     """List what TensorFlow does not allow to be done right."""
     from adprotocol_tensorflow.divergence import DIVERGENCES  # noqa: PLC0415  (never needed where values are served)
 
-    return DIVERGENCES
+    return list(DIVERGENCES.values())
 
 
 @hookimpl

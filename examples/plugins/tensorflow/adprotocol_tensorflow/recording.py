@@ -287,6 +287,7 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _undecidable(value: Any, where: str) -> UndecidableError:
-    from adprotocol_tensorflow.divergence import FIRST_RUN  # noqa: PLC0415  (a text for an error)
+    from adprotocol_tensorflow.divergence import DIVERGENCES  # noqa: PLC0415  (a text for an error)
 
-    return UndecidableError(f"adprotocol was asked about {kind_of(value)} {where}. {FIRST_RUN.remedy}")
+    remedy = DIVERGENCES["recompute-first-run"].remedy
+    return UndecidableError(f"adprotocol was asked about {kind_of(value)} {where}. {remedy}")
