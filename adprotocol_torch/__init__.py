@@ -27,26 +27,6 @@ if TYPE_CHECKING:
     from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
-__all__ = [
-    "array_types",
-    "cond",
-    "divergences",
-    "explain",
-    "freeze",
-    "harness",
-    "identity",
-    "label_protocol",
-    "non_differentiable",
-    "register_node",
-    "trainable",
-    "tree_node",
-    "tree_version",
-    "value_and_grad",
-    "view",
-    "view_types",
-    "within_gradient",
-]
-
 label.register()
 dynamo.mark()
 

@@ -23,9 +23,10 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
 from adprotocol_torch.internals import sequence_number, use_count
 from adprotocol_torch.parameters import here
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
 
 def have_history(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> bool:
@@ -45,17 +46,19 @@ def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: 
     own may look older than the call. So this is an error, never a guess.
     """
     leaves = {id(leaf) for leaf in tracked if isinstance(leaf, torch.nn.Parameter)}
-    older = [
-        node
-        for node, _ in autograd_graph.walk([value], lambda node: not _is_older(node, start))
-        if _is_older(node, start)
-    ]
+    older = _walk(value, start)[1]
     if any(id(autograd_graph.leaf_of(node)) in leaves for node, _ in autograd_graph.walk_nodes(older)):
         raise _computed_before()
 
 
-def _is_older(node: Any, start: int) -> bool:
-    return autograd_graph.leaf_of(node) is None and sequence_number(node) < start
+def _walk(value: torch.Tensor, start: int, stops: Container[Any] = ()) -> tuple[list[tuple[Any, int]], list[Any]]:
+    """Return the edges of the graph of a value, as far as it was made since `start`, and the older nodes at its end."""
+
+    def is_older(node: Any) -> bool:
+        return autograd_graph.leaf_of(node) is None and sequence_number(node) < start
+
+    edges = autograd_graph.walk([value], lambda node: node not in stops and not is_older(node))
+    return edges, [node for node, _ in edges if node not in stops and is_older(node)]
 
 
 def held_elsewhere(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
@@ -75,27 +78,14 @@ def held_elsewhere(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
     places = {i: owner for i, owner in enumerate(owners) if owner is not None and owner is not tracked[i]}
     if not places:
         return {}
-    stops = {end.node for end in ends if not isinstance(end, torch.Tensor)}
-    older: list[Any] = []
-    reached: set[Any] = set()
-
-    def enter(node: Any) -> bool:
-        if node in stops:
-            return False
-        if _is_older(node, start):
-            older.append(node)
-            return False
-        return True
-
-    for node, output in autograd_graph.walk([value], enter):
-        leaf = autograd_graph.leaf_of(node)
-        reached.add((node, output) if leaf is None else id(leaf))
+    edges, older = _walk(value, start, {end.node for end in ends if not isinstance(end, torch.Tensor)})
+    leaves = {id(autograd_graph.leaf_of(node)) for node, _ in edges}
     found: dict[int, Any] = {}
     for i, parameter in places.items():
         given = tensors[i]
-        if id(parameter) in reached:
+        if id(parameter) in leaves:
             found[i] = parameter
-        elif id(given) in reached or (given.grad_fn is not None and (given.grad_fn, given.output_nr) in reached):
+        elif id(given) in leaves or (given.grad_fn, given.output_nr) in edges:
             found[i] = given
     if found and older:
         ids = {id(item) for item in found.values()}
@@ -144,12 +134,10 @@ _OF_THE_OBJECT = frozenset(
 
 
 def _computed_before() -> UndecidableError:
-    from adprotocol_torch.divergence import COMPUTED_BEFORE  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "the function to differentiate uses a value that was computed, before the call, from a parameter which the "
         "call differentiates; PyTorch would count it as part of the function, where it is a constant. "
-        f"{COMPUTED_BEFORE.remedy}"
+        f"{remedy('computed-before-the-call')}"
     )
 
 

@@ -18,6 +18,7 @@ from torch.utils import checkpoint
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
 from adprotocol_torch.internals import is_below_autograd, run_engine
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,10 +88,8 @@ def _is_shown() -> bool:
 
 
 def _hidden() -> UndecidableError:
-    from adprotocol_torch.divergence import HIDDEN_TENSORS  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "a tensor hook or the backward of a torch.autograd.Function, in the function to differentiate, computes with a "
         "tensor that requires grad and is no part of the function's result: PyTorch's graph does not show it, and its "
-        f"derivative would be lost. {HIDDEN_TENSORS.remedy}"
+        f"derivative would be lost. {remedy('tensors-of-hooks')}"
     )

@@ -129,31 +129,14 @@ class TorchHarness(Harness):
         return Rule.apply
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
-        """Make the identity a ``torch.autograd.Function`` that counts cotangents and tangents."""
+        """Count how often the rule of an identity runs."""
         runs: list[None] = []
 
-        class Identity(torch.autograd.Function):
-            generate_vmap_rule = True
+        def derivative(_x: Any) -> float:
+            runs.append(None)
+            return 1.0
 
-            @staticmethod
-            def forward(x: Any) -> Any:
-                return x.clone()
-
-            @staticmethod
-            def setup_context(_ctx: Any, _inputs: Any, _output: Any) -> None:
-                pass
-
-            @staticmethod
-            def backward(_ctx: Any, cotangent: Any) -> Any:
-                runs.append(None)
-                return cotangent
-
-            @staticmethod
-            def jvp(_ctx: Any, tangent: Any) -> Any:
-                runs.append(None)
-                return tangent.clone()
-
-        return Identity.apply, lambda: len(runs)
+        return self.custom_rule(torch.clone, derivative), lambda: len(runs)
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Call `fun` with the fake tensors of PyTorch's compilers."""

@@ -24,6 +24,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.parameters import nothing
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,21 +112,19 @@ def _parameters(wrapper: torch.nn.Module) -> set[int]:
 
 def refused(wrapper: torch.nn.Module) -> UndecidableError:
     """Return the error for a wrapper whose parameters a call differentiates."""
-    from adprotocol_torch.divergence import DATA_PARALLEL, FULLY_SHARDED  # noqa: PLC0415  (for the message only)
-
     if isinstance(wrapper, DistributedDataParallel):
         what = (
             "a DistributedDataParallel averages gradients over processes only where backward() accumulates them: this "
             "process would get the gradient of its own data"
         )
-        divergence = DATA_PARALLEL
+        divergence = "distributed-data-parallel"
     else:
         what = (
             f"a {type(wrapper).__qualname__} sharded by FSDP collects gradients over processes only where backward() "
             "accumulates them: its parameters would get zeros"
         )
-        divergence = FULLY_SHARDED
+        divergence = "fully-sharded"
     return UndecidableError(
         f"adprotocol was asked to differentiate with respect to parameters of a module that is distributed: {what}. "
-        f"{divergence.remedy}"
+        f"{remedy(divergence)}"
     )

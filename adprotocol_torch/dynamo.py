@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,21 +57,17 @@ def within_gradient(value: torch.Tensor) -> bool:
     install()
     answer = ask_fake(value)
     if answer == "batched":
-        from adprotocol_torch.divergence import COMPILED_INSIDE_FUNC  # noqa: PLC0415  (for the message only)
-
         msg = (
             "within_gradient was asked in a function compiled by torch.compile and called inside torch.func.vmap; the "
             "compiled graph cannot tell a batch that is tracked from one that is not. "
-            f"{COMPILED_INSIDE_FUNC.remedy}"
+            f"{remedy('compiled-inside-func')}"
         )
         raise UndecidableError(msg)
     if answer == "dual":
-        from adprotocol_torch.divergence import DUAL_LEVEL  # noqa: PLC0415  (for the message only)
-
         msg = (
             "within_gradient was asked in a function compiled by torch.compile and called inside "
             "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
-            f"{DUAL_LEVEL.remedy}"
+            f"{remedy('dual-level-around-compiled')}"
         )
         raise UndecidableError(msg)
     return answer  # type: ignore[return-value]  # a bool is left

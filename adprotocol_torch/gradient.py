@@ -19,6 +19,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, internals
 from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 from adprotocol_torch.parameters import here, parameter_of
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,11 +169,9 @@ def _tensor(leaf: Any) -> torch.Tensor:
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
     if hasattr(leaf, "mask"):
-        from adprotocol_torch.divergence import MASKED_ARRAYS  # noqa: PLC0415  (for the message only)
-
         msg = (
             f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
-            f"differentiate with respect to it. {MASKED_ARRAYS.remedy}"
+            f"differentiate with respect to it. {remedy('masked-arrays')}"
         )
         raise SelectionError(msg)
     # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
@@ -218,11 +217,9 @@ def _refuse_second_derivative(value: torch.Tensor) -> bool:
     for node, _ in autograd_graph.walk([value]):
         is_compiled |= type(node).__name__ == "CompiledFunctionBackward"
         if type(node).__name__ == "CompiledFunctionBackwardBackward":
-            from adprotocol_torch.divergence import SECOND_DERIVATIVE  # noqa: PLC0415  (for the message only)
-
             msg = (
                 "PyTorch cannot differentiate the derivative of a function compiled by torch.compile. "
-                f"{SECOND_DERIVATIVE.remedy}"
+                f"{remedy('second-derivative-of-compiled')}"
             )
             raise UndecidableError(msg)
     return is_compiled
@@ -231,11 +228,9 @@ def _refuse_second_derivative(value: torch.Tensor) -> bool:
 def _refuse_number(value: Any, start: int) -> None:
     """Refuse a Python number that was computed from tracked tensors: its derivative is lost, not zero."""
     if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
-        from adprotocol_torch.divergence import PYTHON_NUMBERS  # noqa: PLC0415  (for the message only)
-
         msg = (
             f"the differentiated function returned the Python number {value} computed from tracked tensors; item() "
-            f"and float() cut off the derivative. {PYTHON_NUMBERS.remedy}"
+            f"and float() cut off the derivative. {remedy('python-numbers')}"
         )
         raise OutputError(msg)
 

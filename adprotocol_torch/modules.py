@@ -17,6 +17,7 @@ from adprotocol.extend import View, declaring, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import distributed, functional_copy, internals
 from adprotocol_torch.parameters import here
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,10 +210,8 @@ def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeErr
 
 
 def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
-    from adprotocol_torch.divergence import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
-
     return ConcurrencyError(
         f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, one of them "
         "with a where= that differs from its flags, for which the module temporarily holds other tensors. "
-        f"{MODULE_IN_THREADS.remedy}"
+        f"{remedy('module-in-threads')}"
     )

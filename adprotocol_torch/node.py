@@ -67,14 +67,10 @@ def register_node(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[
         without_keys,
         rebuild,
         serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
-        to_dumpable_context=_as_lists,
+        to_dumpable_context=lambda metadata: metadata,  # JSON writes tuples as lists, and refuses what it cannot write
         from_dumpable_context=_as_tuples,
         flatten_with_keys_fn=with_keys,
     )
-
-
-def _as_lists(metadata: Any) -> Any:
-    return metadata  # JSON writes tuples as lists, and refuses what it cannot write
 
 
 def _as_tuples(metadata: Any) -> Any:
