@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -45,10 +46,10 @@ class TorchHarness(Harness):
                 "jacfwd": torch.func.jacfwd,
             },
             "jvp": {"dual": _jvp_by_dual},
-            "compile": {"dynamo": _compile_by_dynamo, "export": _compile_by_export},
-            "checkpoint": {"reentrant": _checkpoint_reentrant},
+            "compile": {"dynamo": functools.partial(_compiled, backend="eager"), "export": _compile_by_export},
+            "checkpoint": {"reentrant": lambda fun: functools.partial(checkpoint, fun, use_reentrant=True)},
             "no_grad": {"inference_mode": torch.inference_mode()},
-            "abstract": {"meta": _abstract_by_device},
+            "abstract": {"meta": lambda fun, *arrays: fun(*[array.to("meta") for array in arrays])},
         }
 
     def array(self, value: Any) -> Any:
@@ -91,7 +92,7 @@ class TorchHarness(Harness):
 
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.utils.checkpoint`` in the variant that PyTorch recommends."""
-        return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=False)
+        return functools.partial(checkpoint, fun, use_reentrant=False)
 
     def stop_gradient(self, array: Any) -> Any:
         """Call ``detach``."""
@@ -252,10 +253,6 @@ def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return compile_alone(fun, fullgraph=True, backend=backend)
 
 
-def _compile_by_dynamo(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return _compiled(fun, "eager")
-
-
 class _Module(torch.nn.Module):
     def __init__(self, fun: Callable[..., Any]) -> None:
         super().__init__()
@@ -267,11 +264,3 @@ class _Module(torch.nn.Module):
 
 def _compile_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: torch.export.export(_Module(fun), arguments).module()(*arguments)
-
-
-def _abstract_by_device(fun: Callable[..., Any], *arrays: Any) -> None:
-    fun(*(array.to("meta") for array in arrays))
-
-
-def _checkpoint_reentrant(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=True)

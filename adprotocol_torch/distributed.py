@@ -27,7 +27,7 @@ from adprotocol_torch.parameters import nothing
 from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 # The instances that were seen. PyTorch keeps no list of them.
 _WRAPPERS: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -61,7 +61,7 @@ def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
         return nothing
     pairs = [pair for pair in zip(tensors, owners, strict=True) if pair[1] is not None]
     wanted = {id(item): item for pair in pairs for item in pair}
-    owned = {wrapper: _parameters(wrapper) for wrapper in _wrappers()}
+    owned = {wrapper: _parameters(wrapper) for wrapper in (*_WRAPPERS, *internals.fully_sharded())}
     known = {key for keys in owned.values() for key in keys}
     if any([_is_held(item) for id_, item in wanted.items() if id_ not in known]):  # noqa: C419  (all are noted)
         types = wrapper_types()
@@ -88,11 +88,6 @@ def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     return leave
 
 
-def _wrappers() -> Iterator[torch.nn.Module]:
-    yield from _WRAPPERS
-    yield from internals.fully_sharded()
-
-
 def _is_held(parameter: torch.Tensor) -> bool:
     """Tell whether more holds on to a parameter than when its wrappers were looked for.
 
@@ -113,17 +108,17 @@ def _parameters(wrapper: torch.nn.Module) -> set[int]:
 def refused(wrapper: torch.nn.Module) -> UndecidableError:
     """Return the error for a wrapper whose parameters a call differentiates."""
     if isinstance(wrapper, DistributedDataParallel):
+        divergence = "distributed-data-parallel"
         what = (
             "a DistributedDataParallel averages gradients over processes only where backward() accumulates them: this "
             "process would get the gradient of its own data"
         )
-        divergence = "distributed-data-parallel"
     else:
+        divergence = "fully-sharded"
         what = (
             f"a {type(wrapper).__qualname__} sharded by FSDP collects gradients over processes only where backward() "
             "accumulates them: its parameters would get zeros"
         )
-        divergence = "fully-sharded"
     return UndecidableError(
         f"adprotocol was asked to differentiate with respect to parameters of a module that is distributed: {what}. "
         f"{remedy(divergence)}"

@@ -57,20 +57,23 @@ def within_gradient(value: torch.Tensor) -> bool:
     install()
     answer = ask_fake(value)
     if answer == "batched":
-        msg = (
-            "within_gradient was asked in a function compiled by torch.compile and called inside torch.func.vmap; the "
-            "compiled graph cannot tell a batch that is tracked from one that is not. "
-            f"{remedy('compiled-inside-func')}"
+        raise _asked_inside(
+            "torch.func.vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
+            "compiled-inside-func",
         )
-        raise UndecidableError(msg)
     if answer == "dual":
-        msg = (
-            "within_gradient was asked in a function compiled by torch.compile and called inside "
-            "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
-            f"{remedy('dual-level-around-compiled')}"
+        raise _asked_inside(
+            "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones",
+            "dual-level-around-compiled",
         )
-        raise UndecidableError(msg)
     return answer  # type: ignore[return-value]  # a bool is left
+
+
+def _asked_inside(what: str, divergence: str) -> UndecidableError:
+    return UndecidableError(
+        "within_gradient was asked in a function compiled by torch.compile and called inside "
+        f"{what}. {remedy(divergence)}"
+    )
 
 
 @run_while_tracing
@@ -134,7 +137,7 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
 
 
 # They run as they are where nothing traces, or nothing but export.
-hidden_part = _answered(closure_search.find)
+_answered(closure_search.find)
 sharing = _answered(fx_graph.sharing)
 new_key = _answered(fx_graph.new_key)
 keep = _answered(fx_graph.keep)

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 class _Call:
     """One call of `value_and_grad`, to which its leaves refer; once it is over, nothing needs their gradient."""
 
-    __slots__ = ("calls", "is_differentiable", "is_over")
+    __slots__ = ("calls", "is_differentiable", "is_over", "own")
 
     def __init__(self) -> None:
         self.calls = here()
         self.is_differentiable = torch.is_grad_enabled()
         self.is_over = False
+        # The ids of what is tracked.
+        self.own: set[int] = set()
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a tensor a leaf of this call."""
@@ -57,6 +59,22 @@ class _Call:
                 # their history, so that a second derivative would be lost where it is refused otherwise.
                 return tensor.clone()
         return self.leaf(tensor.detach())
+
+    def is_other(self, leaf: torch.Tensor) -> bool:
+        """Tell whether somebody else may differentiate with respect to a leaf."""
+        call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
+        return id(leaf) not in self.own and (call is None or not call.is_over)
+
+    def reaches_others(self, results: list[torch.Tensor], nodes: set[Any]) -> bool:
+        """Tell whether the graph of the results, whose nodes it adds to `nodes`, ends at a leaf of others."""
+        leaves = [result for result in results if result.is_leaf] + autograd_graph.leaves(results, nodes)
+        return any(map(self.is_other, leaves))
+
+    def detached(self, leaf: Any) -> Any:
+        """Return a result without what this call tracked; a leaf of others as it is."""
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (not leaf.is_leaf or id(leaf) in self.own):
+            return leaf.detach()
+        return leaf
 
 
 @hookimpl
@@ -88,9 +106,8 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
                 undo.append(calls.replace(tensors, tracked, owners))
             # A function that changes a copy in place changes what the name stands for, not what was given.
             inputs = [tensor if tensor.is_leaf else internals.get_gradient_edge(tensor) for tensor in tracked]
-            has_history = has_owners and aliases.have_history(tracked, owners)
-            own = set(map(id, tracked))
-            is_other = _others(own)
+            are_held = has_owners and aliases.have_history(tracked, owners)
+            call.own.update(map(id, tracked))
             nodes: set[Any] = set()
             start = next_sequence_number()
             value, aux = fun(tracked)
@@ -100,10 +117,11 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             # The results must be differentiable themselves if anything outside this call
             # may need it: a leaf with a history, or something closed over.
             results = _tracked_results(value, aux)
-            again = call.is_differentiable and _reach_others(results, tracked, is_other, nodes)
+            has_history = not all(tensor.is_leaf for tensor in tracked)
+            again = call.is_differentiable and bool(results) and (has_history or call.reaches_others(results, nodes))
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 is_compiled = _refuse_second_derivative(value)
-                if has_history:
+                if are_held:
                     aliases.refuse_history(value, tracked, start)
                 others = aliases.held_elsewhere(value, tensors, owners, tracked, inputs, start) if has_owners else {}
                 one = torch.ones_like(value)
@@ -111,8 +129,8 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
                     # The derivative of a compiled function is no constant, though its node may be connected to this
                     # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
                     call.leaf(one)
-                watched = is_other if call.is_differentiable and not again else None
-                found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=watched)
+                is_other = call.is_other if call.is_differentiable and not again else None
+                found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
                 for i, more in zip(others, found[len(inputs) :], strict=True):
                     # The derivative with respect to what the tracked tensor is a copy of contains its own.
                     direct = found[i] if tracked[i].is_leaf else None
@@ -129,8 +147,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             leave()
     if not again:
         del results
-        value = _detached(value, own)
-        aux = None if aux is None else map_aux(lambda leaf: _detached(leaf, own), aux)
+        value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
         autograd_graph.release(nodes)
     return value, aux, gradients
 
@@ -179,31 +196,6 @@ def _tensor(leaf: Any) -> torch.Tensor:
     return torch.as_tensor(leaf if shared else leaf.copy())
 
 
-def _reach_others(
-    results: list[torch.Tensor],
-    tracked: list[torch.Tensor],
-    is_other: Callable[[torch.Tensor], bool],
-    nodes: set[Any],
-) -> bool:
-    """Tell whether the graph of the results, whose nodes it adds to `nodes`, reaches a leaf of others."""
-    if results and not all(tensor.is_leaf for tensor in tracked):
-        return True
-    leaves = [result for result in results if result.is_leaf] + autograd_graph.leaves(results, nodes)
-    return any(map(is_other, leaves))
-
-
-def _others(own: set[int]) -> Callable[[torch.Tensor], bool]:
-    """Return a predicate: may another call differentiate this leaf?"""
-
-    def is_other(leaf: torch.Tensor) -> bool:
-        if id(leaf) in own:
-            return False
-        call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
-        return call is None or not call.is_over
-
-    return is_other
-
-
 def _refuse_second_derivative(value: torch.Tensor) -> bool:
     """Refuse to differentiate the derivative of a compiled function; return whether there is a compiled function.
 
@@ -233,12 +225,6 @@ def _refuse_number(value: Any, start: int) -> None:
             f"and float() cut off the derivative. {remedy('python-numbers')}"
         )
         raise OutputError(msg)
-
-
-def _detached(leaf: Any, own: set[int]) -> Any:
-    if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (not leaf.is_leaf or id(leaf) in own):
-        return leaf.detach()
-    return leaf
 
 
 def _by_functorch(

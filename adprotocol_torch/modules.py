@@ -51,7 +51,7 @@ class _Contents:
         self._calls = here()
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
-        self._key: Callable[[Any], Any] = _itself if torch.compiler.is_dynamo_compiling() else id
+        self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
         self._names: dict[Any, str] = {}
         self._collect()
 
@@ -118,10 +118,6 @@ class _Contents:
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
         return functional_copy.make(self._module, self.tensors, filled)
-
-
-def _itself(tensor: Any) -> Any:
-    return tensor
 
 
 def _refuse_own_declaration(owner: torch.nn.Module) -> None:

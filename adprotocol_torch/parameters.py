@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +45,7 @@ class _Process:
         self.active: list[Calls] = []
         self.inside = False
         # How many threads train a parameter against its flag, by id.
-        self.lifted: dict[int, int] = {}
+        self.lifted: Counter[int] = Counter()
 
     def renew_lock(self) -> None:
         """Forget a lock that is held by a thread which the child of a fork has not."""
@@ -64,8 +65,8 @@ class Calls:
         # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
         self.current: dict[int, torch.Tensor] = {}
         # The modules in use, and the ids of the submodules among them in which there are other tensors.
-        self._used: list[torch.nn.Module] = []
-        self._filled: set[int] = set()
+        self.used: list[torch.nn.Module] = []
+        self.filled: set[int] = set()
 
     def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
@@ -96,14 +97,14 @@ class Calls:
         if not lifted:
             return nothing
         with _PROCESS.lock:
+            counts.update(map(id, lifted))
             for leaf in lifted:
-                counts[id(leaf)] = counts.get(id(leaf), 0) + 1
                 leaf.requires_grad_()
 
         def lower() -> None:
             with _PROCESS.lock:
+                counts.subtract(map(id, lifted))
                 for leaf in lifted:
-                    counts[id(leaf)] -= 1
                     if not counts[id(leaf)]:
                         del counts[id(leaf)]
                         leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
@@ -137,21 +138,21 @@ class Calls:
         with _PROCESS.lock:
             others = [calls for calls in _PROCESS.active if calls is not self]
             if others:
-                filled = set().union(*[calls._filled for calls in others])  # noqa: SLF001  (of its own class)
+                filled = set().union(*[calls.filled for calls in others])
                 if filled and any(id(part) in filled for part in module.modules()):
                     return None
-                used = [other for calls in others for other in calls._used] if owners else []  # noqa: SLF001
+                used = [other for calls in others for other in calls.used] if owners else []
                 if any(id(part) in owners for other in used for part in other.modules()):
                     return None
-            added = owners - self._filled
-            self._filled |= added
-            self._used.append(module)
+            added = owners - self.filled
+            self.filled |= added
+            self.used.append(module)
             self._begin()
 
         def leave() -> None:
             with _PROCESS.lock:
-                self._filled -= added
-                self._used.remove(module)
+                self.filled -= added
+                self.used.remove(module)
                 self._end()
 
         return leave
@@ -160,7 +161,7 @@ class Calls:
         """Return the ids of the submodules that hold tensors of other threads' calls."""
         if not _PROCESS.inside:
             return set()
-        return set().union(*[calls._filled for calls in list(_PROCESS.active) if calls is not self])  # noqa: SLF001
+        return set().union(*[calls.filled for calls in list(_PROCESS.active) if calls is not self])
 
     def _begin(self) -> None:
         _PROCESS.active.append(self)

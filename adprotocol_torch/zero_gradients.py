@@ -11,11 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the documented place of it
 
 from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, tracking
-from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import (
+    functorch_is_active,
+    is_traceable_wrapper_subclass,
+    never_compile,
+    next_sequence_number,
+    sequence_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +123,7 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in autograd_graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+    for node, output in autograd_graph.walk(results, lambda node: sequence_number(node) >= start):
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(autograd_graph.leaf_of(node)), None)
     return list(unused.values())
