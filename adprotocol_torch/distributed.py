@@ -59,8 +59,8 @@ def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     """Let wrappers of parameters, the `owners` of tensors, refuse to run in this thread, until the result is called."""
     if not _is_initialized():
         return nothing
-    pairs = [pair for pair in zip(tensors, owners, strict=True) if pair[1] is not None]
-    wanted = {id(item): item for pair in pairs for item in pair}
+    pairs = zip(tensors, owners, strict=True)
+    wanted = {id(item): item for tensor, owner in pairs if owner is not None for item in (tensor, owner)}
     owned = {wrapper: _parameters(wrapper) for wrapper in (*_WRAPPERS, *internals.fully_sharded())}
     known = {key for keys in owned.values() for key in keys}
     if any([_is_held(item) for id_, item in wanted.items() if id_ not in known]):  # noqa: C419  (all are noted)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.autograd import forward_ad
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import note_true, refuse_first_pass
-from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of, never_compile
+from adprotocol_torch.internals import functorch_is_active, level_of, never_compile
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
