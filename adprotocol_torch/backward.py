@@ -8,6 +8,7 @@ is cheap, for the engine itself calls none from Python.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,7 @@ def gradients(
     `one` is the cotangent of the scalar; `again` makes them differentiable; `is_other` tells the leaves that the pass
     must not compute with otherwise.
     """
-    if is_other is None:
-        return list(run_engine(value, one, inputs, create_graph=again))
-    with _Watch(is_other):
+    with contextlib.nullcontext() if is_other is None else _Watch(is_other):
         return list(run_engine(value, one, inputs, create_graph=again))
 
 

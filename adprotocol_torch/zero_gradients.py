@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.extend import tree_leaves, tree_map
-from adprotocol_torch import autograd_graph, dynamo, tracking
-from adprotocol_torch.internals import (
-    functorch_is_active,
-    is_traceable_wrapper_subclass,
-    never_compile,
-    next_sequence_number,
-    sequence_number,
-)
+from adprotocol_torch import autograd_graph, dynamo, internals, tracking
+from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +46,7 @@ def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
-    wraps = any(not leaf.is_nested and is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
+    wraps = any(not leaf.is_nested and internals.is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
     connect = _connect_wrapped if wraps else _connect
     return tree_map(lambda leaf: connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
 
@@ -123,7 +117,7 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in autograd_graph.walk(results, lambda node: sequence_number(node) >= start):
+    for node, output in autograd_graph.walk(results, lambda node: internals.sequence_number(node) >= start):
         unused.pop(inner.get((node, output), 0), None)
         unused.pop(id(autograd_graph.leaf_of(node)), None)
     return list(unused.values())
