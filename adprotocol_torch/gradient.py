@@ -117,7 +117,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             # The results must be differentiable themselves if anything outside this call
             # may need it: a leaf with a history, or something closed over.
             results = _tracked_results(value, aux)
-            has_history = not all(tensor.is_leaf for tensor in tracked)
+            has_history = bool([tensor for tensor in tracked if not tensor.is_leaf])
             again = call.is_differentiable and bool(results) and (has_history or call.reaches_others(results, nodes))
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 is_compiled = _refuse_second_derivative(value)

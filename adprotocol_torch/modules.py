@@ -81,11 +81,10 @@ class _Contents:
                 if buffer is not None and self._names.setdefault(self._key(buffer), prefix + name) == prefix + name:
                     self.tensors[prefix + name] = buffer
                     self.flags[prefix + name] = None
-            waiting.extend(
-                (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed), above)
-                for name, child in reversed(children.items())
-                if child is not None
-            )
+            for name, child in reversed(children.items()):
+                if child is not None:
+                    below = frozen or (allowed is not None and name not in allowed)
+                    waiting.append((f"{prefix}{name}.", child, below, above))
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
