@@ -7,7 +7,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `constant_tree`: `adprotocol.non_differentiable` for the arguments or the result of
   a function; functions among the leaves stay unchanged.
 - `check_output`, `map_aux`, `partition_aux`, `combine_aux`: for the hook `value_and_grad`.
-- `View`, `declaring`, `trainable_names`: for the hook `views`, and for the declarations
+- `View`, `declares`, `trainable_names`: for the hook `views`, and for the declarations
   of classes inside a viewed object.
 - `TreeLibrary`: for the hook `tree_library`.
 - `unlabelled`: for the hook `label_protocol`.
@@ -27,7 +27,7 @@ from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
-from adprotocol._trees.declaration import declaring, trainable_names
+from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
 from adprotocol.divergence import Divergence, read_divergences
@@ -44,7 +44,7 @@ __all__ = [
     "check_output",
     "combine_aux",
     "constant_tree",
-    "declaring",
+    "declares",
     "gradient_prevented",
     "map_aux",
     "partition_aux",

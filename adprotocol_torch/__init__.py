@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
-__all__ = [
-    "array_types",
-    "cond",
-    "divergences",
-    "explain",
-    "freeze",
-    "harness",
-    "identity",
-    "label_protocol",
-    "non_differentiable",
-    "trainable",
-    "tree_library",
-    "value_and_grad",
-    "views",
-    "within_gradient",
-]
-
 label.register()
 dynamo.mark()
 

@@ -8,6 +8,7 @@ is cheap, for the engine itself calls none from Python.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from adprotocol.errors import UndecidableError
-from adprotocol_torch import graph
+from adprotocol_torch import autograd_graph
 from adprotocol_torch.internals import is_below_autograd, run_engine
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,9 +39,7 @@ def gradients(
     `one` is the cotangent of the scalar; `again` makes them differentiable; `is_other` tells the leaves that the pass
     must not compute with otherwise.
     """
-    if is_other is None:
-        return list(run_engine(value, one, inputs, create_graph=again))
-    with _Watch(is_other):
+    with contextlib.nullcontext() if is_other is None else _Watch(is_other):
         return list(run_engine(value, one, inputs, create_graph=again))
 
 
@@ -69,7 +69,7 @@ class _Watch(TorchFunctionMode):
         if tensor.is_leaf:
             return self.is_other(tensor)
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
-        return any(map(self.is_other, graph.leaves([tensor], self.seen)))
+        return any(map(self.is_other, autograd_graph.leaves([tensor], self.seen)))
 
 
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]
@@ -87,10 +87,8 @@ def _is_shown() -> bool:
 
 
 def _hidden() -> UndecidableError:
-    from adprotocol_torch.divergence import HIDDEN_TENSORS  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "a tensor hook or the backward of a torch.autograd.Function, in the function to differentiate, computes with a "
         "tensor that requires grad and is no part of the function's result: PyTorch's graph does not show it, and its "
-        f"derivative would be lost. {HIDDEN_TENSORS.remedy}"
+        f"derivative would be lost. {remedy('tensors-of-hooks')}"
     )

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.extend import Branches
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
-from adprotocol_torch.connection import is_float
+from adprotocol_torch.zero_gradients import is_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a branch of a batched cond must not do: change what it did not make, or compute where nobody guards it.
+"""What a branch of a batched cond must not do: change what it did not make, or run operations outside the guard.
 
 Both branches run. The guard of `batched_cond` gives each operation copies of the
 tensors from outside, so a change in place would be lost, or reach the other branch.
@@ -13,21 +13,21 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode  # the documented place of it
 
 from adprotocol.errors import BranchError
 from adprotocol.extend import run_while_tracing
+from adprotocol_torch import internals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
-class BranchWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class BranchWatch(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watch what reaches PyTorch's kernels while a branch runs."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # Kept, so that no memory is used twice while the branch runs.
+        # By the key of its memory; kept, so that no memory is used twice while the branch runs.
         self._own: dict[int, Any] = {}
         self._depth = 0
         self._is_guarding = False
@@ -53,24 +53,21 @@ class BranchWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._is_guarding = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunction():  # noqa: SLF001  (what is asked here is not for the guard)
+        with internals.without_torch_function():  # what is asked here is not for the guard
             return self._watched(func, args, kwargs or {})
 
     def _watched(self, func: Any, args: Any, keywords: Any) -> Any:
+        schema = internals.schema_of(func)
         # A view computes nothing; torch.func makes some of its own.
-        if not self._depth and all(value.alias_info is None for value in func._schema.returns):  # noqa: SLF001
+        if not self._depth and all(value.alias_info is None for value in schema.returns):
             self._unguarded = self._unguarded or func
-        given = {_memory(tensor)[0] for tensor in _tensors((*args, *keywords.values()))}
-        if func._schema.is_mutable:  # noqa: SLF001
-            for tensor in _changed(func, args, keywords):
-                if _memory(tensor)[0] not in self._own:
-                    raise changed_in_place()
+        given = _memory((*args, *keywords.values()))
+        if schema.is_mutable and not _memory(_changed(schema, args, keywords)).keys() <= self._own.keys():
+            raise changed_in_place()
         result = func(*args, **keywords)
         if not self._is_guarding:
-            for tensor in _tensors((result,)):
-                key, memory = _memory(tensor)
-                if key not in given:
-                    self._own[key] = memory
+            made = _memory((result,))
+            self._own.update({key: made[key] for key in made.keys() - given.keys()})
         return result
 
     def check(self) -> None:
@@ -93,15 +90,12 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _memory(tensor: torch.Tensor) -> tuple[int, Any]:
-    if tensor.layout is torch.strided and not tensor.is_nested:
-        storage = tensor.untyped_storage()
-        return storage._cdata, storage  # noqa: SLF001
-    return id(tensor), tensor
+def _memory(values: Iterable[Any]) -> dict[int, Any]:
+    return dict(map(internals.memory_of, _tensors(values)))
 
 
-def _changed(func: Any, args: Any, keywords: Any) -> Iterator[torch.Tensor]:
-    for i, argument in enumerate(func._schema.arguments):  # noqa: SLF001
+def _changed(schema: Any, args: Any, keywords: Any) -> Iterator[torch.Tensor]:
+    for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors((args[i] if i < len(args) else keywords.get(argument.name),))
 

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import internals
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,31 +84,25 @@ def _callers(code: CodeType) -> Iterator[dict[str, Any]]:
 
 
 def _reentrant_error() -> UndecidableError:
-    from adprotocol_torch.divergence import REENTRANT_CHECKPOINT  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
         "first without gradients and then again with them: a branch on the answer would return the value of one run "
-        f"and the gradient of the other. {REENTRANT_CHECKPOINT.remedy}"
+        f"and the gradient of the other. {remedy('reentrant-checkpoint')}"
     )
 
 
 def _unknown_error() -> UndecidableError:
-    from adprotocol_torch.divergence import CHECKPOINT_AFTER_ITS_LEVEL  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "within_gradient was asked, about a tensor that is differentiated at a level of torch.func or of forward mode, "
         "inside a checkpoint that is not a call of torch.utils.checkpoint.checkpoint as this plugin knows it: whether "
-        f"its second pass would get the same answer is unknown. {CHECKPOINT_AFTER_ITS_LEVEL.remedy}"
+        f"its second pass would get the same answer is unknown. {remedy('checkpoint-after-its-level')}"
     )
 
 
 def _outlived_error() -> UndecidableError:
-    from adprotocol_torch.divergence import CHECKPOINT_AFTER_ITS_LEVEL  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "within_gradient was asked inside torch.utils.checkpoint, about a tensor that was differentiated at a level of "
         "torch.func or of forward mode. The backward pass runs the checkpoint again after the end of that level, where "
         "the answer is another: the value would be that of one branch, the gradient that of the other. "
-        f"{CHECKPOINT_AFTER_ITS_LEVEL.remedy}"
+        f"{remedy('checkpoint-after-its-level')}"
     )

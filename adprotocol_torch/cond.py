@@ -10,7 +10,7 @@ from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import dynamo, tracking
 from adprotocol_torch.batched_cond import select
-from adprotocol_torch.connection import run_connected
+from adprotocol_torch.zero_gradients import run_connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch._functorch import config
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol.conformance import Harness
-from adprotocol_torch.internals import compile_alone, functorch_is_active
+from adprotocol_torch.internals import (
+    compile_alone,
+    fake_tensors,
+    functorch_is_active,
+    pytree,
+    without_donated_buffers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,10 +46,10 @@ class TorchHarness(Harness):
                 "jacfwd": torch.func.jacfwd,
             },
             "jvp": {"dual": _jvp_by_dual},
-            "compile": {"dynamo": _compile_by_dynamo, "export": _compile_by_export},
-            "checkpoint": {"reentrant": _checkpoint_reentrant},
+            "compile": {"dynamo": functools.partial(_compiled, backend="eager"), "export": _compile_by_export},
+            "checkpoint": {"reentrant": lambda fun: functools.partial(checkpoint, fun, use_reentrant=True)},
             "no_grad": {"inference_mode": torch.inference_mode()},
-            "abstract": {"meta": _abstract_by_device},
+            "abstract": {"meta": lambda fun, *arrays: fun(*[array.to("meta") for array in arrays])},
         }
 
     def array(self, value: Any) -> Any:
@@ -88,7 +92,7 @@ class TorchHarness(Harness):
 
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.utils.checkpoint`` in the variant that PyTorch recommends."""
-        return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=False)
+        return functools.partial(checkpoint, fun, use_reentrant=False)
 
     def stop_gradient(self, array: Any) -> Any:
         """Call ``detach``."""
@@ -126,35 +130,18 @@ class TorchHarness(Harness):
         return Rule.apply
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
-        """Make the identity a ``torch.autograd.Function`` that counts cotangents and tangents."""
+        """Count how often the rule of an identity runs."""
         runs: list[None] = []
 
-        class Identity(torch.autograd.Function):
-            generate_vmap_rule = True
+        def derivative(_x: Any) -> float:
+            runs.append(None)
+            return 1.0
 
-            @staticmethod
-            def forward(x: Any) -> Any:
-                return x.clone()
-
-            @staticmethod
-            def setup_context(_ctx: Any, _inputs: Any, _output: Any) -> None:
-                pass
-
-            @staticmethod
-            def backward(_ctx: Any, cotangent: Any) -> Any:
-                runs.append(None)
-                return cotangent
-
-            @staticmethod
-            def jvp(_ctx: Any, tangent: Any) -> Any:
-                runs.append(None)
-                return tangent.clone()
-
-        return Identity.apply, lambda: len(runs)
+        return self.custom_rule(torch.clone, derivative), lambda: len(runs)
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Call `fun` with the fake tensors of PyTorch's compilers."""
-        with FakeTensorMode() as mode:
+        with fake_tensors() as mode:
             fun(*(mode.from_tensor(array) for array in arrays))
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
@@ -223,7 +210,7 @@ class _Node:
         return iter(self.children)
 
 
-_pytree.register_pytree_node(
+pytree.register_pytree_node(
     _Node, lambda node: (list(node.children), None), lambda children, _context: _Node(list(children))
 )
 
@@ -240,9 +227,8 @@ def _gradient(value: Any, leaf: Any) -> Any:
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     again = torch.is_grad_enabled()
-    # A compiled function donates buffers to its gradient, and then refuses one that may be differentiated again; as its
-    # error says. The backends of this harness reuse none.
-    with config.patch(donated_buffer=False):
+    # One that donated buffers would refuse a gradient that may be differentiated again; here no backend reuses any.
+    with without_donated_buffers():
         return torch.autograd.grad(value, leaf, create_graph=again, materialize_grads=True)[0]
 
 
@@ -267,10 +253,6 @@ def _compiled(fun: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return compile_alone(fun, fullgraph=True, backend=backend)
 
 
-def _compile_by_dynamo(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return _compiled(fun, "eager")
-
-
 class _Module(torch.nn.Module):
     def __init__(self, fun: Callable[..., Any]) -> None:
         super().__init__()
@@ -282,11 +264,3 @@ class _Module(torch.nn.Module):
 
 def _compile_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: torch.export.export(_Module(fun), arguments).module()(*arguments)
-
-
-def _abstract_by_device(fun: Callable[..., Any], *arrays: Any) -> None:
-    fun(*(array.to("meta") for array in arrays))
-
-
-def _checkpoint_reentrant(fun: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: checkpoint(fun, *arguments, use_reentrant=True)

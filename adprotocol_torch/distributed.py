@@ -23,10 +23,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
-from adprotocol_torch.parameters import is_parameter, original
+from adprotocol_torch.parameters import nothing
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 # The instances that were seen. PyTorch keeps no list of them.
 _WRAPPERS: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -54,14 +55,13 @@ def note(module: torch.nn.Module) -> None:
     _WRAPPERS.add(module)
 
 
-def guard(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Let wrappers of the parameters among `tensors` refuse to run in this thread, until the result is called."""
+def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> Callable[[], None]:
+    """Let wrappers of parameters, the `owners` of tensors, refuse to run in this thread, until the result is called."""
     if not _is_initialized():
-        return _nothing
-    wanted = {id(item): item for tensor in tensors if is_parameter(tensor) for item in (tensor, original(tensor))}
-    if not wanted:
-        return _nothing
-    owned = {wrapper: _parameters(wrapper) for wrapper in _wrappers()}
+        return nothing
+    pairs = zip(tensors, owners, strict=True)
+    wanted = {id(item): item for tensor, owner in pairs if owner is not None for item in (tensor, owner)}
+    owned = {wrapper: _parameters(wrapper) for wrapper in (*_WRAPPERS, *internals.fully_sharded())}
     known = {key for keys in owned.values() for key in keys}
     if any([_is_held(item) for id_, item in wanted.items() if id_ not in known]):  # noqa: C419  (all are noted)
         types = wrapper_types()
@@ -88,22 +88,13 @@ def guard(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
     return leave
 
 
-def _nothing() -> None:
-    pass
-
-
-def _wrappers() -> Iterator[torch.nn.Module]:
-    yield from _WRAPPERS
-    yield from internals.fully_sharded()
-
-
 def _is_held(parameter: torch.Tensor) -> bool:
     """Tell whether more holds on to a parameter than when its wrappers were looked for.
 
     DistributedDataParallel does, and so does a graph. To look for a wrapper that the function closes over takes 10 ms
     and more.
     """
-    count = parameter._use_count()  # type: ignore[attr-defined]  # noqa: SLF001
+    count = internals.use_count(parameter)
     if count <= _HELD.get(parameter, 1):
         return False
     _HELD[parameter] = count
@@ -116,21 +107,19 @@ def _parameters(wrapper: torch.nn.Module) -> set[int]:
 
 def refused(wrapper: torch.nn.Module) -> UndecidableError:
     """Return the error for a wrapper whose parameters a call differentiates."""
-    from adprotocol_torch.divergence import DATA_PARALLEL, FULLY_SHARDED  # noqa: PLC0415  (for the message only)
-
     if isinstance(wrapper, DistributedDataParallel):
+        divergence = "distributed-data-parallel"
         what = (
             "a DistributedDataParallel averages gradients over processes only where backward() accumulates them: this "
             "process would get the gradient of its own data"
         )
-        divergence = DATA_PARALLEL
     else:
+        divergence = "fully-sharded"
         what = (
             f"a {type(wrapper).__qualname__} sharded by FSDP collects gradients over processes only where backward() "
             "accumulates them: its parameters would get zeros"
         )
-        divergence = FULLY_SHARDED
     return UndecidableError(
         f"adprotocol was asked to differentiate with respect to parameters of a module that is distributed: {what}. "
-        f"{divergence.remedy}"
+        f"{remedy(divergence)}"
     )

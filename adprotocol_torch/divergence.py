@@ -8,20 +8,6 @@ from adprotocol_torch import internals
 
 DIVERGENCES = read_divergences(Path(__file__).with_name("divergences.md"))
 
-# Those that errors quote.
-REENTRANT_CHECKPOINT = DIVERGENCES["reentrant-checkpoint"]
-CHECKPOINT_AFTER_ITS_LEVEL = DIVERGENCES["checkpoint-after-its-level"]
-DUAL_LEVEL = DIVERGENCES["dual-level-around-compiled"]
-COMPILED_INSIDE_FUNC = DIVERGENCES["compiled-inside-func"]
-SECOND_DERIVATIVE = DIVERGENCES["second-derivative-of-compiled"]
-MODULE_IN_THREADS = DIVERGENCES["module-in-threads"]
-COMPUTED_BEFORE = DIVERGENCES["computed-before-the-call"]
-HIDDEN_TENSORS = DIVERGENCES["tensors-of-hooks"]
-DATA_PARALLEL = DIVERGENCES["distributed-data-parallel"]
-FULLY_SHARDED = DIVERGENCES["fully-sharded"]
-PYTHON_NUMBERS = DIVERGENCES["python-numbers"]
-MASKED_ARRAYS = DIVERGENCES["masked-arrays"]
-
 
 def declared() -> list[Divergence]:
     """List them, without the scenarios that pass in this release of PyTorch."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from torch._functorch.pyfunctorch import coerce_cinterpreter
-from torch.autograd import forward_ad
-from torch.autograd.graph import _engine_run_backward, get_gradient_edge
-from torch.utils import checkpoint
+from torch._functorch import pyfunctorch
+from torch.autograd import forward_ad, graph
+from torch.nn.utils import parametrize
+from torch.utils import _python_dispatch, _pytree, checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +37,23 @@ level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
 is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
 is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
+coerce_cinterpreter = pyfunctorch.coerce_cinterpreter
+
+# With this torch.func and its relatives in reverse mode begin a level in a graph; a graph has no other mark of it.
+enter_grad = torch._C._functorch._grad_increment_nesting  # noqa: SLF001
+
+# The public ways to switch torch functions off leave those of modes on.
+without_torch_function = torch._C.DisableTorchFunction  # noqa: SLF001
+
+# Documented, in modules with an underscore.
+is_traceable_wrapper_subclass = _python_dispatch.is_traceable_wrapper_subclass
+TorchDispatchMode = _python_dispatch.TorchDispatchMode
+
+# PyTorch has no public tree library; its own packages register here.
+pytree = _pytree
+
+# In torch.autograd.graph, but in no list of public names.
+get_gradient_edge = graph.get_gradient_edge
 
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
@@ -47,8 +65,17 @@ _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", Non
 # The function in which a checkpoint runs its first pass: a function of its own since 2.14.
 CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
-# Tells which nodes were made after a point of the program.
+# Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+sequence_number = operator.methodcaller("_sequence_nr")
+
+# How much besides Python holds a tensor, and one for Python: a graph does, through its end at a leaf.
+use_count = operator.methodcaller("_use_count")
+
+
+def is_in_forward_mode() -> bool:
+    """Tell whether a dual level is open, in any thread; nothing public tells."""
+    return forward_ad._current_level >= 0  # noqa: SLF001
 
 
 def is_below_autograd() -> bool:
@@ -176,6 +203,23 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
     return list(held)
 
 
+def guard_dual_level() -> None:
+    """Let the graph that Dynamo builds guard on the dual level, so that a change traces again."""
+    from torch._dynamo.guards import install_guard  # noqa: PLC0415  (as above)
+    from torch._dynamo.variables.ctx_manager import DualLevelContextManager  # noqa: PLC0415
+    from torch._guards import TracingContext  # noqa: PLC0415
+
+    if TracingContext.try_get() is not None:  # Dynamo's; export without it has none
+        install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+
+
+def compilation() -> Any:
+    """Return the context of the compilation under way, None where nothing but export traces."""
+    from torch._guards import CompileContext  # noqa: PLC0415  (as above)
+
+    return CompileContext.try_get()
+
+
 @never_compile
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
@@ -184,14 +228,14 @@ def is_differentiating() -> bool:
     """
     levels = torch._C._functorch.get_interpreter_stack() or ()  # noqa: SLF001
     derivatives = (Transform.Grad, Transform.Jvp)
-    return forward_ad._current_level >= 0 or any(level.key() in derivatives for level in levels)  # noqa: SLF001
+    return is_in_forward_mode() or any(level.key() in derivatives for level in levels)
 
 
 def run_engine(
     value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    return _engine_run_backward(
+    return graph._engine_run_backward(  # noqa: SLF001
         (value,),
         (cotangent,),
         create_graph,  # and keep the graph
@@ -233,33 +277,49 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
 
 
-__all__ = [
-    "CHECKPOINT",
-    "Transform",
-    "attribute_names",
-    "coerce_cinterpreter",
-    "compile_alone",
-    "differentiates_cond",
-    "forward_ad",
-    "forward_mode_is_enabled",
-    "fully_sharded",
-    "functorch_is_active",
-    "get_gradient_edge",
-    "has_tangent",
-    "is_batched",
-    "is_below_autograd",
-    "is_functional",
-    "is_in_first_pass",
-    "iterates_over_attributes",
-    "level_of",
-    "levels_around",
-    "loses_texts",
-    "may_pack_saved_tensors",
-    "never_compile",
-    "next_sequence_number",
-    "run_engine",
-    "shards",
-    "skip",
-    "top_interpreter",
-    "unwrapped",
-]
+def memory_of(tensor: torch.Tensor) -> tuple[int, Any]:
+    """Return a key that a tensor has in common with its views, and what to hold as long as the key is in use.
+
+    Empty and fake tensors have no data pointer, which is the public key.
+    """
+    if tensor.layout is not torch.strided:
+        return id(tensor), tensor
+    storage = tensor.untyped_storage()
+    return storage._cdata, storage  # noqa: SLF001
+
+
+def schema_of(func: Any) -> Any:
+    """Return the schema of an operator, which alone says what it changes and which results are views."""
+    return func._schema  # noqa: SLF001
+
+
+def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the parameters, buffers and submodules of a module; ``torch.func.functional_call`` has no other way in."""
+    return module._parameters, module._buffers, module._modules  # noqa: SLF001
+
+
+def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Tensor | None]]:
+    """Return the hooks that a user registered on a leaf, and that only the engine runs."""
+    return list((tensor._backward_hooks or {}).values())  # noqa: SLF001
+
+
+def fake_tensors() -> Any:
+    """Return a mode for the tensors without memory with which PyTorch's compilers trace; it is no public class."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  (for the harness only)
+
+    return FakeTensorMode()
+
+
+def without_donated_buffers() -> Any:
+    """Keep compiled functions from donating buffers to their gradient, as their errors ask; no public switch does."""
+    from torch._functorch import config  # noqa: PLC0415  (for the harness only)
+
+    return config.patch(donated_buffer=False)
+
+
+def exchange_cache(cache: Any) -> Any:
+    """Exchange what ``parametrize.cached()`` holds, if it is on; there is no public access to it."""
+    before = parametrize._cache  # noqa: SLF001
+    if parametrize._cache_enabled:  # noqa: SLF001
+        parametrize._cache = cache  # noqa: SLF001
+    return before

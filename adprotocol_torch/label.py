@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils import _pytree
-
 from adprotocol import NonDifferentiable
 from adprotocol.extend import unlabelled
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.internals import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +23,7 @@ def register() -> None:
         (held,) = children
         return NonDifferentiable(held)
 
-    _pytree.register_pytree_node(
+    pytree.register_pytree_node(
         NonDifferentiable, flatten, unflatten, serialized_type_name="adprotocol.NonDifferentiable"
     )
 

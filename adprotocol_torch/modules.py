@@ -8,40 +8,22 @@ afterwards. Hooks, buffers and submodules stay in place.
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.utils import parametrize
 
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
-from adprotocol.extend import View, declaring, trainable_names
+from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import distributed, internals, stand_in
-from adprotocol_torch.parameters import flag, original
+from adprotocol_torch import distributed, functional_copy, internals
+from adprotocol_torch.parameters import here
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-_LOCK = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """Forget a lock that is held by a thread which the child of a fork has not."""
-    global _LOCK  # noqa: PLW0603
-    _LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
-
-# By id of a submodule, the thread that replaced its tensors.
-_FILLED: dict[int, int] = {}
-
-# The active calls: each thread, with the module that it uses.
-_USED: list[tuple[int, torch.nn.Module]] = []
+    # A submodule, its parameters, the name of one, the tensor that was there, and the one to put there.
+    _Change = tuple[torch.nn.Module, dict[str, Any], str, Any, Any]
 
 
 @hookimpl
@@ -52,79 +34,96 @@ def views() -> dict[type, Callable[[Any], View]]:
 
 def view(value: torch.nn.Module) -> View:
     """Show parameters and buffers by qualified name; a tensor with several names has the first."""
-    module = value
-    container: dict[str, Any] = {}
-    flags: dict[str, bool | None] = {}
-    places: dict[str, list[tuple[torch.nn.Module, str]]] = {}
-    aliases: dict[str, str] = {}
-    names: dict[Any, str] = {}
-    declares = declaring()
-    is_traced = torch.compiler.is_dynamo_compiling()
-    wrappers = () if is_traced else distributed.wrapper_types()
+    contents = _Contents(value)
+    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild)
 
-    def key(tensor: torch.Tensor) -> Any:
-        return tensor if is_traced else id(tensor)  # Dynamo has no id for every tensor
 
-    # In the order of named_parameters; a declaration holds for all submodules below.
-    waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
-    while waiting:
-        prefix, owner, frozen, above = waiting.pop()
-        _refuse_other_thread(module, owner)
-        if _is_above(owner, above):
-            raise _contains_itself(module, owner)
-        above = (owner, above)
-        if wrappers and isinstance(owner, wrappers):
-            distributed.note(owner)
-        # torch.func.functional_call uses the same tables.
-        parameters, buffers, children = owner._parameters, owner._buffers, owner._modules  # noqa: SLF001
-        if "__trainable__" in owner.__dict__ and not hasattr(type(owner), "__trainable__"):
-            msg = (
-                f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; "
-                "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
-            )
-            raise DeclarationError(msg)
-        allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(owner) else None
+class _Contents:
+    """The tensors of a module by qualified name, in the order of named_parameters, and their places in it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.tensors: dict[str, Any] = {}
+        self.flags: dict[str, bool | None] = {}
+        # The further names of a tensor, each with the first.
+        self.aliases: dict[str, str] = {}
+        self._module = module
+        self._calls = here()
+        self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
+        # Dynamo has no id for every tensor.
+        self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
+        self._names: dict[Any, str] = {}
+        self._collect()
+
+    def _collect(self) -> None:
+        module = self._module
+        wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
+        elsewhere = self._calls.filled_elsewhere()
+        # A declaration holds for all submodules below.
+        waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
+        while waiting:
+            prefix, owner, frozen, above = waiting.pop()
+            if elsewhere and id(owner) in elsewhere:
+                raise _used_by_two(module)
+            if above and _is_above(owner, above):
+                raise _contains_itself(module, owner)
+            above = (owner, above)
+            if wrappers and isinstance(owner, wrappers):
+                distributed.note(owner)
+            parameters, buffers, children = internals.tables_of(owner)
+            if "__trainable__" in owner.__dict__:
+                _refuse_own_declaration(owner)
+            allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(type(owner)) else None
+            if parameters:
+                self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
+            for name, buffer in buffers.items():
+                if buffer is not None and self._names.setdefault(self._key(buffer), prefix + name) == prefix + name:
+                    self.tensors[prefix + name] = buffer
+                    self.flags[prefix + name] = None
+            for name, child in reversed(children.items()):
+                if child is not None:
+                    below = frozen or (allowed is not None and name not in allowed)
+                    waiting.append((f"{prefix}{name}.", child, below, above))
+
+    def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
             if parameter is None:
                 continue
             path = prefix + name
-            first = names.setdefault(key(parameter), path)
-            if first == path:
-                container[path] = parameter
-                places[path] = [(owner, name)]
-                # A substitute for a parameter has the parameter's flag; another tensor, as
-                # torch.func.functional_call puts it there, is not a parameter and has none.
-                owned = original(parameter)
-                trained = flag(owned) if isinstance(owned, torch.nn.Parameter) else True
-                flags[path] = trained and not frozen and (allowed is None or name in allowed)
-                if not (parameter.is_floating_point() or parameter.is_complex()):
-                    flags[path] = None
+            first = self._names.setdefault(self._key(parameter), path)
+            if first != path:
+                self.aliases[path] = first
+                self._places[first].append((owner, parameters, name))
+                continue
+            self.tensors[path] = parameter
+            self._places[path] = [(owner, parameters, name)]
+            if parameter.is_floating_point() or parameter.is_complex():
+                # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
+                self.flags[path] = (allowed is None or name in allowed) and self._calls.takes_gradient(parameter)
             else:
-                aliases[path] = first
-                places[first].append((owner, name))
-        for name, buffer in buffers.items():
-            if buffer is not None and names.setdefault(key(buffer), prefix + name) == prefix + name:
-                container[prefix + name] = buffer
-                flags[prefix + name] = None
-        waiting.extend(
-            (f"{prefix}{name}.", child, frozen or (allowed is not None and name not in allowed), above)
-            for name, child in reversed(children.items())
-            if child is not None
-        )
+                self.flags[path] = None
 
-    def fill(filled: dict[str, Any]) -> tuple[torch.nn.Module, Callable[[], None]]:
+    def fill(self, filled: dict[str, Any]) -> tuple[torch.nn.Module, Callable[[], None]]:
+        """Put other tensors into the module; return it, and the function that puts its own back."""
         changed = [
-            (owner, name, container[path], filled[path])
-            for path, owners in places.items()
-            if filled[path] is not container[path]
-            for owner, name in owners
+            (owner, parameters, name, self.tensors[path], filled[path])
+            for path, places in self._places.items()
+            if filled[path] is not self.tensors[path]
+            for owner, parameters, name in places
         ]
-        return module, _exchange(module, changed)
+        return self._module, _exchange(self._module, changed)
 
-    def rebuild(filled: dict[str, Any]) -> torch.nn.Module:
-        return stand_in.make(module, container, filled)
+    def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
+        """Return a copy of the module with other tensors."""
+        return functional_copy.make(self._module, self.tensors, filled)
 
-    return View(container, flags, fill, aliases, rebuild)
+
+def _refuse_own_declaration(owner: torch.nn.Module) -> None:
+    if not hasattr(type(owner), "__trainable__"):
+        msg = (
+            f"{kind_of(owner)} instance has its own attribute __trainable__, which would be ignored; "
+            "make it a class attribute, or a property that depends on the instance, or use requires_grad_"
+        )
+        raise DeclarationError(msg)
 
 
 def _is_above(module: torch.nn.Module, above: Any) -> bool:
@@ -135,53 +134,54 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _exchange(module: torch.nn.Module, changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> Callable[[], None]:
+def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], None]:
+    back = [(owner, parameters, name, new, old) for owner, parameters, name, old, new in changed]
     if torch.compiler.is_dynamo_compiling():
         wrappers = distributed.wrapper_types()
         for owner in module.modules() if wrappers else ():
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
-        put(changed)
-        return lambda: put([(owner, name, new, old) for owner, name, old, new in changed])
+        _put(changed)
+        return lambda: _put(back)
     _refuse_scripted(changed)
-    use = (threading.get_ident(), module)
     flat = _flat_weights(changed)
-    with _LOCK:
-        _refuse_other_threads(module, changed)
-        _USED.append(use)
-        added = {id(owner) for owner, _, _, _ in changed} - _FILLED.keys()
-        _FILLED.update(dict.fromkeys(added, use[0]))
-        put(changed)
-    cache = _set_cached({})
+    leave = here().use(module, [owner for owner, *_ in changed])
+    if leave is None:
+        raise _used_by_two(module)
+    _put(changed)
+    # What the cache of ``parametrize.cached()`` holds was computed before, so it is a constant of the call.
+    cache = internals.exchange_cache({})
 
     def restore() -> None:
-        with _LOCK:
-            put([(owner, name, new, old) for owner, name, old, new in changed])
-            for owner, lists in flat:
-                vars(owner).update(lists)
-            for owner_id in added:
-                del _FILLED[owner_id]
-            del _USED[next(i for i, other in enumerate(_USED) if other is use)]
-        _set_cached(cache)
+        _put(back)
+        for owner, lists in flat:
+            vars(owner).update(lists)
+        leave()
+        internals.exchange_cache(cache)
 
     return restore
 
 
-def _flat_weights(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
+def _put(changed: list[_Change]) -> None:
+    for _, parameters, name, _, new in changed:
+        parameters[name] = new
+
+
+def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
     """Return the lists in which a recurrent module keeps its parameters, and which it rewrites."""
     names = ("_flat_weights", "_flat_weight_refs")
-    owners = {id(owner): owner for owner, _, _, _ in changed if isinstance(owner, torch.nn.RNNBase)}
+    owners = {id(owner): owner for owner, *_ in changed if isinstance(owner, torch.nn.RNNBase)}
     return [(owner, {name: vars(owner)[name] for name in names if name in vars(owner)}) for owner in owners.values()]
 
 
-def _refuse_scripted(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
+def _refuse_scripted(changed: list[_Change]) -> None:
     """Refuse a scripted recurrent module inside torch.func: it computes with a list of its parameters of its own.
 
     The engine differentiates with respect to these as well, wherever they are used.
     """
     if not internals.functorch_is_active():
         return
-    for owner, _, _, new in changed:
+    for owner, _, _, _, new in changed:
         if (
             isinstance(owner, torch.jit.ScriptModule)
             and hasattr(owner, "_flat_weights")
@@ -195,50 +195,16 @@ def _refuse_scripted(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> No
             raise UndecidableError(msg)
 
 
-def _set_cached(cache: Any) -> Any:
-    """Exchange the cache of ``parametrize.cached()``: what it holds was computed before, so a constant of the call."""
-    before = parametrize._cache  # noqa: SLF001
-    if parametrize._cache_enabled:  # noqa: SLF001
-        parametrize._cache = cache  # noqa: SLF001
-    return before
-
-
-def put(changed: list[tuple[torch.nn.Module, str, Any, Any]]) -> None:
-    """Put the new tensor of each entry, its last item, into the module."""
-    for owner, name, _, new in changed:
-        owner._parameters[name] = new  # noqa: SLF001
-
-
 def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
     return TreeError(
         f"the {type(module).__qualname__} given to adprotocol contains itself: {kind_of(owner)} is a submodule "
-        " of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
+        "of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
     )
 
 
-def _refuse_other_threads(module: torch.nn.Module, changed: list[Any]) -> None:
-    if _FILLED:
-        for owner in module.modules():
-            _refuse_other_thread(module, owner)
-    if changed and _USED:
-        owners = {id(owner) for owner, _, _, _ in changed}
-        for thread, used in _USED:
-            if thread != threading.get_ident() and any(id(owner) in owners for owner in used.modules()):
-                raise _used_by_two(module)
-
-
-def _refuse_other_thread(module: torch.nn.Module, owner: torch.nn.Module) -> None:
-    if torch.compiler.is_dynamo_compiling() or not _FILLED:
-        return
-    if _FILLED.get(id(owner), threading.get_ident()) != threading.get_ident():
-        raise _used_by_two(module)
-
-
 def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
-    from adprotocol_torch.divergence import MODULE_IN_THREADS  # noqa: PLC0415  (for the message only)
-
     return ConcurrencyError(
         f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, one of them "
         "with a where= that differs from its flags, for which the module temporarily holds other tensors. "
-        f"{MODULE_IN_THREADS.remedy}"
+        f"{remedy('module-in-threads')}"
     )

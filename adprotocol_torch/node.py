@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree  # PyTorch has no public tree library; its own packages register here
 
 from adprotocol.extend import TreeLibrary
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.internals import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @hookimpl
 def tree_library() -> TreeLibrary:
     """Return the functions for PyTorch's pytrees; their version is the number of registered classes."""
-    return TreeLibrary(node, lambda: len(_pytree.SUPPORTED_NODES), register)
+    return TreeLibrary(node, lambda: len(pytree.SUPPORTED_NODES), register)
 
 
 def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
     """Return flatten and unflatten for the type of `value`, or None if it is a leaf for PyTorch."""
-    definition = _pytree.SUPPORTED_NODES.get(type(value))
+    definition = pytree.SUPPORTED_NODES.get(type(value))
     # A shape is a constant, which PyTorch would rebuild as a plain tuple.
     if definition is None or isinstance(value, torch.Size):
         return None
@@ -47,7 +47,7 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
 
 def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
     """Register a class, under its full name, by which ``torch.export`` saves it; a known one stays as it is."""
-    if cls in _pytree.SUPPORTED_NODES:
+    if cls in pytree.SUPPORTED_NODES:
         return
 
     def without_keys(instance: Any) -> tuple[list[Any], Any]:
@@ -56,24 +56,20 @@ def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any,
 
     def with_keys(instance: Any) -> tuple[list[Any], Any]:
         children, metadata, names = flatten(instance)
-        return [(_pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
+        return [(pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
 
     def rebuild(children: Iterable[Any], metadata: Any) -> Any:
         return unflatten(metadata, children)
 
-    _pytree.register_pytree_node(
+    pytree.register_pytree_node(
         cls,
         without_keys,
         rebuild,
         serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
-        to_dumpable_context=_as_lists,
+        to_dumpable_context=lambda metadata: metadata,  # JSON writes tuples as lists, and refuses what it cannot write
         from_dumpable_context=_as_tuples,
         flatten_with_keys_fn=with_keys,
     )
-
-
-def _as_lists(metadata: Any) -> Any:
-    return metadata  # JSON writes tuples as lists, and refuses what it cannot write
 
 
 def _as_tuples(metadata: Any) -> Any:

@@ -1,195 +1,250 @@
-"""Parameters: the tensors that the active calls substitute for them, and those that they differentiate.
+"""Parameters: which tensor stands for which, in the calls of `adprotocol.value_and_grad` under way.
 
 A parameter's own flag says that it is trained, not that a derivative with respect to
-it is wanted now. An enclosing call of `adprotocol.value_and_grad` may want one: to
-that call the parameter is a variable, even where the inner call freezes it or
-differentiates with respect to it again. The tensor that a call substitutes for a
-parameter, tracked or frozen, stands for that parameter in inner calls: it has the
-parameter's flag, and is one leaf at all its places.
+it is wanted now. An enclosing call may want one: to that call the parameter is a
+variable, even where the inner call freezes it or differentiates with respect to it
+again. The tensor that a call substitutes for a parameter, tracked or frozen, stands
+for that parameter in inner calls: it has the parameter's flag, and is one leaf at all
+its places.
+
+Each thread has one `Calls`, in which a call notes what it substitutes, and takes it
+back at its end, after an exception too; so calls nest.
+
+- Another thread knows nothing of it, as with PyTorch's own modes. What lies in the
+  objects themselves it sees: the parameter that a tensor stands for, a flag that is
+  set, the tensors in a module. It is told of a set flag (`Calls.takes_gradient`), and refused a
+  module that holds tensors of others (`Calls.use`).
+- The child of a fork goes on with the calls of the thread that forked. Those of other
+  threads never end there: what they have lifted stays lifted, and the modules that
+  they have filled stay refused.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.extend import trace_instead
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.internals import skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-_LOCK = threading.Lock()
+    from collections.abc import Callable, Iterable, Sequence
 
 
-def _renew_lock() -> None:
-    """Forget a lock that is held by a thread which the child of a fork has not."""
-    global _LOCK  # noqa: PLW0603
-    _LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
-class _Calls(threading.local):
-    """By id, the leaves that the active calls of this thread differentiate with respect to."""
+class _Process:
+    """What the threads of the process must know of each other."""
 
     def __init__(self) -> None:
-        self.variables: frozenset[int] = frozenset()
-        # The tensor that now stands for each of them.
-        self.current: dict[int, torch.Tensor] = {}
-
-
-_CALLS = _Calls()
-
-
-class _Anywhere:
-    """Whether any thread is inside such a call, as a bool that a compiler can guard on."""
-
-    def __init__(self) -> None:
-        self.depth = 0
+        self.renew_lock()
+        # For each call under way those of its thread; and whether there is one, as a bool that a compiler can guard on.
+        self.active: list[Calls] = []
         self.inside = False
+        # How many threads train a parameter against its flag, by id.
+        self.lifted: Counter[int] = Counter()
+
+    def renew_lock(self) -> None:
+        """Forget a lock that is held by a thread which the child of a fork has not."""
+        self.lock = threading.Lock()
 
 
 # An instance: older releases of PyTorch do not guard on what a class holds.
-_ANYWHERE = _Anywhere()
+_PROCESS = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.renew_lock)
 
 
-def _count(change: int) -> None:
-    with _LOCK:
-        _ANYWHERE.depth += change
-        _ANYWHERE.inside = _ANYWHERE.depth > 0
+class Calls:
+    """The calls under way in one thread."""
+
+    def __init__(self) -> None:
+        # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
+        self.current: dict[int, torch.Tensor] = {}
+        # The modules in use, and the ids of the submodules among them in which there are other tensors.
+        self.used: list[torch.nn.Module] = []
+        self.filled: set[int] = set()
+
+    def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
+        return self.current.get(id(tensor), tensor)
+
+    def is_variable(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a call differentiates with respect to a tensor; in a graph, whether one may."""
+        return id(tensor) in self.current
+
+    def takes_gradient(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
+        parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
+        return parameter is None or (parameter.requires_grad and id(parameter) not in _PROCESS.lifted)
+
+    def lift(self, leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """Set the flag of the parameters among the leaves, until the returned function is called.
+
+        So each stays in its place, and counts wherever the function reaches it.
+        """
+        counts = _PROCESS.lifted
+        lifted = [
+            leaf
+            for leaf in leaves
+            if isinstance(leaf, torch.nn.Parameter)
+            and not (leaf.requires_grad and id(leaf) not in counts)
+            and not (leaf.is_inference() or self.is_variable(leaf) or torch.nn.parameter.is_lazy(leaf))
+        ]
+        if not lifted:
+            return nothing
+        with _PROCESS.lock:
+            counts.update(map(id, lifted))
+            for leaf in lifted:
+                leaf.requires_grad_()
+
+        def lower() -> None:
+            with _PROCESS.lock:
+                counts.subtract(map(id, lifted))
+                for leaf in lifted:
+                    if not counts[id(leaf)]:
+                        del counts[id(leaf)]
+                        leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
+
+        return lower
+
+    def replace(
+        self, leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
+    ) -> Callable[[], None]:
+        """Note what is tracked in the place of the leaves that stand for parameters, their `owners`."""
+        before = self.current
+        self.current = before.copy()
+        for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
+            if owner is not None:
+                self.current.update(dict.fromkeys((id(leaf), id(owner), id(new)), new))
+                if new is not owner:
+                    new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+        with _PROCESS.lock:
+            self._begin()
+
+        def put_back() -> None:
+            self.current = before
+            with _PROCESS.lock:
+                self._end()
+
+        return put_back
+
+    def use(self, module: torch.nn.Module, changed: Iterable[torch.nn.Module]) -> Callable[[], None] | None:
+        """Note that a call puts other tensors into submodules of a module; None if another thread uses these."""
+        owners = set(map(id, changed))
+        with _PROCESS.lock:
+            others = [calls for calls in _PROCESS.active if calls is not self]
+            if others:
+                filled = set().union(*[calls.filled for calls in others])
+                if filled and any(id(part) in filled for part in module.modules()):
+                    return None
+                used = [other for calls in others for other in calls.used] if owners else []
+                if any(id(part) in owners for other in used for part in other.modules()):
+                    return None
+            added = owners - self.filled
+            self.filled |= added
+            self.used.append(module)
+            self._begin()
+
+        def leave() -> None:
+            with _PROCESS.lock:
+                self.filled -= added
+                self.used.remove(module)
+                self._end()
+
+        return leave
+
+    def filled_elsewhere(self) -> set[int]:
+        """Return the ids of the submodules that hold tensors of other threads' calls."""
+        if not _PROCESS.inside:
+            return set()
+        return set().union(*[calls.filled for calls in list(_PROCESS.active) if calls is not self])
+
+    def _begin(self) -> None:
+        _PROCESS.active.append(self)
+        _PROCESS.inside = True
+
+    def _end(self) -> None:
+        _PROCESS.active.remove(self)
+        _PROCESS.inside = bool(_PROCESS.active)
 
 
-def _nothing() -> None:
-    pass
+class _InGraph(Calls):
+    """What holds in a graph, where the differentiated tensor is not the parameter itself."""
+
+    def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def is_variable(self, tensor: torch.Tensor) -> bool:  # noqa: ARG002
+        return _PROCESS.inside
+
+    def takes_gradient(self, tensor: torch.Tensor) -> bool:
+        parameter = parameter_of(tensor)
+        return parameter is None or parameter.requires_grad
+
+    def replace(self, leaves: Any, tracked: Any, owners: Any) -> Callable[[], None]:  # noqa: ARG002
+        return nothing
+
+    def filled_elsewhere(self) -> set[int]:
+        return set()
 
 
-def _original_traced(tensor: Any) -> Any:
-    return tensor
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.calls = Calls()
 
 
-@trace_instead(_original_traced)
-def original(tensor: Any) -> Any:
-    """Return the parameter that a tensor stands for, or the tensor itself."""
-    return getattr(tensor, "_adprotocol_parameter", tensor)
+_LOCAL = _Local()
+_IN_GRAPH = _InGraph()
 
 
-@trace_instead(_original_traced)
-def current(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what a call around the current one differentiates with respect to in the place of a tensor."""
-    return _CALLS.current.get(id(tensor), tensor)
+def nothing() -> None:
+    """Undo nothing."""
 
 
-def is_parameter(tensor: Any) -> bool:
-    """Tell whether a tensor is a parameter, or stands for one."""
-    return isinstance(original(tensor), torch.nn.Parameter)
+def _here_traced() -> Calls:
+    return _IN_GRAPH
+
+
+@trace_instead(_here_traced)
+@skip
+def here() -> Calls:
+    """Return the calls of this thread."""
+    return _LOCAL.calls
+
+
+def _parameter_of_traced(tensor: Any) -> Any:
+    return tensor if isinstance(tensor, torch.nn.Parameter) else None
+
+
+# Where a graph breaks, Dynamo would trace this one.
+@trace_instead(_parameter_of_traced)
+@skip
+def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
+    """Return the parameter that a tensor is, or stands for; None for any other tensor."""
+    # 50 ns: to ask a plain tensor for its class runs a metaclass in Python, 0.4 µs.
+    if type(tensor) is torch.Tensor and not tensor.__dict__:
+        return None
+    parameter = getattr(tensor, "_adprotocol_parameter", tensor)
+    return parameter if isinstance(parameter, torch.nn.Parameter) else None
 
 
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if isinstance(original(value), torch.nn.Parameter) else None
-
-
-def _is_variable_traced(parameter: Any) -> bool:  # noqa: ARG001
-    return _ANYWHERE.inside
-
-
-@trace_instead(_is_variable_traced)
-def is_variable(parameter: Any) -> bool:
-    """Tell whether an enclosing call differentiates with respect to `parameter`; in a graph, whether one may."""
-    return id(parameter) in _CALLS.variables
+    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
 
 
 @hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
-    if not original(value).requires_grad or is_variable(value):
+    parameter = parameter_of(value)
+    if parameter is None or not parameter.requires_grad or here().is_variable(value):
         return value
     constant = value.detach()
-    _stand_for(constant, value)
+    if not torch.compiler.is_dynamo_compiling():
+        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
     return constant
-
-
-# Parameters that calls under way train against their flag, which is set meanwhile: how many calls do, by id.
-_LIFTED: dict[int, int] = {}
-
-
-def _flag_traced(parameter: Any) -> bool:
-    return parameter.requires_grad  # type: ignore[no-any-return]
-
-
-@trace_instead(_flag_traced)
-def flag(parameter: torch.Tensor) -> bool:
-    """Return the flag that the user gave a parameter."""
-    return parameter.requires_grad and id(parameter) not in _LIFTED
-
-
-def lift(leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Set the flag of the parameters among the leaves, until the returned function is called.
-
-    So each stays in its place, and counts wherever the function reaches it.
-    """
-    lifted = [leaf for leaf in leaves if _can_be_lifted(leaf)]
-    if not lifted:
-        return _nothing
-    with _LOCK:
-        for leaf in lifted:
-            _LIFTED[id(leaf)] = _LIFTED.get(id(leaf), 0) + 1
-            leaf.requires_grad_()
-
-    def lower() -> None:
-        with _LOCK:
-            for leaf in lifted:
-                _LIFTED[id(leaf)] -= 1
-                if not _LIFTED[id(leaf)]:
-                    del _LIFTED[id(leaf)]
-                    leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
-
-    return lower
-
-
-def _can_be_lifted(leaf: torch.Tensor) -> bool:
-    if not isinstance(leaf, torch.nn.Parameter) or (leaf.requires_grad and id(leaf) not in _LIFTED):
-        return False
-    return not (leaf.is_inference() or is_variable(leaf) or torch.nn.parameter.is_lazy(leaf))
-
-
-def _enter_traced(leaves: Any, tracked: Any) -> Any:  # noqa: ARG001
-    # In a graph the differentiated tensor is not the parameter itself.
-    return _nothing
-
-
-@trace_instead(_enter_traced)
-def enter(leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Record the parameters among the leaves, and their substitutes, until the returned function is called."""
-    pairs = [(leaf, new) for leaf, new in zip(leaves, tracked, strict=True) if is_parameter(leaf)]
-    if not pairs:
-        return _nothing
-    before, current = _CALLS.variables, _CALLS.current
-    _CALLS.current = current | {id(item): new for leaf, new in pairs for item in (leaf, original(leaf))}
-    _CALLS.variables = before.union(id(item) for pair in pairs for item in pair)
-    for leaf, new in pairs:
-        _stand_for(new, leaf)
-    _count(1)
-
-    def leave() -> None:
-        _CALLS.variables, _CALLS.current = before, current
-        _count(-1)
-
-    return leave
-
-
-def _stand_for_traced(new: Any, leaf: Any) -> None:
-    pass
-
-
-@trace_instead(_stand_for_traced)
-def _stand_for(new: torch.Tensor, leaf: torch.Tensor) -> None:
-    if new is not leaf:
-        new._adprotocol_parameter = original(leaf)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.parameters import flag, original
+from adprotocol_torch.parameters import here
 
 
 @hookimpl
@@ -29,5 +29,4 @@ def trainable(value: torch.Tensor) -> bool | None:
     """Answer by the dtype; a parameter follows its flag, a buffer takes no gradient."""
     if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
         return None
-    parameter = original(value)
-    return flag(parameter) if isinstance(parameter, torch.nn.Parameter) else True
+    return here().takes_gradient(value)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.autograd import forward_ad
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import note_true, refuse_first_pass
-from adprotocol_torch.internals import forward_ad, functorch_is_active, level_of, never_compile
-from adprotocol_torch.parameters import current
+from adprotocol_torch.internals import functorch_is_active, level_of, never_compile
+from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +32,8 @@ def within_gradient(value: torch.Tensor) -> bool:
     if functorch_is_active():
         # A torch function mode, such as the guard of a batched cond, would answer at a
         # lowered level with tensors of its own level.
-        with torch._C.DisableTorchFunction():  # noqa: SLF001
-            return _below_noted(current(value))
+        with internals.without_torch_function():
+            return _below_noted(here().substitute(value))
     if is_grad_enabled():
         if value.requires_grad:
             # 76 ns, only before a True.
@@ -59,7 +60,7 @@ def is_on_tape(value: torch.Tensor) -> bool:
 
 def is_dual(value: torch.Tensor) -> bool:
     """Tell whether the tensor carries a tangent, outside torch.func."""
-    return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
+    return internals.is_in_forward_mode() and _has_tangent(value)
 
 
 def _has_tangent(value: torch.Tensor) -> bool:
@@ -76,8 +77,8 @@ def _below_noted(value: torch.Tensor) -> bool:
 
 def is_tracked(value: torch.Tensor) -> bool:
     """Answer inside torch.func, in a reentrant checkpoint too: for a branch that does not depend on the answer."""
-    with torch._C.DisableTorchFunction():  # noqa: SLF001
-        return _below(current(value), is_asked=False)
+    with internals.without_torch_function():
+        return _below(here().substitute(value), is_asked=False)
 
 
 def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
@@ -127,10 +128,9 @@ def explain(value: torch.Tensor) -> str:
         reasons.append("inside torch.func")
     if value.requires_grad:
         reasons.append("requires_grad is set" + ("" if is_grad_enabled() else ", but grad mode is off"))
-    level = forward_ad._current_level  # noqa: SLF001
-    if level >= 0 and not functorch_is_active():
+    if internals.is_in_forward_mode() and not functorch_is_active():
         tangent = "with" if is_dual(value) else "without"
-        reasons.append(f"dual level {level}, {tangent} a tangent")
+        reasons.append(f"dual level 0, {tangent} a tangent")
     if torch.is_inference_mode_enabled():
         reasons.append("inference mode is on")
     if not reasons:

@@ -9,7 +9,7 @@ from adprotocol._trees.node import BUILT_IN
 from adprotocol.errors import DeclarationError, kind_of, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 ATTRIBUTE = DECLARATION
 METADATA = "trainable"
@@ -73,11 +73,6 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
 def declares(cls: type) -> bool:
     """Tell whether a class declares trainable fields."""
     return (cls not in BUILT_IN or cls in _REGISTERED) and class_declares(cls, REGISTRATIONS.number)
-
-
-def declaring() -> Callable[[Any], bool]:
-    """Return a function that tells whether the class of a value declares trainable fields."""
-    return lambda value: declares(type(value))
 
 
 def class_declares(cls: type, version: str) -> bool:  # noqa: ARG001  (a compiler guards on it)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from adprotocol.extend import View, declaring, trainable_names
+from adprotocol.extend import View, declares, trainable_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +68,6 @@ def _is_below(name: str, prefix: str) -> bool:
 
 def _walk(module: nn.Module) -> Iterator[tuple[str, Any, Any, Any, bool | None]]:
     """Iterate over arrays, as `places`, and over the modules that were met before: their second name and the first."""
-    declares = declaring()
     first: dict[int, str] = {}
 
     def inside(prefix: str, owner: Any, items: Any, frozen: frozenset[Any] | None) -> Iterator[Any]:
@@ -93,7 +92,7 @@ def _walk(module: nn.Module) -> Iterator[tuple[str, Any, Any, Any, bool | None]]
         # Names with an underscore are no parameters to MLX.
         items = [(key, value) for key, value in owner.items() if not key.startswith("_")]
         excluded = set(owner._no_grad)  # noqa: SLF001  (what freeze sets)
-        if declares(owner):
+        if declares(type(owner)):
             excluded |= {key for key, _ in items} - set(trainable_names(owner, tuple(owner)))
         yield from inside(f"{name}." if name else "", owner, items, None if frozen else frozenset(excluded))
 

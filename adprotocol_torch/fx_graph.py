@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import torch
 
-from adprotocol_torch import tracking
+from adprotocol_torch import internals, tracking
+
+# The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
+# over (their numbers are used again after a reset).
+SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
+
+# What the branches of a staged cond return that a graph cannot hold, by branch. What is a constant, as it is, for a
+# caller that Dynamo does not trace (torch.export without it); and, while Dynamo traces, as it stands for it.
+_KEPT: dict[int, tuple[Any, Any]] = {}
+_KEYS = itertools.count()
 
 
-def node_of(value: Any) -> Any:
-    """Return the node of what Dynamo knows as a tensor."""
-    return value.as_proxy().node
+def new_key() -> int:
+    """Return a key for what a branch returns; this and the next two functions run during tracing."""
+    return next(_KEYS)
+
+
+def keep(key: int, value: Any, variable: Any = None) -> None:
+    """Keep what a branch returns besides tensors, in tuples."""
+    _KEPT[key] = (value, variable)
+
+
+def kept(key: int, *, in_graph: bool = False) -> Any:
+    """Return what a branch returned besides tensors, and keep it no longer."""
+    return _KEPT.pop(key)[in_graph]
+
+
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """Return the positions of the tensors that share memory with an earlier one."""
+    first: dict[int, int] = {}
+    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor)[0], i) != i]
 
 
 def is_tracked(cond: Any) -> bool:
@@ -25,7 +52,7 @@ def takes_gradient(cond: Any, modules: Any) -> bool:
     for argument in cond.all_input_nodes:
         if argument.op == "get_attr" and argument.target in modules:
             for node in modules[argument.target].graph.nodes:
-                if node.target is torch._C._functorch._grad_increment_nesting or takes_gradient(node, modules):  # noqa: SLF001
+                if node.target is internals.enter_grad or takes_gradient(node, modules):
                     return True
     return False
 

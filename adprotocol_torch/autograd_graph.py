@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol_torch.internals import sequence_number
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import torch
+
+# As many nodes as can be freed inside of each other.
+_DEEP = 1_000
 
 
 def walk(
@@ -45,6 +50,20 @@ def _follow(
             if enter is None or enter(node):
                 waiting += node.next_functions
     return found
+
+
+def release(nodes: set[Any]) -> None:
+    """Let go of a graph that nothing else holds, from the results to the leaves, one node after the other.
+
+    PyTorch does so itself as long as no node has a Python object. Of the nodes that have one, as all have that are
+    walked, newer releases free each inside of the one before, and overflow the stack where some 50,000 follow each
+    other.
+    """
+    if len(nodes) > _DEEP:
+        ordered = sorted(nodes, key=sequence_number)
+        nodes.clear()
+        while ordered:
+            ordered.pop()
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:

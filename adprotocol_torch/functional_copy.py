@@ -7,7 +7,7 @@ of its own, with submodules of its own, so that the module is never touched.
 
 Attributes are shared, not copied. The parts of the module that lists, dicts, bound
 methods and the like hold are replaced too. Closures and objects that hold one cannot
-be changed (`hidden`), and would compute with the module's own tensors: an error.
+be changed (`closure_search`), and would compute with the module's own tensors: an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names
-from adprotocol_torch import distributed, dynamo, hidden
+from adprotocol_torch import closure_search, distributed, dynamo
 
 
 def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any]) -> torch.nn.Module:
@@ -43,39 +43,37 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
 
 
 def _check(module: torch.nn.Module) -> None:
-    found: str | None
     if torch.compiler.is_dynamo_compiling():
         dynamo.install()
-        found = dynamo.hidden_part(module)
-    else:
-        found = hidden.find(module)
+    found = closure_search.find(module)
     if found is not None:
-        msg = (
-            f"combine cannot make a stand-in for a {type(module).__qualname__}: {found}, which has a reference of its "
-            "own to a part of the module and would compute with the module's own tensors; let it take the module as an "
-            "argument, or make it a method"
+        raise _refused(
+            module,
+            f": {found}, which has a reference of its own to a part of the module and would compute with the module's "
+            "own tensors; let it take the module as an argument, or make it a method",
         )
-        raise UndecidableError(msg)
     for owner in module.modules():
         if isinstance(owner, distributed.wrapper_types()):
-            msg = (
-                f"combine cannot make a stand-in for a {type(owner).__qualname__}, which communicates for the tensors "
-                "that it was made with; give combine the module in it (`wrapper.module`), or as it was before it was "
-                "sharded"
+            raise _refused(
+                owner,
+                ", which communicates for the tensors that it was made with; give combine the module in it "
+                "(`wrapper.module`), or as it was before it was sharded",
             )
-            raise UndecidableError(msg)
         if isinstance(owner, torch.jit.ScriptModule):
-            msg = (
-                f"combine cannot make a stand-in for a {type(module).__qualname__}: {type(owner).__qualname__} is "
-                "scripted, and computes with its own references to its parameters; use the module as it was before "
-                "torch.jit.script"
+            raise _refused(
+                module,
+                f": {type(owner).__qualname__} is scripted, and computes with its own references to its parameters; "
+                "use the module as it was before torch.jit.script",
             )
-            raise UndecidableError(msg)
+
+
+def _refused(module: torch.nn.Module, why: str) -> UndecidableError:
+    return UndecidableError(f"combine cannot make a stand-in for a {type(module).__qualname__}{why}")
 
 
 def _replaced(value: Any, parts: dict[int, Any]) -> Any:
     """Return an attribute with the parts of the module in it replaced; containers are copied."""
-    if isinstance(value, hidden.PLAIN):
+    if isinstance(value, closure_search.PLAIN):
         return value
     if isinstance(value, (torch.nn.Module, torch.Tensor)):
         return parts.get(id(value), value)

@@ -20,19 +20,23 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import UndecidableError
-from adprotocol_torch import graph
-from adprotocol_torch.parameters import is_parameter, original
+from adprotocol_torch import autograd_graph
+from adprotocol_torch.internals import sequence_number, use_count
+from adprotocol_torch.parameters import here
+from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Container, Sequence
 
 
-def has_history(leaf: torch.Tensor) -> bool:
-    """Tell whether anything besides Python holds a parameter: a graph does, through its end at the leaf.
+def have_history(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> bool:
+    """Tell whether anything besides Python holds a parameter that is tracked itself, as a graph does that ends there.
 
-    80 ns; the graph of the result need not be searched for what is older than the call if nothing does.
+    The graph of the result need not be searched for what is older than the call if nothing does.
     """
-    return leaf.is_leaf and isinstance(leaf, torch.nn.Parameter) and leaf._use_count() > 1  # type: ignore[attr-defined]  # noqa: SLF001
+    return any(
+        leaf is owner and leaf.is_leaf and use_count(leaf) > 1 for leaf, owner in zip(tracked, owners, strict=True)
+    )
 
 
 def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: int) -> None:
@@ -42,18 +46,25 @@ def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: 
     own may look older than the call. So this is an error, never a guess.
     """
     leaves = {id(leaf) for leaf in tracked if isinstance(leaf, torch.nn.Parameter)}
-    older = [node for node, _ in graph.walk([value], lambda node: not _is_older(node, start)) if _is_older(node, start)]
-    if any(id(graph.leaf_of(node)) in leaves for node, _ in graph.walk_nodes(older)):
+    older = _walk(value, start)[1]
+    if any(id(autograd_graph.leaf_of(node)) in leaves for node, _ in autograd_graph.walk_nodes(older)):
         raise _computed_before()
 
 
-def _is_older(node: Any, start: int) -> bool:
-    return graph.leaf_of(node) is None and node._sequence_nr() < start  # noqa: SLF001
+def _walk(value: torch.Tensor, start: int, stops: Container[Any] = ()) -> tuple[list[tuple[Any, int]], list[Any]]:
+    """Return the edges of the graph of a value, as far as it was made since `start`, and the older nodes at its end."""
+
+    def is_older(node: Any) -> bool:
+        return autograd_graph.leaf_of(node) is None and sequence_number(node) < start
+
+    edges = autograd_graph.walk([value], lambda node: node not in stops and not is_older(node))
+    return edges, [node for node, _ in edges if node not in stops and is_older(node)]
 
 
-def held_elsewhere(
+def held_elsewhere(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
     value: torch.Tensor,
     tensors: Sequence[torch.Tensor],
+    owners: Sequence[torch.Tensor | None],
     tracked: Sequence[torch.Tensor],
     ends: Sequence[Any],
     start: int,
@@ -64,61 +75,34 @@ def held_elsewhere(
     respect to what is returned is the whole one if the tracked tensor is a copy of
     it, else a further term.
     """
-    places = {i: original(given) for i, given in enumerate(tensors) if is_parameter(given)}
-    places = {i: parameter for i, parameter in places.items() if parameter is not tracked[i]}
+    places = {i: owner for i, owner in enumerate(owners) if owner is not None and owner is not tracked[i]}
     if not places:
         return {}
-    stops = {end.node for end in ends if not isinstance(end, torch.Tensor)}
-    older: list[Any] = []
-    reached: set[Any] = set()
-
-    def enter(node: Any) -> bool:
-        if node in stops:
-            return False
-        if _is_older(node, start):
-            older.append(node)
-            return False
-        return True
-
-    for node, output in graph.walk([value], enter):
-        leaf = graph.leaf_of(node)
-        reached.add((node, output) if leaf is None else id(leaf))
+    edges, older = _walk(value, start, {end.node for end in ends if not isinstance(end, torch.Tensor)})
+    leaves = {id(autograd_graph.leaf_of(node)) for node, _ in edges}
     found: dict[int, Any] = {}
     for i, parameter in places.items():
         given = tensors[i]
-        if id(parameter) in reached:
+        if id(parameter) in leaves:
             found[i] = parameter
-        elif id(given) in reached or (given.grad_fn is not None and (given.grad_fn, given.output_nr) in reached):
+        elif id(given) in leaves or (given.grad_fn, given.output_nr) in edges:
             found[i] = given
     if found and older:
         ids = {id(item) for item in found.values()}
         nodes = {item.grad_fn for item in found.values() if item.grad_fn is not None}
         others = [node for node in older if node not in nodes]
-        for node, _ in graph.walk_nodes(others):
-            if node in nodes or id(graph.leaf_of(node)) in ids:
+        for node, _ in autograd_graph.walk_nodes(others):
+            if node in nodes or id(autograd_graph.leaf_of(node)) in ids:
                 raise _computed_before()
     return found
 
 
-def substituted(
-    fun: Callable[[list[torch.Tensor]], Any], tensors: list[torch.Tensor], tracked: list[torch.Tensor]
-) -> Any:
-    """Return ``fun(tracked)``, with the tracked tensors in the place of the parameters that they stand for."""
-    if not any(map(is_parameter, tensors)):
-        return fun(tracked)
-    with Substitution(tensors, tracked):
-        return fun(tracked)
-
-
 class Substitution(TorchFunctionMode):
-    """Give the functions of PyTorch the tracked tensor in the place of the parameter that it stands for."""
+    """Give the functions of PyTorch what is tracked in the place of the parameter that it stands for."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor], tracked: Iterable[torch.Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.current: dict[int, torch.Tensor] = {}
-        for given, new in zip(tensors, tracked, strict=True):
-            if is_parameter(given):
-                self.current[id(given)] = self.current[id(original(given))] = new
+        self.current = here().current
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _OF_THE_OBJECT:
@@ -150,12 +134,10 @@ _OF_THE_OBJECT = frozenset(
 
 
 def _computed_before() -> UndecidableError:
-    from adprotocol_torch.divergence import COMPUTED_BEFORE  # noqa: PLC0415  (for the message only)
-
     return UndecidableError(
         "the function to differentiate uses a value that was computed, before the call, from a parameter which the "
         "call differentiates; PyTorch would count it as part of the function, where it is a constant. "
-        f"{COMPUTED_BEFORE.remedy}"
+        f"{remedy('computed-before-the-call')}"
     )
 
 

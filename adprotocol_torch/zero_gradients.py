@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # the documented place of it
 
 from adprotocol.extend import tree_leaves, tree_map
-from adprotocol_torch import dynamo, graph, tracking
+from adprotocol_torch import autograd_graph, dynamo, internals, tracking
 from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
-    wraps = any(not leaf.is_nested and is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
+    wraps = any(not leaf.is_nested and internals.is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
     connect = _connect_wrapped if wraps else _connect
     return tree_map(lambda leaf: connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
 
@@ -118,7 +117,7 @@ def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: in
     inner = {(operand.grad_fn, operand.output_nr): id(operand) for operand in operands if operand.grad_fn is not None}
     for result in results:
         unused.pop(id(result), None)
-    for node, output in graph.walk(results, lambda node: node._sequence_nr() >= start):  # noqa: SLF001
+    for node, output in autograd_graph.walk(results, lambda node: internals.sequence_number(node) >= start):
         unused.pop(inner.get((node, output), 0), None)
-        unused.pop(id(graph.leaf_of(node)), None)
+        unused.pop(id(autograd_graph.leaf_of(node)), None)
     return list(unused.values())

@@ -1,13 +1,14 @@
 """The search for references to the parts of a module that a copy of the module would keep.
 
 A closure or an object in an attribute may hold a parameter or submodule. Lists, dicts,
-bound methods, partial functions and weak references are not meant here: `stand_in`
+bound methods, partial functions and weak references are not meant here: `functional_copy`
 replaces what is in these.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import types
 import weakref
 from typing import Any
@@ -18,7 +19,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, t
 # The attributes in which a module keeps its parts.
 TABLES = ("_parameters", "_buffers", "_modules")
 # How many objects are searched.
-_SEARCHED = 10_000
+_SEARCHED = 30_000
 
 
 def find(module: torch.nn.Module) -> str | None:
@@ -68,25 +69,7 @@ def _reaches(value: Any, parts: set[int]) -> bool:
 
 
 def _held(value: Any) -> list[Any]:
-    """Return what a function, method, container or other object holds."""
-    held: list[Any] = []
-    for cell in getattr(value, "__closure__", None) or ():
-        try:
-            held.append(cell.cell_contents)
-        except ValueError:  # not bound yet
-            continue
-    held.extend(getattr(value, "__defaults__", None) or ())
-    held.append(getattr(value, "__self__", None))
-    if isinstance(value, functools.partial):
-        held.extend((value.func, *value.args, *value.keywords.values()))
-    elif isinstance(value, dict):
-        held.extend(value.values())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        held.extend(value)
-    elif isinstance(value, weakref.ref):
-        held.append(value())
-    held.extend(getattr(value, "__dict__", {}).values())
-    for cls in type(value).__mro__:
-        slots = cls.__dict__.get("__slots__", ())
-        held.extend(getattr(value, name, None) for name in ((slots,) if isinstance(slots, str) else slots))
-    return held
+    """Return what an object holds; of a function neither its module nor its code."""
+    if isinstance(value, types.FunctionType):
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
+    return [value()] if isinstance(value, weakref.ref) else gc.get_referents(value)

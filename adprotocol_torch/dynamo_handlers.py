@@ -1,0 +1,112 @@
+"""What Dynamo answers while it traces: the handler for each function of `dynamo`, under its name.
+
+Imported by `dynamo.install` alone, when Dynamo is loaded. Its table of handlers is
+private, like the variables that stand for values; what its releases differ in is in
+`internals`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
+from torch._dynamo.variables import ConstantVariable
+from torch._dynamo.variables.builder import SourcelessBuilder
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+from adprotocol_torch import closure_search, fx_graph, internals, tracking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def register(functions: Iterable[Callable[..., Any]]) -> None:
+    """Let Dynamo call the handlers of functions."""
+    handlers = TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
+    for function in functions:
+        torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
+        handlers[function] = globals()[function.__name__]
+
+
+def _nodes(items: Any) -> list[Any]:
+    return [item.as_proxy().node for item in items.items]
+
+
+def _fakes(items: Any) -> list[Any]:
+    return [node.meta["example_value"] for node in _nodes(items)]
+
+
+def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
+    """Answer for the fake tensor, or say why there is no answer."""
+    # The dual level around the compiled function can be guarded. The dual part of
+    # an input cannot, and the fake tensor does not have it.
+    internals.guard_dual_level()
+    dual_level, layers = internals.levels_around(tx.output)
+    if dual_level >= 0:
+        return ConstantVariable.create("dual")
+    # Nor are the levels below the batch of an input, and no guard compares them.
+    if any(layer.key() == internals.Transform.Vmap for layer in layers):
+        return ConstantVariable.create("batched")
+    return ConstantVariable.create(tracking.within_gradient(value.as_proxy().node.meta["example_value"]))
+
+
+def held_names(_self: Any, tx: Any, value: Any) -> Any:
+    """Answer for the instance that a variable stands for."""
+    return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
+
+
+def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
+    """Search the graph under way."""
+    fakes = _fakes(operands)
+    # torch.func itself gives zeros.
+    found = [i for i in fx_graph.unused(_nodes(results), _nodes(operands)) if tracking.is_on_tape(fakes[i])]
+    return SourcelessBuilder.create(tx, found)
+
+
+def are_reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
+    """Search the graph under way."""
+    return ConstantVariable.create(fx_graph.are_reached(value.as_proxy().node, _fakes(held), _nodes(tracked)))
+
+
+def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
+    """Start over, with selects, where torch.cond loses a derivative."""
+    modules = tx.output.nn_modules
+    conds = {cond for node in _nodes(results) for cond in node.all_input_nodes}
+    refused = not internals.differentiates_cond() and any(map(fx_graph.is_tracked, conds))
+    if refused or any(fx_graph.takes_gradient(cond, modules) for cond in conds):
+        fx_graph.SELECTING.add(internals.compilation())
+        # By which Dynamo itself starts over, with nothing kept of the first attempt.
+        raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+    return ConstantVariable.create(None)
+
+
+def find(_self: Any, _tx: Any, module: Any) -> Any:
+    """Search a module that was given; one that the function itself makes is a copy of one that was searched."""
+    given = module.value
+    return ConstantVariable.create(closure_search.find(given) if "_modules" in vars(given) else None)
+
+
+def sharing(_self: Any, tx: Any, tensors: Any) -> Any:
+    """Compare the memory of the fake tensors."""
+    return SourcelessBuilder.create(tx, fx_graph.sharing(_fakes(tensors)))
+
+
+def new_key(_self: Any, _tx: Any) -> Any:
+    """Return a new key as a constant."""
+    return ConstantVariable.create(fx_graph.new_key())
+
+
+def keep(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
+    """Keep a variable, and the constant that it stands for, if any."""
+    try:
+        constant = value.as_python_constant()
+    except (NotImplementedError, Unsupported):
+        constant = None
+    fx_graph.keep(place.as_python_constant(), constant, value)
+    return ConstantVariable.create(None)
+
+
+def kept(_self: Any, _tx: Any, place: Any) -> Any:
+    """Return the variable that was kept."""
+    return fx_graph.kept(place.as_python_constant(), in_graph=True)
