@@ -70,7 +70,7 @@ class Flattened:
         self._declared = declared
         known = -1
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
-        while known != node.generation():
+        while known != len(node.VERSIONS):
             known = node.generation()
             self.leaves: list[Any] = []
             self.bindings: dict[type, Binding] = {}
