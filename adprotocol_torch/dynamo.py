@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
-from adprotocol_torch.remedies import remedy
+from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
