@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# As many nodes as are walked: 0.5 µs each, and PyTorch cannot free 50,000 nodes behind each other that have been.
+_WALKED = 1_000
+
+
 # Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
 @never_compile
 def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -32,14 +36,15 @@ def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     start = next_sequence_number() if has_graph else 0
     result = fun(*operands)
     results = [leaf for leaf in tree_leaves((result,)) if is_float(leaf)]
-    if has_graph:
+    if has_graph and next_sequence_number() - start <= _WALKED:
         unused = _unused(results, tracked, start)
     elif is_traced:
         dynamo.install()
         unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
     else:
         # The graph of a torch.func wrapper cannot be read, and a result may be tracked
-        # because of what the branch closes over; so all operands are connected.
+        # because of what the branch closes over; so all operands are connected. So are
+        # those of a long branch.
         unused = tracked
     if not unused:
         return result

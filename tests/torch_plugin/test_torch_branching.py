@@ -1,5 +1,7 @@
 """cond on PyTorch, in eager mode and under torch.func."""
 
+import subprocess
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -451,3 +453,22 @@ def test_odd_results_are_returned_as_they_are():
     sparse = cond(True, lambda a, b: a.to_sparse(), lambda a, b: b, a, b)
     assert sparse.is_sparse
     assert cond(True, lambda a, b: a.to(torch.float8_e4m3fn), lambda a, b: b, a, b).dtype == torch.float8_e4m3fn
+
+
+def test_a_branch_of_a_hundred_thousand_steps_is_released():
+    program = """
+import torch, adprotocol
+def steps(x, unused):
+    for _ in range(100_000):
+        x = x + 1.0
+    return x.sum()
+x, unused = (torch.ones(2, requires_grad=True) for _ in range(2))
+result = adprotocol.cond(True, steps, steps, x, unused)
+print([gradient.tolist() for gradient in torch.autograd.grad(result, (x, unused))])
+del result
+print("released")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.split("\n")[:2]) == (0, ["[[1.0, 1.0], [0.0, 0.0]]", "released"]), ran.stderr[
+        -500:
+    ]
