@@ -200,10 +200,11 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     frozen: dict[Any, Any] = {}
     count = 0
     for structure in structures:
-        for i, key in structure.identities.items():
-            if structure.mask[i]:
-                places[key] = count + structure.mask[:i].count(True)
-        count += structure.mask.count(True)
+        for i, taken in enumerate(structure.mask):
+            if taken:
+                if i in structure.identities:
+                    places[structure.identities[i]] = count
+                count += 1
     for structure in structures:
         for i, key in structure.identities.items():
             if key not in places and key not in frozen:
