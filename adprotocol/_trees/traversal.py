@@ -63,7 +63,7 @@ class Flattened:
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    __slots__ = ("_declared", "_depth", "_opened", "bindings", "frozen", "leaves", "treespec", "views")
+    __slots__ = ("_declared", "_opened", "bindings", "frozen", "leaves", "treespec", "views")
 
     def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
         self._opened = opened
@@ -76,24 +76,22 @@ class Flattened:
             self.bindings: dict[type, Binding] = {}
             self.views: list[tuple[int, View]] = []
             self.frozen: list[tuple[int, int]] = []
-            self._depth = 0
             try:
-                self.treespec: Treespec = self._visit(value)
+                self.treespec: Treespec = self._visit(value, 0)
             except RecursionError as error:
                 raise too_deep(value) from error
 
-    def _visit(self, value: Any) -> Treespec:
+    def _visit(self, value: Any, depth: int) -> Treespec:
         binding = binding_for(value)
         if binding.flatten is None:
-            return self._leaf(value, binding)
-        self._depth += 1
-        if self._depth > DEEPEST:
+            return self._leaf(value, binding, depth)
+        if depth > DEEPEST:
             raise RecursionError
         children, metadata, names = binding.flatten(value)
         known = self.bindings
         specs: tuple[Treespec, ...]
         if self._declared and declaration.declares(type(value)):
-            specs = self._visit_declared(value, children, names)
+            specs = self._visit_declared(value, children, names, depth)
         # Of leaves alone, of classes that were met: nothing is called for each.
         elif known.keys() >= set(map(type, children)):
             self.leaves.extend(children)
@@ -105,26 +103,27 @@ class Flattened:
                     self.leaves.append(child)
                     found.append(None)
                 else:
-                    found.append(self._visit(child))
+                    found.append(self._visit(child, depth + 1))
             specs = tuple(found)
-        self._depth -= 1
         return (type(value), metadata, names, specs)
 
-    def _leaf(self, value: Any, binding: Binding) -> Treespec:
+    def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
             view = binding.view(value)
             self.views.append((len(self.leaves), view))
-            return (View, view, None, (self._visit(view.container),))
+            return (View, view, None, (self._visit(view.container, depth + 1),))
         self.bindings[type(value)] = binding
         self.leaves.append(value)
         return None
 
-    def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any]) -> tuple[Treespec, ...]:
+    def _visit_declared(
+        self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int
+    ) -> tuple[Treespec, ...]:
         trained = declaration.trainable_names(value, [str(name) for name in names])
         found: list[Treespec] = []
         for child, name in zip(children, names, strict=True):
             start = len(self.leaves)
-            found.append(self._visit(child))
+            found.append(self._visit(child, depth + 1))
             if str(name) not in trained:
                 self.frozen.append((start, len(self.leaves)))
         return tuple(found)
