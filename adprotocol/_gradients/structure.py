@@ -40,7 +40,6 @@ class Structure(Flattened):
     follows the declarations of the classes.
     """
 
-    __slots__ = ("argument", "identities", "mask", "shown")
 
     def __init__(self, argument: Any, *, declared: bool = False) -> None:
         super().__init__(argument, opened=True, declared=declared)
@@ -73,7 +72,7 @@ class Structure(Flattened):
         """Return each further path of a leaf that has several, with its first path."""
         return [
             (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
-            for prefix, view in (treespec.views(self.treespec) if any(view.aliases for _, view in self.views) else ())
+            for prefix, view in (treespec.views(self.treespec) if [view for _, view in self.views if view.aliases] else ())
             for alias, name in view.aliases.items()
         ]
 
@@ -140,7 +139,7 @@ class Structure(Flattened):
         return found
 
     def _has_opaque(self) -> bool:
-        return any(binding.kind is OPAQUE for binding in self.bindings.values())
+        return bool([binding for binding in self.bindings.values() if binding.kind is OPAQUE])
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
