@@ -22,9 +22,7 @@ class Missing:
 NOT_GIVEN = Missing()
 
 # Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
-ASK_PARAMETERS = (
-    "another value is being differentiated here; to detect training, ask about the parameters of the model"
-)
+ASK_PARAMETERS = "another value is being differentiated here; to detect training, ask about the parameters of the model"
 
 
 def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
