@@ -203,12 +203,12 @@ def combine_like_missing(h: Checked) -> None:
 )
 def tree_map(h: Checked) -> None:
     """`tree_map` keeps classes, labels and None; where another structure has None, the function gets it."""
-    model = {"head": Head(h.array(2.0), NonDifferentiable(h.array(4.0))), "rest": [None]}
-    gradient = {"head": Head(h.array(0.5), None), "rest": [None]}
+    model: dict[str, Any] = {"head": Head(h.array(2.0), NonDifferentiable(h.array(4.0))), "rest": [None]}
+    gradient: dict[str, Any] = {"head": Head(h.array(0.5), None), "rest": [None]}
     stepped = adprotocol.tree_map(lambda w, g: w if g is None else w - 2.0 * g, model, gradient)
     scaled = adprotocol.tree_map(lambda w: 10.0 * w, model)
     for made, weight, bias in ((stepped, 1.0, 4.0), (scaled, 20.0, 40.0)):
-        head: Any = made["head"]
+        head = made["head"]
         h.assert_is(type(head), Head, "the class of a node")
         h.assert_equal(head.weight, weight, "a leaf")
         h.assert_is(type(head.bias), NonDifferentiable, "the class of a labelled leaf")
