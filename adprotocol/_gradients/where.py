@@ -43,7 +43,7 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
         if strict:
             wanted = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
         masks = wanted
-    _keep_first_occurrence(structures, masks)
+    _count_once(structures, masks)
     return masks
 
 
@@ -269,7 +269,7 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
     )
 
 
-def _keep_first_occurrence(structures: list[Structure], masks: list[list[bool]]) -> None:
+def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
     """Keep a leaf with an identity selected at its first place only."""
     seen: set[Any] = set()
     for structure, mask in zip(structures, masks, strict=True):
