@@ -17,6 +17,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
+- `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
 - `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
 """
 
@@ -29,6 +30,7 @@ from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.fields import attribute_names
+from adprotocol._trees.held import held, search
 from adprotocol._trees.traversal import tree_leaves, tree_map, tree_structure
 from adprotocol.divergence import Divergence, read_divergences
 from adprotocol.tree_library import TreeLibrary
@@ -46,10 +48,12 @@ __all__ = [
     "constant_tree",
     "declares",
     "gradient_prevented",
+    "held",
     "map_aux",
     "partition_aux",
     "read_divergences",
     "run_while_tracing",
+    "search",
     "trace_instead",
     "trainable_names",
     "tree_leaves",

@@ -19,7 +19,7 @@ from adprotocol_torch.modules import views
 from adprotocol_torch.node import tree_library
 from adprotocol_torch.parameters import freeze, identity
 from adprotocol_torch.tensors import array_types, non_differentiable, trainable
-from adprotocol_torch.tracking import explain, within_gradient
+from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

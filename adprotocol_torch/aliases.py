@@ -21,9 +21,9 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import sequence_number, use_count
 from adprotocol_torch.parameters import here
-from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

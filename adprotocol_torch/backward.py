@@ -18,8 +18,8 @@ from torch.utils import checkpoint
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import is_below_autograd, run_engine
-from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import internals
-from adprotocol_torch.remedies import remedy
+from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

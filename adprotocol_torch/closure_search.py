@@ -8,12 +8,14 @@ replaces what is in these.
 from __future__ import annotations
 
 import functools
-import gc
+import itertools
 import types
 import weakref
 from typing import Any
 
 import torch
+
+from adprotocol.extend import held, search
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # The attributes in which a module keeps its parts.
@@ -57,19 +59,13 @@ def _opened(value: Any) -> list[Any]:
 
 
 def _reaches(value: Any, parts: set[int]) -> bool:
-    seen, waiting = {id(value)}, [value]
-    while waiting and len(seen) < _SEARCHED:
-        for item in _held(waiting.pop()):
-            if id(item) in parts:
-                return True
-            if id(item) not in seen and not isinstance(item, (*PLAIN, torch.Tensor, types.ModuleType)):
-                seen.add(id(item))
-                waiting.append(item)
-    return False
+    found = itertools.islice(search(value, _is_entered, _held), _SEARCHED)
+    return any(id(item) in parts for item in found)
+
+
+def _is_entered(item: Any) -> bool:
+    return not isinstance(item, (*PLAIN, torch.Tensor, types.ModuleType))
 
 
 def _held(value: Any) -> list[Any]:
-    """Return what an object holds; of a function neither its module nor its code."""
-    if isinstance(value, types.FunctionType):
-        return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
-    return [value()] if isinstance(value, weakref.ref) else gc.get_referents(value)
+    return [value()] if isinstance(value, weakref.ref) else held(value)

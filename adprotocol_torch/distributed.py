@@ -23,8 +23,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import nothing
-from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

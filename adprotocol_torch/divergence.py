@@ -1,20 +1,39 @@
 """The rules that PyTorch does not allow this plugin to keep, by name; `divergences.md` says which."""
 
-import dataclasses
-from pathlib import Path
+from __future__ import annotations
 
-from adprotocol.extend import Divergence, read_divergences
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adprotocol.extend import read_divergences, run_while_tracing
 from adprotocol_torch import internals
 
-DIVERGENCES = read_divergences(Path(__file__).with_name("divergences.md"))
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adprotocol.extend import Divergence
+
+
+@functools.cache
+def _entries() -> Mapping[str, Divergence]:
+    return read_divergences(Path(__file__).with_name("divergences.md"))
+
+
+@run_while_tracing
+def remedy(name: str) -> str:
+    """Return what an error advises: the remedy of a divergence, one sentence."""
+    return _entries()[name].remedy
 
 
 def declared() -> list[Divergence]:
     """List them, without the scenarios that pass in this release of PyTorch."""
-    passing = set() if internals.loses_texts() else set(DIVERGENCES["errors-without-text"].scenarios)
+    from dataclasses import replace  # noqa: PLC0415  (for their readers only)
+
+    passing = set() if internals.loses_texts() else set(_entries()["errors-without-text"].scenarios)
     if not internals.differentiates_cond():
         passing.add("cond/containers-under-compile")
     return [
-        dataclasses.replace(entry, scenarios=tuple(item for item in entry.scenarios if item not in passing))
-        for entry in DIVERGENCES.values()
+        replace(entry, scenarios=tuple([item for item in entry.scenarios if item not in passing]))
+        for entry in _entries().values()
     ]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
-from adprotocol_torch.remedies import remedy
+from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -47,6 +47,7 @@ def install() -> None:
 def mark() -> None:
     """Let Dynamo trace functions of this module in place of the eager ones."""
     trace_instead(within_gradient)(tracking.within_gradient)
+    trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
 
 
@@ -67,6 +68,16 @@ def within_gradient(value: torch.Tensor) -> bool:
             "dual-level-around-compiled",
         )
     return answer  # type: ignore[return-value]  # a bool is left
+
+
+@internals.skip
+def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
+    """Answer for several tensors in a function that Dynamo traces."""
+    install()
+    for value in values:
+        if ask_fake(value) is not False:
+            return within_gradient(value)
+    return False
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:

@@ -17,9 +17,9 @@ from adprotocol.errors import OutputError, SelectionError, UndecidableError, ful
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, internals
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 from adprotocol_torch.parameters import here, parameter_of
-from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, Und
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import distributed, functional_copy, internals
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
-from adprotocol_torch.remedies import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

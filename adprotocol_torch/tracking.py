@@ -15,7 +15,7 @@ from adprotocol_torch.internals import functorch_is_active, level_of, never_comp
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 # The level of a tensor that torch.func does not wrap; a wrapper whose level has ended has another.
@@ -45,6 +45,15 @@ def within_gradient(value: torch.Tensor) -> bool:
         note_true()
         return True
     return False
+
+
+@never_compile
+@hookimpl
+def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
+    """Answer for several tensors, whose flags decide where no mode hides or adds anything."""
+    if functorch_is_active() or not is_grad_enabled() or forward_ad._current_level >= 0:  # noqa: SLF001
+        return any(map(within_gradient, values))
+    return any(value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)) for value in values)
 
 
 def is_on_tape(value: torch.Tensor) -> bool:

@@ -56,10 +56,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
 
     After ``Flux.trainable`` and ``Optimisers.trainable`` (Julia).
     """
-    structure, mask = _select(tree, where)
-    return structure.with_leaves(
-        [leaf if selected else None for leaf, selected in zip(structure.leaves, mask, strict=True)]
-    )
+    structure = _selected(tree, where)
+    return structure.only(structure.selected())
 
 
 def trainable_mask(tree: Any, where: Any = None) -> Any:
@@ -86,9 +84,9 @@ def trainable_mask(tree: Any, where: Any = None) -> Any:
 
     As ``optax.masked`` and ``optax.partition`` take it.
     """
-    structure, mask = _select(tree, where)
+    structure = _selected(tree, where)
     return structure.with_leaves(
-        [None if leaf is None else selected for leaf, selected in zip(structure.leaves, mask, strict=True)]
+        [None if leaf is None else selected for leaf, selected in zip(structure.leaves, structure.mask, strict=True)]
     )
 
 
@@ -121,12 +119,9 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
 
     After ``equinox.partition``.
     """
-    structure, mask = _select(tree, where, strict=strict)
-    leaves = structure.leaves
-    return (
-        structure.with_leaves([leaf if selected else None for leaf, selected in zip(leaves, mask, strict=True)]),
-        structure.with_leaves([None if selected else leaf for leaf, selected in zip(leaves, mask, strict=True)]),
-    )
+    structure = _selected(tree, where, strict=strict)
+    rest = [None if selected else leaf for leaf, selected in zip(structure.leaves, structure.mask, strict=True)]
+    return structure.only(structure.selected()), structure.with_leaves(rest)
 
 
 def combine(*trees: Any, like: Any = _NOTHING) -> Any:
@@ -189,8 +184,8 @@ def combine(*trees: Any, like: Any = _NOTHING) -> Any:
     return first.rebuild(leaves)
 
 
-def _select(tree: Any, where: Any, *, strict: bool = True) -> tuple[Structure, list[bool]]:
+def _selected(tree: Any, where: Any, *, strict: bool = True) -> Structure:
     structure = Structure(tree, declared=where is None)
     structure.framework()  # refuses two frameworks
-    (mask,) = select([structure], where, strict=strict)
-    return structure, mask
+    select([structure], where, strict=strict)
+    return structure

@@ -23,7 +23,7 @@ from adprotocol._trees.traversal import Flattened, tree_leaves, tree_unflatten
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol.view import View
@@ -35,17 +35,19 @@ class Structure(Flattened):
     """Hold one `argument` flattened, its views opened.
 
     `shown` is the treespec of results, in which a view is its container.
-    `identities` are the keys of the leaves that have one, by position. With
-    `declared`, `flags` follows the declarations of the classes.
+    `identities` are the keys of the leaves that have one, by position; `mask` tells for
+    each leaf whether it is differentiated, once that is known. With `declared`, `flags`
+    follows the declarations of the classes.
     """
 
-    __slots__ = ("argument", "identities", "shown")
+    __slots__ = ("argument", "identities", "mask", "shown")
 
     def __init__(self, argument: Any, *, declared: bool = False) -> None:
         super().__init__(argument, opened=True, declared=declared)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         path.check_paths(argument, self.shown)
+        self.mask: list[bool] = []
         self.identities: dict[int, Any] = {}
         if [binding for binding in self.bindings.values() if binding.identity is not None]:
             self._identify()
@@ -71,7 +73,7 @@ class Structure(Flattened):
         """Return each further path of a leaf that has several, with its first path."""
         return [
             (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
-            for prefix, view in (treespec.views(self.treespec) if self.views else ())
+            for prefix, view in (treespec.views(self.treespec) if any(view.aliases for _, view in self.views) else ())
             for alias, name in view.aliases.items()
         ]
 
@@ -155,8 +157,20 @@ class Structure(Flattened):
         path.check_keeps_none(self.argument, self.shown, result, leaves)
         return result
 
-    def fill(self, leaves: Sequence[Any], undo: Undo) -> Any:
-        """Return the argument with other leaves; viewed objects are filled in place, and `undo` gets their undo."""
+    def selected(self) -> list[Any]:
+        """Return the leaves in the mask."""
+        return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
+
+    def fill(self, tracked: Iterator[Any], shared: Mapping[Any, Any], undo: Undo) -> Any:
+        """Return the argument with the next of the tracked leaves in place of those in the mask.
+
+        `shared` has, by identity, what takes the place of leaves that have one and are not in it. Viewed objects are
+        filled in place, and `undo` gets their undo.
+        """
+        leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
+        for i, key in self.identities.items():
+            if not self.mask[i]:
+                leaves[i] = shared[key]
 
         def show(view: View, container: Any) -> Any:
             value, restore = view.fill(container)
@@ -164,6 +178,11 @@ class Structure(Flattened):
             return value
 
         return tree_unflatten(self.treespec, leaves, self.argument, show)
+
+    def only(self, leaves: Iterable[Any]) -> Any:
+        """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
+        following = iter(leaves)
+        return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""

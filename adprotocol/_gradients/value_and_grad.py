@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.table import BINDINGS, binding_of
+from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
@@ -25,7 +25,7 @@ from adprotocol._gradients.where import select
 from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._gradients.structure import Undo
 
@@ -165,22 +165,20 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     binding = framework.find(found, backend)
     # The values name no framework, and neither does the caller.
     by_default = found.framework is None and backend is None
-    masks = select(structures, where, several=len(argnums) > 1)
-    _check_trainable(structures, masks, positions, where)
-    arguments = [_Argument(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
-    leaves = [leaf for argument in arguments for leaf in argument.leaves]
-    keys = [key for argument in arguments for key in argument.keys]
-    frozen = _frozen(arguments, keys)
+    select(structures, where, several=len(argnums) > 1)
+    _check_trainable(structures, positions, where)
+    leaves = [leaf for structure in structures for leaf in structure.selected()]
+    places, frozen = _identified(structures)
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        replaced = {**frozen, **dict(zip(keys, tracked, strict=True))}  # older compilers know no `|` of dicts
+        shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
         filled = list(args)
         rest = iter(tracked)
-        for i, argument in zip(positions, arguments, strict=True):
-            filled[i] = argument.fill(rest, replaced, undo)
+        for i, structure in zip(positions, structures, strict=True):
+            filled[i] = structure.fill(rest, shared, undo)
         return output.split(fun(*filled, **kwargs), binding, has_aux=has_aux)
 
     try:
@@ -193,62 +191,33 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         for restore in reversed(undo):
             restore()
     rest = iter(gradients)
-    return value, aux, [argument.gradient(rest) for argument in arguments]
+    return value, aux, [structure.only(rest) for structure in structures]
 
 
-def _frozen(arguments: list[_Argument], keys: list[Any]) -> dict[Any, Any]:
-    """Return, by identity, the constants that replace leaves with an identity that are selected nowhere."""
-    selected = set(keys)
+def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, Any]]:
+    """Return, by identity, the place of each selected leaf among all of them, and the constants for the others."""
+    places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
-    for argument in arguments:
-        for key, leaf in argument.shared.values():
-            if key not in selected and key not in frozen:
-                frozen[key] = binding_of(type(leaf)).freeze(leaf)
-    return frozen
+    count = 0
+    for structure in structures:
+        for i, key in structure.identities.items():
+            if structure.mask[i]:
+                places[key] = count + structure.mask[:i].count(True)
+        count += structure.mask.count(True)
+    for structure in structures:
+        for i, key in structure.identities.items():
+            if key not in places and key not in frozen:
+                frozen[key] = structure.bindings[type(structure.leaves[i])].freeze(structure.leaves[i])
+    return places, frozen
 
 
-class _Argument:
-    """Hold one argument, with the mask of the leaves that are differentiated."""
-
-    __slots__ = ("_mask", "_structure", "keys", "leaves", "shared")
-
-    def __init__(self, structure: Structure, mask: list[bool]) -> None:
-        self._structure = structure
-        self._mask = mask
-        self.leaves = [leaf for leaf, selected in zip(structure.leaves, mask, strict=True) if selected]
-        identities = structure.identities
-        # The identity of each of these leaves, or None.
-        self.keys = [identities.get(i) for i, selected in enumerate(mask) if selected]
-        # Leaves with an identity that are not selected here, by position: selected at another place, or frozen.
-        self.shared = {i: (key, structure.leaves[i]) for i, key in identities.items() if not mask[i]}
-
-    def fill(self, tracked: Iterator[Any], replaced: dict[Any, Any], undo: Undo) -> Any:
-        """Return the argument with the next of the tracked leaves in place of the selected ones."""
-        leaves = [
-            next(tracked) if selected else leaf
-            for selected, leaf in zip(self._mask, self._structure.leaves, strict=True)
-        ]
-        for i, (key, _) in self.shared.items():
-            leaves[i] = replaced[key]
-        return self._structure.fill(leaves, undo)
-
-    def gradient(self, gradients: Iterator[Any]) -> Any:
-        """Return the structure with the next of the gradients at the selected leaves and None elsewhere."""
-        return self._structure.with_leaves([next(gradients) if selected else None for selected in self._mask])
-
-
-def _check_trainable(structures: list[Structure], masks: list[list[bool]], positions: list[int], where: Any) -> None:
-    empty = [i for i, mask in zip(positions, masks, strict=True) if True not in mask]
+def _check_trainable(structures: list[Structure], positions: list[int], where: Any) -> None:
+    empty = [i for i, structure in zip(positions, structures, strict=True) if True not in structure.mask]
     if not empty or (where is not None and len(empty) < len(positions)):
         return
     if len(empty) < len(positions):
         # A leaf with an identity takes its gradient at the first of its places, which may be in another argument.
-        taken = {
-            key
-            for structure, mask in zip(structures, masks, strict=True)
-            for i, key in structure.identities.items()
-            if mask[i]
-        }
+        taken = {key for structure in structures for i, key in structure.identities.items() if structure.mask[i]}
         by_position = dict(zip(positions, structures, strict=True))
         empty = [i for i in empty if taken.isdisjoint(by_position[i].identities.values())]
         if not empty:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from adprotocol._gradients.structure import Structure
 
 
-def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> list[list[bool]]:
-    """Return for each structure a mask: for each leaf, whether it takes a gradient.
+def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> None:
+    """Set the mask of each structure: for each leaf, whether it takes a gradient.
 
     Without `where` the defaults and the declarations of the classes decide. With
     `several` a mask is a tuple of masks, one for each structure; a pattern must
@@ -34,17 +34,22 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
     else:
         patterns = _patterns(where)
         if patterns is not None:
-            wanted = _by_patterns(structures, patterns)
+            masks = _by_patterns(structures, patterns)
         elif _is_predicate(where):
-            wanted = [_by_predicate(structure, where) for structure in structures]
+            masks = [_by_predicate(structure, where) for structure in structures]
         else:
             given = _masks(where, len(structures)) if several else [where]
-            wanted = [_by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
+            masks = [_by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
         if strict:
-            wanted = [_checked(structure, mask) for structure, mask in zip(structures, wanted, strict=True)]
-        masks = wanted
-    _count_once(structures, masks)
-    return masks
+            masks = [_checked(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
+    # A leaf with an identity is selected at its first place only.
+    seen: set[Any] = set()
+    for structure, mask in zip(structures, masks, strict=True):
+        structure.mask = list(mask)  # what a pattern matches is kept
+        for i, key in structure.identities.items():
+            if mask[i]:
+                structure.mask[i] = key not in seen
+                seen.add(key)
 
 
 def _patterns(where: Any) -> tuple[str, ...] | None:
@@ -267,13 +272,3 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
         f"where selects {quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
         "predicate can look at the leaf: lambda path, leaf: ...)"
     )
-
-
-def _count_once(structures: list[Structure], masks: list[list[bool]]) -> None:
-    """Keep a leaf with an identity selected at its first place only."""
-    seen: set[Any] = set()
-    for structure, mask in zip(structures, masks, strict=True):
-        for i, key in structure.identities.items():
-            if mask[i]:
-                mask[i] = key not in seen
-                seen.add(key)

@@ -15,6 +15,8 @@ ATTRIBUTE = DECLARATION
 METADATA = "trainable"
 
 _REGISTERED: dict[type, tuple[str, ...]] = {}
+# The fields that metadata freeze, by class.
+_FROZEN: dict[type, tuple[str, ...]] = {}
 
 
 class Registrations:
@@ -136,6 +138,8 @@ def _declared(value: Any) -> tuple[str, ...] | None:
 
 def frozen_fields(cls: type) -> tuple[str, ...]:
     """Return the fields of a dataclass or an attrs class whose metadata freezes them."""
+    if cls in _FROZEN:
+        return _FROZEN[cls]
     frozen = []
     for field in fields_of(cls):
         flag = field.metadata.get(METADATA, True)
@@ -147,7 +151,8 @@ def frozen_fields(cls: type) -> tuple[str, ...]:
             raise DeclarationError(msg)
         if not flag:
             frozen.append(field.name)
-    return tuple(frozen)
+    _FROZEN[cls] = tuple(frozen)
+    return _FROZEN[cls]
 
 
 def _checked(cls: type, names: Any) -> tuple[str, ...]:

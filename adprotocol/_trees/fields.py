@@ -79,7 +79,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     slots = _slots(cls, fields)
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
-        names = tuple(attribute_names(value))
+        names = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
         if names == fields and not slots:
             names = declared
         else:

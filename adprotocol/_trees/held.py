@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import LABEL, OBJECT, OPAQUE
 from adprotocol._dispatch.table import binding_of, unclaimed
 from adprotocol._trees.path import paths_of
-from adprotocol._trees.traversal import too_deep, tree_flatten, tree_leaves
+from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from adprotocol._dispatch.binding import Kind
 
 # How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
@@ -32,18 +30,18 @@ LOOK_THROUGH = 10_000
 _ITERABLE = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 
-def expand(leaves: Iterable[Any], *keep: Kind) -> list[Any]:
+def expand(leaves: Iterable[Any]) -> list[Any]:
     """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays."""
     found: list[Any] = []
     for leaf in leaves:
         binding = binding_of(type(leaf))
-        stays = binding.stands_for is None or binding.kind is LABEL or binding.kind in keep
+        stays = binding.stands_for is None or binding.kind is LABEL
         parts = None if stays else binding.stands_for(leaf)  # type: ignore[misc]
         if parts is None:
             found.append(leaf)
         else:
             try:
-                found.extend(expand(tree_leaves(tuple(parts)), *keep))
+                found.extend(expand(tree_leaves(tuple(parts))))
             except RecursionError as error:
                 raise too_deep(leaf) from error
     return found
@@ -90,15 +88,25 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def search(value: Any, enters: Callable[[Any], bool], holds: Callable[[Any], Iterable[Any]] = held) -> Iterator[Any]:
-    """Yield each object that `value` holds, and that those hold for which `enters` is true, once."""
-    seen, waiting = {id(value): value}, [value]  # the objects are kept, so that no id is given to another
-    while waiting:
-        for item in expand(tree_leaves(tuple(holds(waiting.pop()))), OBJECT):
-            if id(item) not in seen:
-                seen[id(item)] = item
-                yield item
-                if enters(item):
-                    waiting.append(item)
+    """Yield each object that `value` holds, what is in containers, and what those hold for which `enters` is true.
+
+    Each once. `holds` says what an object holds.
+    """
+    seen, found = {id(value): value}, list(holds(value))  # the objects are kept, so that no id is given to another
+    for item in found:
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        yield item
+        binding = binding_for(item)
+        stays = binding.stands_for is None or binding.kind in (LABEL, OBJECT)
+        parts = None if stays else binding.stands_for(item)  # type: ignore[misc]
+        if parts is not None:
+            found.extend(parts)
+        elif binding.children is not None:
+            found.extend(binding.children(item))
+        elif enters(item):
+            found.extend(holds(item))
 
 
 def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:

@@ -35,7 +35,7 @@ _BY_FIELDS: set[type] = set()
 STRUCTURES: dict[type, Functions] = {}
 
 # The functions `version` of the tree libraries of active plugins, and what they last returned.
-_VERSIONS: list[Callable[[], int]] = []
+VERSIONS: list[Callable[[], int]] = []
 _SEEN: list[int] = []
 
 
@@ -185,16 +185,16 @@ def forget(classes: Iterable[type]) -> None:
 def generation() -> int:
     """Return a number that changes with the set of plugins; forget classes that a framework has learnt since."""
     if _BY_FIELDS:
-        found = [version() for version in _VERSIONS]
+        found = [version() for version in VERSIONS]
         if found != _SEEN:
             _SEEN[:] = found
             forget(_BY_FIELDS)
-    return len(_VERSIONS)
+    return len(VERSIONS)
 
 
 def _plugins_changed() -> None:
     libraries = [plugin.tree_library for plugin in REGISTRY.active()]
-    _VERSIONS[:] = [library.version for library in libraries if library is not None and library.version is not None]
+    VERSIONS[:] = [library.version for library in libraries if library is not None and library.version is not None]
     forget(_BY_FIELDS)
 
 

@@ -13,7 +13,7 @@ from adprotocol._dispatch.binding import OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build
-from adprotocol.errors import TreeError, with_article
+from adprotocol.errors import ADProtocolError, TreeError, with_article
 from adprotocol.view import View
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Flattened:
         self._declared = declared
         known = -1
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
-        while known != node.generation():
+        while known != len(node.VERSIONS):
             known = node.generation()
             self.leaves: list[Any] = []
             self.bindings: dict[type, Binding] = {}
@@ -188,6 +188,8 @@ def tree_unflatten(
     """Return a structure like `tree`, whose treespec is `treespec`, with other leaves."""
     try:
         return build(treespec, iter(leaves), show)
+    except ADProtocolError:  # of a view
+        raise
     # A user's constructor may raise anything when given other leaves.
     except Exception as error:
         raise _not_rebuildable(tree, treespec, leaves, error) from error

@@ -39,7 +39,7 @@ def without_views(treespec: Treespec) -> Treespec:
     if treespec is None:
         return None
     cls, metadata, names, children = treespec
-    shown = [without_views(child) for child in children]
+    shown = [None if child is None else without_views(child) for child in children]
     return shown[0] if cls is View else (cls, metadata, names, tuple(shown))
 
 

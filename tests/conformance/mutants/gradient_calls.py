@@ -1,5 +1,7 @@
 """Calls of `value_and_grad` gone wrong: arguments, exceptions, leaves mistaken for others, what changes on the way."""
 
+from collections.abc import Iterator
+
 import toyad
 import toyad_adprotocol as right
 
@@ -7,7 +9,7 @@ import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
 from adprotocol._gradients import framework
-from adprotocol._gradients import value_and_grad as gradient
+from adprotocol._gradients.structure import Structure
 from mutants.gradients import GROUP, after, differentiate, hook, public, real
 from mutants.mutant import at, mutant
 from mutants.queries import answers, ask
@@ -69,10 +71,10 @@ def changes_exceptions(fun, leaves):
         raise RuntimeError(msg) from error
 
 
-@mutant(GROUP, at("adprotocol._gradients.value_and_grad._Argument.gradient"))
-def forgets_the_structure(_self, gradients):
+@mutant(GROUP, at("adprotocol._gradients.structure.Structure.only"))
+def forgets_the_structure(self, leaves, *, real_only=Structure.only):
     """Returns the gradients as a list."""
-    return list(gradients)
+    return list(leaves) if isinstance(leaves, Iterator) else real_only(self, leaves)
 
 
 @mutant(GROUP, public)
@@ -108,22 +110,22 @@ def freezes_what_passes_through(fun, **options):
     return differentiated
 
 
-@mutant(GROUP, at("adprotocol._gradients.value_and_grad._Argument.fill"))
-def tracks_the_frozen(self, tracked, replaced, undo, *, real_fill=gradient._Argument.fill):
+@mutant(GROUP, at("adprotocol._gradients.structure.Structure.fill"))
+def tracks_the_frozen(self, tracked, shared, undo, *, real_fill=Structure.fill):
     """Lets the function see tracers in the place of what is frozen, with no gradient at the end."""
-    tracked = [next(tracked) for _ in self.leaves]
+    tracked = [next(tracked) for _ in self.selected()]
     trace = next((leaf.trace for leaf in tracked if isinstance(leaf, toyad.Recorded)), None)
-    leaves = self._structure.leaves
+    leaves = self.leaves
     if trace is None:
-        return real_fill(self, iter(tracked), replaced, undo)
-    self._structure.leaves = [
+        return real_fill(self, iter(tracked), shared, undo)
+    self.leaves = [
         toyad.Recorded(trace, leaf) if isinstance(leaf, toyad.Value) and toyad.is_inexact(leaf) else leaf
         for leaf in leaves
     ]
     try:
-        return real_fill(self, iter(tracked), replaced, undo)
+        return real_fill(self, iter(tracked), shared, undo)
     finally:
-        self._structure.leaves = leaves
+        self.leaves = leaves
 
 
 @mutant(GROUP, at("adprotocol._gradients.value_and_grad.wrap"))

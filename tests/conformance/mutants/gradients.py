@@ -1,5 +1,7 @@
 """Gradients that are not those asked for: `value_and_grad` gone wrong."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import toyad
 import toyad_adprotocol as right
@@ -8,8 +10,10 @@ import adprotocol
 from adprotocol import extend
 from adprotocol._gradients import output
 from adprotocol._gradients import where as selection
+from adprotocol._gradients.structure import Structure
 from mutants.mutant import at, mutant
 
+real_only = Structure.only
 GROUP = "value_and_grad"
 differentiate = right.value_and_grad
 
@@ -80,14 +84,13 @@ def filled(fill):
     """Return a mutant that puts something in the place of None: ``fill(leaf)``."""
 
     def rebuilt(self, gradients):
-        return self._structure.with_leaves(
-            [
-                next(gradients) if selected else fill(leaf)
-                for selected, leaf in zip(self._mask, self._structure.leaves, strict=True)
-            ]
-        )
+        pairs = zip(self.mask, self.leaves, strict=True)
+        return self.with_leaves([next(gradients) if selected else fill(leaf) for selected, leaf in pairs])
 
-    return {"adprotocol._gradients.value_and_grad._Argument.gradient": rebuilt}
+    def only(self, leaves):
+        return rebuilt(self, leaves) if isinstance(leaves, Iterator) else real_only(self, leaves)
+
+    return {"adprotocol._gradients.structure.Structure.only": only}
 
 
 def zeros_like(leaf):

@@ -214,8 +214,8 @@ def first_pattern_only(where, *, patterns=selection._patterns):
     return (found := patterns(where)) and found[:1]
 
 
-@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
-def masks_of_any_structure(structure, mask, *, by_mask=selection.by_mask):
+@mutant(GROUP, at("adprotocol._gradients.where._by_mask"))
+def masks_of_any_structure(structure, mask, *, by_mask=selection._by_mask):
     """Trains nothing of a structure that the mask does not fit, instead of saying so."""
     try:
         return by_mask(structure, mask)
@@ -223,8 +223,8 @@ def masks_of_any_structure(structure, mask, *, by_mask=selection.by_mask):
         return [False] * len(structure.leaves)
 
 
-@mutant(GROUP, at("adprotocol._gradients.where.by_mask"))
-def no_prefixes(structure, mask, *, by_mask=selection.by_mask):
+@mutant(GROUP, at("adprotocol._gradients.where._by_mask"))
+def no_prefixes(structure, mask, *, by_mask=selection._by_mask):
     """Wants a mask to say something of every leaf."""
     from adprotocol._trees import traversal as tree
 

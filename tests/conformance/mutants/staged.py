@@ -61,19 +61,14 @@ def results_of_branches_alike():
     }
 
 
-def changed_operands(change):
-    """Return a mutant that changes the leaves among the operands where a cond is staged or batched."""
-
-    def changed(pred, t, f, operands):
-        return choose(pred, t, f, tuple(extend.tree_map(change, operand) for operand in operands))
-
-    return later(changed)
-
-
-@mutant("cond", changed_operands)
-def integers_become_arrays(leaf):
+@mutant("cond", later)
+def integers_become_arrays(pred, t, f, operands):
     """Gives staged branches arrays in the place of integers."""
-    return toyad.array(leaf) if type(leaf) is int else leaf
+
+    def change(leaf):
+        return toyad.where(pred, leaf, leaf) if type(leaf) is int else leaf
+
+    return choose(pred, t, f, tuple(extend.tree_map(change, operand) for operand in operands))
 
 
 @mutant("cond", each_later)

@@ -1,0 +1,114 @@
+"""What an object holds: in attributes, slots, items and closures; and the search of everything that it reaches."""
+
+import functools
+import types
+
+import autograd
+import pytest
+
+from adprotocol import non_differentiable, within_gradient
+from adprotocol.errors import NotConstantError, OpaqueValueError
+from adprotocol.extend import held, search
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+X = torch.ones(1)
+
+
+class Private:
+    __slots__ = ("__x", "unset")
+
+    def __init__(self, x):
+        self.__x = x
+
+
+class Inherited(Private):
+    pass
+
+
+class Holder:
+    def __init__(self, x):
+        self.x = x
+
+    def method(self):
+        return self.x
+
+
+def function(x):
+    def inner(first, second=x, *, third=x):
+        return first, second, third, x
+
+    inner.attribute = x
+    return inner
+
+
+def unbound():
+    def inner():
+        return later
+
+    if False:
+        later = 1
+    return inner
+
+
+HOLDS = {
+    "attribute": Holder,
+    "private slot": Private,
+    "inherited slot": Inherited,
+    "namespace": lambda x: types.SimpleNamespace(x=x),
+    "list": lambda x: [x],
+    "set": lambda x: {x},
+    "values of a dict": lambda x: {"k": x}.values(),
+    "slice": lambda x: slice(0, x),
+    "closure": lambda x: lambda: x,
+    "default": lambda x: lambda y=x: y,
+    "keyword default": function,
+    "partial": lambda x: functools.partial(print, x),
+    "keyword of a partial": lambda x: functools.partial(print, end=x),
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_whatever_is_held_is_found(hold):
+    assert any(item is X for item in search(HOLDS[hold](X), lambda _: True))
+
+
+def test_a_bound_method_holds_its_object_and_its_function():
+    holder = Holder(X)
+    assert any(item is holder for item in held(holder.method))
+    assert any(item is Holder.method for item in held(holder.method))
+
+
+def test_names_that_are_not_bound_yet_and_slots_that_are_not_set_hold_nothing():
+    assert held(unbound()) == []
+    assert held(object.__new__(Private)) == []
+
+
+def test_the_search_ends_where_objects_hold_each_other():
+    one, other = Holder(None), Holder(None)
+    one.x, other.x = [other], {"one": one}
+    other.x["self"] = other.x
+    found = list(search(one, lambda item: isinstance(item, Holder)))
+    assert sum(item is other for item in found) == 1
+
+
+def test_only_what_is_entered_is_looked_into():
+    assert not any(item is X for item in search([Holder(X)], lambda _: False))
+
+
+@pytest.mark.parametrize("hold", ["attribute", "private slot", "inherited slot", "namespace"])
+def test_an_object_that_hides_an_array_is_refused(hold):
+    with pytest.raises(OpaqueValueError, match="which holds a torch Tensor"):
+        within_gradient([HOLDS[hold](X)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: lambda y: y * x, lambda x: lambda y, k=x: y * k, lambda x: functools.partial(lambda k, y: k * y, x)],
+    ids=["closure", "default", "partial"],
+)
+def test_a_function_with_a_tracked_value_is_no_constant_result(make):
+    def loss(x):
+        return non_differentiable(lambda: make(x))()(2.0)
+
+    with pytest.raises(NotConstantError, match="closes over values that are differentiated"):
+        autograd.grad(loss)(1.0)
