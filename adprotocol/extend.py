@@ -11,7 +11,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   of classes inside a viewed object.
 - `TreeLibrary`: for the hook `tree_library`.
 - `unlabelled`: for the hook `label_protocol`.
-- `ASK_PARAMETERS`: what the hook `explain` adds to False where something else is differentiated.
+- `ASK_PARAMETERS`: what the hook `explain` adds to False where another value is being differentiated.
 - `Divergence`, `read_divergences`: one rule that the framework does not allow the plugin to keep, and those in a
   Markdown file.
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.

@@ -94,5 +94,5 @@ def _as_result(leaf: Any, like: torch.Tensor | None) -> torch.Tensor:
     if isinstance(leaf, torch.Tensor):
         # Of one layout, for torch.cond compares strides.
         return leaf.clone(memory_format=torch.contiguous_format)
-    # In the precision that the other branch most probably uses; if it does not, torch.cond raises.
+    # Guess the other branch's dtype; where that is wrong, torch.cond raises.
     return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)

@@ -61,7 +61,7 @@ class _Call:
         return self.leaf(tensor.detach())
 
     def is_other(self, leaf: torch.Tensor) -> bool:
-        """Tell whether somebody else may differentiate with respect to a leaf."""
+        """Tell whether another call may differentiate with respect to a leaf."""
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
         return id(leaf) not in self.own and (call is None or not call.is_over)
 

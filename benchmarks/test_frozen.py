@@ -1,4 +1,4 @@
-"""The gradient of a model of which parts are frozen, beside code written by hand that closes over them (T6)."""
+"""The gradient of a model of which parts are frozen, beside code written by hand that closes over them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def prevent_gradient(value: T, /, message: str) -> T:
         value: an array of any shape and dtype, or a container (dict, list, tuple,
             named tuple, dataclass, registered node). Integers, strings, functions,
             labels and other values that carry no derivative pass.
-        message: what to tell whoever differentiates, a string.
+        message: the error message (str).
 
     Returns:
         The value. A container is rebuilt only if a leaf is replaced.

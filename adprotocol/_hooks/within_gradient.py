@@ -21,8 +21,8 @@ class Missing:
 
 NOT_GIVEN = Missing()
 
-# Added to a False by `explain` where something else is differentiated: a layer that asks about its data is off.
-ASK_PARAMETERS = "something else is differentiated here: to know whether a model is trained, ask about its parameters"
+# Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
+ASK_PARAMETERS = "another value is being differentiated here; to detect training, ask about the parameters of the model"
 
 
 def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:

@@ -43,9 +43,9 @@ HOOKS = (
 RULES = (
     *(f"W{i}" for i in range(1, 10)),
     *(f"N{i}" for i in range(1, 6)),
-    *(f"T{i}" for i in range(1, 13)),
+    *(f"T{i}" for i in range(1, 14)),
     *(f"C{i}" for i in range(1, 9)),
-    *(f"P{i}" for i in range(1, 7)),
+    *(f"P{i}" for i in range(1, 8)),
 )
 
 # The two ways to trace a function.

@@ -477,7 +477,7 @@ def test_explain_points_from_the_data_to_the_parameters():
     assert len(asked) == 5
     for text in asked:
         assert ": False (" in text
-        assert "ask about its parameters" in text
+        assert "ask about the parameters" in text
     # Nothing is differentiated, or what is asked about is.
     torch.vmap(lambda data: layer(1.0, data))(torch.ones(2, 2))
     jax.vmap(lambda data: layer(1.0, data))(jnp.ones((2, 2)))

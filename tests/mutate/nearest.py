@@ -1,4 +1,4 @@
-"""The tests nearest to a line: those that were seen to run it, and those of its room."""
+"""The tests nearest to a line: those that were seen to run it, and those of its layer."""
 
 import collections
 import functools
@@ -13,7 +13,7 @@ from coverage import CoverageData
 
 from mutate.draw import ROOT
 
-# From a module or room to the tests that mirror it; the longest that fits holds.
+# From a module or layer to the tests that mirror it; the longest that fits holds.
 TABLE = {
     "adprotocol": ("tests/dispatch", "tests/hooks", "tests/gradients"),
     "adprotocol/__main__.py": ("tests/cli",),
@@ -31,8 +31,8 @@ TABLE = {
     "adprotocol_jax": ("tests/jax_plugin",),
     "adprotocol_torch": ("tests/torch_plugin",),
 }
-# The guards of all rooms.
-EVERYWHERE = "tests/test_rooms.py"
+# What guards all layers.
+EVERYWHERE = "tests/test_layers.py"
 # What takes long, and sees what nothing else does.
 SUITE = "tests/conformance/test_support.py::test_plugin_conforms_and_the_record_is_what_the_suite_says"
 SLOW = {
@@ -48,13 +48,13 @@ MOST = 40
 
 def slow(path):
     """Return the slow tests that mirror a module."""
-    return [tests for room, tests in SLOW.items() if path.startswith(f"{room}/")]
+    return [tests for layer, tests in SLOW.items() if path.startswith(f"{layer}/")]
 
 
 def mirrors(path):
-    """Return the tests that mirror a module: those with its name, and all of its room."""
-    room = max((room for room in TABLE if f"{path}/".startswith(f"{room}/")), key=len, default=None)
-    found = [test for test in (*TABLE.get(room, ()), EVERYWHERE) if (ROOT / test).exists()]
+    """Return the tests that mirror a module: those with its name, and all of its layer."""
+    layer = max((layer for layer in TABLE if f"{path}/".startswith(f"{layer}/")), key=len, default=None)
+    found = [test for test in (*TABLE.get(layer, ()), EVERYWHERE) if (ROOT / test).exists()]
     name = Path(path).stem.strip("_")
     named = [own for test in found for own in (ROOT / test).rglob(f"test_*{name}*.py")] if name != "init" else []
     return sorted(str(own.relative_to(ROOT)) for own in named), found
@@ -99,10 +99,10 @@ def _lines():
 
 def covering(path, line):
     """Return some of the tests that ran a line of a module, the nearest first; none for a line that is new."""
-    named, room = mirrors(path)
+    named, layer = mirrors(path)
 
     def rank(test):
-        return next((i for i, begin in enumerate((*named, *room)) if test.startswith(begin)), sys.maxsize), test
+        return next((i for i, begin in enumerate((*named, *layer)) if test.startswith(begin)), sys.maxsize), test
 
     return sorted(filter(_is_there, _lines().get(path, {}).get(line, ())), key=rank)[:MOST]
 

@@ -141,11 +141,11 @@ def test_the_record_names_the_tests_that_ran_a_line_by_its_text(toy, monkeypatch
     assert not any("x -= 1" in place for place in lines)
 
 
-def test_the_tests_of_a_module_are_those_of_its_name_and_of_its_room():
-    named, room = nearest.mirrors("adprotocol/_hooks/label.py")
+def test_the_tests_of_a_module_are_those_of_its_name_and_of_its_layer():
+    named, layer = nearest.mirrors("adprotocol/_hooks/label.py")
     assert "tests/hooks/test_label.py" in named
-    assert room[:2] == ["tests/hooks", "tests/trees"]
-    assert all((ROOT / test).exists() for test in (*named, *room))
+    assert layer[:2] == ["tests/hooks", "tests/trees"]
+    assert all((ROOT / test).exists() for test in (*named, *layer))
 
 
 ENTRIES = draw.explanations()

@@ -73,12 +73,12 @@ def tried(mutant, *, whole=False):
 
 
 def _circles(mutant, *, whole):
-    """Yield what to run: the tests that ran the line or have the module's name, those of its room, slow ones, all."""
+    """Yield what to run: the tests that ran the line or have the module's name, those of its layer, slow ones, all."""
     source = (draw.ROOT / mutant.path).read_text("utf-8")
-    named, room = nearest.mirrors(mutant.path)
+    named, layer = nearest.mirrors(mutant.path)
     circles = [
         [*nearest.covering(mutant.path, nearest.place(source, mutant.spec.start_pos[0])), *named],
-        [*room, "-mnot slow"],
+        [*layer, "-mnot slow"],
         nearest.slow(mutant.path),
         ["tests", "--ignore=tests/mutate"] if whole else [],
     ]

@@ -9,6 +9,7 @@ import adprotocol
 from adprotocol import extend
 from adprotocol._dispatch import registry
 from adprotocol.extend import TreeLibrary
+from adprotocol.extend import tree_map as map_leaves
 from mutants.mutant import at, mutant
 
 GROUP = "plugins"
@@ -218,6 +219,15 @@ def combine_accepts_a_missing_leaf(*trees, like=None):
     """Leaves None in the model where no structure has a leaf."""
     del like
     return combine(*trees)
+
+
+tree_map = adprotocol.tree_map
+
+
+@mutant("trainable", at("adprotocol.tree_map"))
+def tree_map_drops_labels(fun, tree, *rest):
+    """Returns what is in a label without the label."""
+    return map_leaves(lambda leaf: getattr(leaf, "value", leaf), tree_map(fun, tree, *rest))
 
 
 @mutant("value_and_grad", at("adprotocol.combine"))

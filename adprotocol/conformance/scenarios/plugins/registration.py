@@ -97,6 +97,20 @@ def still_right(h: Checked, when: str) -> None:
         h.assert_value_and_grad(h.probe, (h.array(2.0),), 6.0, 3.0, when)
 
 
+def imported_by(code: str) -> set[str]:
+    """Return the packages that some code imports in a new interpreter, which finds this adprotocol."""
+    root = str(pathlib.Path(adprotocol.__file__).parent.parent)
+    code = (
+        f"import sys; sys.path.insert(0, {root!r}); before = set(sys.modules); {code}; "
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    if found.returncode:
+        msg = f"import adprotocol fails in a new interpreter: {found.stderr[-500:]}"
+        raise RuntimeError(msg)
+    return set(found.stdout.split())
+
+
 @scenario(
     rule="P1",
     transform="import",
@@ -107,17 +121,25 @@ def imports_nothing(h: Checked) -> None:
     """`import adprotocol` imports no framework and no NumPy, nor does a question about a Python number."""
     known = plugins.REGISTRY.known().get(h.name)
     framework = known.framework if known is not None else "numpy"
-    root = str(pathlib.Path(adprotocol.__file__).parent.parent)
-    code = (
-        f"import sys; sys.path.insert(0, {root!r}); before = set(sys.modules); import adprotocol; "
-        "assert adprotocol.within_gradient(1.0) is False; "
-        f"print(*sorted({{'numpy', {framework!r}}} & (set(sys.modules) - before)))"
+    found = imported_by("import adprotocol; assert adprotocol.within_gradient(1.0) is False")
+    wrong = sorted({"numpy", framework} & found)
+    h.check(not wrong, f"import adprotocol imports {', '.join(wrong)}")
+
+
+@scenario(
+    rule="P7",
+    transform="import",
+    source="PyTorch: trees by optree, which may not be there: https://github.com/pytorch/pytorch/pull/93139",
+    expects="in a new interpreter, after a dataclass of numbers was flattened, the standard library and pluggy alone",
+)
+def imports_no_tree_library(h: Checked) -> None:
+    """Structures are flattened without any other package: a tree library that is installed is not imported."""
+    found = imported_by(
+        "import dataclasses, adprotocol; Line = dataclasses.make_dataclass('Line', ['slope', 'offset']); "
+        "assert adprotocol.trainable(Line(1.0, 2)) == Line(1.0, None)"
     )
-    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
-    if found.returncode:
-        msg = f"import adprotocol fails in a new interpreter: {found.stderr[-500:]}"
-        raise RuntimeError(msg)
-    h.check(not found.stdout.strip(), f"import adprotocol imports {found.stdout.strip()}")
+    wrong = sorted(found - sys.stdlib_module_names - {"adprotocol", "pluggy"})
+    h.check(not wrong, f"adprotocol.trainable imports {', '.join(wrong)}")
 
 
 @scenario(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
 _FREEZE = "optax: partition and merge by hand, an easy source of bugs: "
 _FREEZE += "https://github.com/google-deepmind/optax/issues/290"
+_NONE = "JAX: None is a node without children, and not a leaf: https://docs.jax.dev/en/latest/pytrees.html"
 _MAML = "C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400"
 
 scenario = defaults("trainable", rule="T4")
@@ -193,3 +194,23 @@ def combine_like_missing(h: Checked) -> None:
     chosen, _ = adprotocol.partition(model, where="slope")
     with h.raises(errors.TreeError, words=["'offset'"]):
         adprotocol.combine(chosen, like=model)
+
+
+@scenario(
+    rule="T13",
+    source=_NONE,
+    expects="w - 2 g = 1 at (2, 0.5), the label with its 4, None for None; then ten times each, 40 in a label",
+)
+def tree_map(h: Checked) -> None:
+    """`tree_map` keeps classes, labels and None; where another structure has None, the function gets it."""
+    model: dict[str, Any] = {"head": Head(h.array(2.0), NonDifferentiable(h.array(4.0))), "rest": [None]}
+    gradient: dict[str, Any] = {"head": Head(h.array(0.5), None), "rest": [None]}
+    stepped = adprotocol.tree_map(lambda w, g: w if g is None else w - 2.0 * g, model, gradient)
+    scaled = adprotocol.tree_map(lambda w: 10.0 * w, model)
+    for made, weight, bias in ((stepped, 1.0, 4.0), (scaled, 20.0, 40.0)):
+        head = made["head"]
+        h.assert_is(type(head), Head, "the class of a node")
+        h.assert_equal(head.weight, weight, "a leaf")
+        h.assert_is(type(head.bias), NonDifferentiable, "the class of a labelled leaf")
+        h.assert_equal(head.bias.value, bias, "the value in a label")
+        h.assert_is(made["rest"][0], None, "None")

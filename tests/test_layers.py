@@ -1,6 +1,6 @@
-"""The order of the rooms: each imports only from rooms below it, lazy and type-only imports included.
+"""The order of the layers: each imports only from layers below it, lazy and type-only imports included.
 
-``docs/architecture.md`` draws the house; this test is what holds it up.
+``docs/architecture.md`` draws them.
 """
 
 import ast
@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# From the ground up. What stands on one floor does not import each other.
-FLOORS = (
+# From the bottom up. The members of one layer do not import each other.
+CORE = (
     {"errors", "view", "tree_library", "typing"},
     {"divergence"},
     {"hookspecs"},
@@ -68,29 +68,29 @@ def imports(path, names):
     return found & set(names)
 
 
-def room(name, package):
-    """Return the room of a module: the first part of its name below the package."""
+def layer(name, package):
+    """Return the layer of a module: the first part of its name below the package."""
     return name.removeprefix(package).lstrip(".").partition(".")[0] or "__init__"
 
 
-def upward(package, floors):
-    """Return the imports that do not lead to a lower floor, as pairs of modules."""
-    height = {name: number for number, floor in enumerate(floors) for name in floor}
+def upward(package, layers):
+    """Return the imports that do not lead to a lower layer, as pairs of modules."""
+    height = {name: number for number, members in enumerate(layers) for name in members}
     files = modules(package)
     found = []
     for name, path in files.items():
         for target in imports(path, files):
-            here, there = room(name, package), room(target, package)
+            here, there = layer(name, package), layer(target, package)
             if here != there and height[there] >= height[here]:
                 found.append((name, target))
     return found
 
 
-def test_every_room_of_the_core_imports_lower_rooms_only():
-    assert upward("adprotocol", FLOORS) == []
+def test_every_layer_of_the_core_imports_lower_layers_only():
+    assert upward("adprotocol", CORE) == []
 
 
-def test_every_room_of_the_suite_imports_lower_rooms_only():
+def test_every_layer_of_the_suite_imports_lower_layers_only():
     assert upward("adprotocol.conformance".replace(".", "/"), CONFORMANCE) == []
 
 
@@ -117,7 +117,7 @@ def test_a_plugin_imports_what_any_stranger_may(package):
 def test_the_core_names_no_framework_outside_of_dynamo():
     found = []
     for name, path in modules("adprotocol").items():
-        if name == "adprotocol._dynamo" or room(name, "adprotocol") in ("_demo", "conformance"):
+        if name == "adprotocol._dynamo" or layer(name, "adprotocol") in ("_demo", "conformance"):
             continue
         found += [(name, node.lineno, word) for node, word in words(ast.parse(path.read_text("utf-8"))) if named(word)]
     assert found == []
