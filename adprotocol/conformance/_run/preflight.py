@@ -98,7 +98,7 @@ def native(harness: Harness, transforms: str, variant: Mapping[str, Callable[...
     found = tried(transforms, lambda: h.nest(transforms, lambda x: x * x * x * x)(harness.array(at)))
     want = nesting.expected(transforms, lambda x: [x**4, 4 * x**3, 12 * x**2, 24 * x, 24.0])(at)[0]
     try:
-        h.equal(found, want, f"x ** 4 under {transforms}, without adprotocol,")
+        h.assert_equal(found, want, f"x ** 4 under {transforms}, without adprotocol,")
     except HarnessFault as fault:
         remedy = f"if it is the system that is wrong, say so: absent = {{{transforms!r}: 'why'}}"
         raise HarnessFault(f"{fault}; {remedy}") from fault
