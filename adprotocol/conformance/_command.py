@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adprotocol._cli import terminal
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.text import Progress
 from adprotocol.conformance._run import declared, result, runner, suite
@@ -36,9 +37,6 @@ _GRACE = 30.0
 # A day: faulthandler has an upper limit.
 _LONGEST = 86400.0
 
-# The status that shells give an interrupted program.
-INTERRUPTED = 130
-
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("the whole report, for programs", result.to_json),
@@ -51,11 +49,7 @@ _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status; wrong usage exits with 2."""
-    try:
-        return _main(argv)
-    except KeyboardInterrupt:
-        sys.stderr.write("adprotocol conformance: interrupted\n")
-        return INTERRUPTED
+    return terminal.interruptible("adprotocol conformance", lambda: _main(argv))
 
 
 def _main(argv: list[str]) -> int:
@@ -179,7 +173,7 @@ def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) 
     saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
     if interrupted:
         sys.stderr.write(f"adprotocol conformance: {interrupted}\n")
-        return INTERRUPTED
+        return terminal.INTERRUPTED
     return 0 if report.ok and all(saved) else 1
 
 
