@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.text import Progress
+from adprotocol.conformance._reports.words import encodable
 from adprotocol.conformance._run import declared, result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
@@ -43,7 +44,7 @@ _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "html": ("one self-contained page (needs Jinja2)", written.to_html),
     "markdown": ("Markdown (needs Jinja2)", written.to_markdown),
     "badge": ("a badge, as the JSON that shields.io reads", badge.to_badge),
-    "draft-divergences": ("Python that declares what fails, for a person to give the reasons", declared.draft),
+    "draft-divergences": ("Markdown that declares what fails, for a person to give the reasons", declared.draft),
 }
 
 
@@ -248,8 +249,7 @@ def _watch(seconds: float) -> Iterator[Callable[[], None]]:
 def _save(content: str, target: str) -> bool:
     """Write a report and return whether it could be; a lone surrogate is written as its escape."""
     if target == "-":
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        sys.stdout.write(content.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(encodable(sys.stdout, content))
         return True
     try:
         Path(target).write_text(content, encoding="utf-8", errors="backslashreplace")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest
 from adprotocol.conformance._reports.looks import SIGNS
-from adprotocol.conformance._reports.words import clean, cut, line, seconds, some
+from adprotocol.conformance._reports.words import clean, cut, encodable, line, seconds, some
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance._reports.entries import Entry
     from adprotocol.conformance._run.result import Report, Result
 
-# How often a bar is drawn, and how often a line is written where there is none.
-_REDRAW = 0.1
+# How many lines show the progress of a run where there is no terminal.
 _LINES = 10
 _STYLES = {
     WRONG: "bold white on red",
@@ -170,9 +169,7 @@ def console_of(stream: TextIO) -> Any:
 
 def write_line(stream: TextIO, console: Any, text: str, style: str) -> None:
     """Write a line, by the console if there is one."""
-    # A stream that cannot write a sign, such as a pipe in the C locale, gets its escape; it must not raise.
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    text = encodable(stream, text)
     if console is None:
         stream.write(text + "\n")
         return
@@ -181,7 +178,7 @@ def write_line(stream: TextIO, console: Any, text: str, style: str) -> None:
 
 
 class Progress:
-    """Show how far a run is: a bar on a terminal with rich, elsewhere a line for each tenth.
+    """Show how far a run is: on a terminal one line that is written again, elsewhere a line for each tenth.
 
     No thread draws it: scenarios look at threads.
 
@@ -194,61 +191,35 @@ class Progress:
         self.total = total
         self.stream = sys.stderr if stream is None else stream
         self.counts: Counter[str] = Counter()
-        self._console = console_of(self.stream)
-        self._bar: Any = None
-        self._drawn = 0.0
+        self._width = terminal.width_of(self.stream)
         self._begin = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._console is not None:
-            from rich import progress  # noqa: PLC0415  (an optional dependency)
-
-            self._bar = progress.Progress(
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeElapsedColumn(),
-                # The last, since a long id leaves no room after it.
-                progress.TextColumn("{task.description}", markup=False),
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,
-            )
-            self._bar.add_task("checking the harness", total=self.total or None)
-            self._bar.start()
-            self._bar.refresh()
+        self._draw("checking the harness")
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._draw("")
 
     def start(self, total: int) -> None:
         """Set how many scenarios will run."""
         self.total = total
 
     def advance(self, result: Result) -> None:
-        """Count a result, and redraw if it is time."""
+        """Count a result, and show it if it is time."""
         before = self.counts.total()
         self.counts[result.outcome] += 1
-        if self._bar is None:
-            self._line(before)
-            return
-        now = time.monotonic()
-        due = now - self._drawn >= _REDRAW
-        self._drawn = now if due else self._drawn
-        (task,) = self._bar.task_ids
-        text = f"{self._bad()}{cut(line(result.id), 60)}"
-        self._bar.update(task, advance=1, total=self.total or None, description=text, refresh=due)
+        done, spent = before + 1, seconds(time.monotonic() - self._begin)
+        bad = "".join(f"{self.counts[outcome]} {outcome}  " for outcome in (WRONG, FAIL) if self.counts[outcome])
+        text = f"{done} of {self.total} scenarios, {spent}  {bad}"
+        self._draw(f"{text}{line(result.id)}")
+        if self._width is None and self.total and before * _LINES // self.total != done * _LINES // self.total:
+            write_line(self.stream, None, text.rstrip(), "")
+            self.stream.flush()
 
-    def _line(self, before: int) -> None:
-        done = self.counts.total()
-        if not self.total or before * _LINES // self.total == done * _LINES // self.total:
-            return
-        spent = seconds(time.monotonic() - self._begin)
-        text = f"{done} of {self.total} scenarios, {spent}  {self._bad()}".rstrip()
-        write_line(self.stream, None, text, "")
-        self.stream.flush()
-
-    def _bad(self) -> str:
-        return "".join(f"{self.counts[outcome]} {outcome}  " for outcome in (WRONG, FAIL) if self.counts[outcome])
+    def _draw(self, text: str) -> None:
+        """Write a text over the last one, on a terminal."""
+        if self._width is not None:
+            # Without the last column, after which some terminals begin a new line.
+            self.stream.write(f"\r{encodable(self.stream, text)[: self._width - 1]:<{self._width - 1}}\r")
+            self.stream.flush()
