@@ -40,12 +40,8 @@ HOOKS = (
     "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins",
 )  # fmt: skip
 
-RULES = (
-    *(f"W{i}" for i in range(1, 10)),
-    *(f"N{i}" for i in range(1, 6)),
-    *(f"T{i}" for i in range(1, 13)),
-    *(f"C{i}" for i in range(1, 9)),
-    *(f"P{i}" for i in range(1, 7)),
+RULES = tuple(
+    f"{kind}{i}" for kind, count in {"W": 9, "N": 5, "T": 12, "C": 8, "P": 6}.items() for i in range(1, count + 1)
 )
 
 # The two ways to trace a function.
