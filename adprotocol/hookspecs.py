@@ -73,7 +73,6 @@ def array_types() -> Sequence[type] | Mapping[type, bool]:
     `within_gradient` is False and `non_differentiable` the identity in any context,
     without a call of the hooks. The class of concrete JAX arrays is such a type.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -84,7 +83,6 @@ def within_gradient(value: Any) -> Any:
     call. Return a ``bool`` when the framework knows now, else a staged boolean scalar
     of the framework that supports ``|`` and that this plugin's `cond` takes.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -96,13 +94,11 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     instead of many. Values of types that `array_types` maps to False are given along
     with others.
     """
-    raise NotImplementedError
 
 
 @hookspec
 def non_differentiable(value: Any) -> Any:
     """Return `value` unchanged, with every derivative of every order and mode zero."""
-    raise NotImplementedError
 
 
 @hookspec
@@ -113,7 +109,6 @@ def prevent_gradient(value: Any, message: str) -> Any:
     boolean: such a plugin puts an operation into the program that passes the value
     on, and whose derivative rule raises. Otherwise `within_gradient` decides.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -132,7 +127,6 @@ def cond(
     not use is zeros. Where the branch is chosen later, `adprotocol.extend.Branches`
     runs both and compares what they return.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -144,7 +138,6 @@ def trainable(value: Any) -> bool | None:
     (integers, booleans). Without this hook arrays of floating-point and complex
     dtypes take gradients.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -155,7 +148,6 @@ def identity(value: Any) -> Hashable | None:
     derivative: return None. A ``torch.nn.Parameter`` at two places is one leaf, with
     the total derivative at the first: return the same key for both.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -166,7 +158,6 @@ def freeze(value: Any) -> Any:
     A ``torch.nn.Parameter`` that requires grad is replaced by a constant, unless an
     enclosing call differentiates with respect to it.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -181,7 +172,6 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     transformation, or another call of this hook, that encloses the call must be able
     to differentiate the results.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -192,7 +182,6 @@ def views() -> Mapping[type, Callable[[Any], View]]:
     ``torch.nn.Module`` becomes a dict from qualified name to tensor. See
     `adprotocol.extend.View` for the other fields.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -203,7 +192,6 @@ def tree_library() -> TreeLibrary:
     and `adprotocol.register_structure` registers classes there. See
     `adprotocol.extend.TreeLibrary` for the functions.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -215,7 +203,6 @@ def label_protocol() -> Mapping[str, Any]:
     labels in a function's arguments by their values. The label's operators, and the
     protocols of NumPy, work without this hook.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -224,7 +211,6 @@ def explain(value: Any) -> str:
 
     Optional; for humans (`adprotocol.explain`).
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -236,7 +222,6 @@ def divergences() -> Sequence[Divergence]:
     documentation show it. Never called while values are served, so import the texts
     inside.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -246,4 +231,3 @@ def harness(device: str | None) -> Any:
     Optional. An `adprotocol.conformance.Harness` whose arrays live on `device` (None:
     the framework's default).
     """
-    raise NotImplementedError

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def _keep(container: Any) -> tuple[Any, Callable[[], None]]:
-    return container, _nothing_to_undo
-
-
-def _same(container: Any) -> Any:
-    return container
-
-
-def _nothing_to_undo() -> None:
-    pass
-
-
 class View:
     """Show an object in a structure as a container of its parts.
 
@@ -50,9 +38,9 @@ class View:
         self,
         container: Any,
         flags: Any = None,
-        fill: Callable[[Any], tuple[Any, Callable[[], None]]] = _keep,
+        fill: Callable[[Any], tuple[Any, Callable[[], None]]] = lambda container: (container, lambda: None),
         aliases: Mapping[str, str] | None = None,
-        rebuild: Callable[[Any], Any] = _same,
+        rebuild: Callable[[Any], Any] = lambda container: container,
     ) -> None:
         self.container: Any = container
         self.flags: Any = flags

@@ -71,7 +71,7 @@ def small(monkeypatch):
 @pytest.fixture(scope="module")
 def whole():
     """Run the demo in a process of its own, as the command line does."""
-    result = process(MAIN, "demo", "--plain")
+    result = process(MAIN, "demo")
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
@@ -102,7 +102,7 @@ def test_every_gradient_has_none_for_the_frozen_field(whole):
 
 
 def test_training_loss_is_not_the_loss(small, capsys):
-    assert run.main(["--plain"]) == 0
+    assert run.main([]) == 0
     _, column = columns(capsys.readouterr().out, 2)
     assert abs(float(column["loss"]) - float(column["training loss"])) > 0.005
 
@@ -142,7 +142,7 @@ def test_a_wrong_gradient_is_seen(small, capsys):
         return dataclasses.replace(outcome, gradient=outcome.gradient | {"trend.rate": rate})
 
     small.append(changed("wrong", wrong))
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     _, right, wrong = columns(capsys.readouterr().out, 3)
     assert (right["agrees"], wrong["agrees"]) == ("yes", "NO")
 
@@ -152,7 +152,7 @@ def test_a_gradient_of_nan_is_seen(small, capsys):
         return dataclasses.replace(outcome, gradient=outcome.gradient | dict.fromkeys(PARAMETERS, math.nan))
 
     small.append(changed("nan", not_a_number))
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     *_, column = columns(capsys.readouterr().out, 3)
     assert (column["differs"], column["agrees"]) == ("nan", "NO")
 
@@ -160,14 +160,14 @@ def test_a_gradient_of_nan_is_seen(small, capsys):
 @pytest.mark.parametrize(("path", "part"), [("season.period", 0.0), ("trend.rate", None)])
 def test_a_gradient_where_none_belongs_or_none_where_one_does_is_seen(small, capsys, path, part):
     small.append(changed("other", lambda it: dataclasses.replace(it, gradient=it.gradient | {path: part})))
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     _, right, other = columns(capsys.readouterr().out, 3)
     assert (right["agrees"], other["agrees"]) == ("yes", "NO")
 
 
 def test_evaluation_mode_in_training_is_seen(small, monkeypatch, capsys):
     monkeypatch.setattr(model, "within_gradient", lambda _: False)
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     _, column = columns(capsys.readouterr().out, 2)
     assert column["agrees"] == "NO"
 
@@ -213,7 +213,7 @@ def test_growth_with_a_select_in_place_of_cond_is_seen(small, monkeypatch, capsy
         return xp.where(rate == 0.0, t, xp.expm1(rate * t) / rate)
 
     monkeypatch.setattr(model, "growth", growth)
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     _, column = columns(capsys.readouterr().out, 2)
     assert column["d trend.rate"] == "nan"
     assert column["agrees"] == "NO"
@@ -233,7 +233,7 @@ def test_a_missing_framework_is_a_column_with_the_remedy(small, capsys):
         raise ModuleNotFoundError(name="no_such_framework")
 
     small.append(Framework("missing", "no_such_framework", "none", missing))
-    assert run.main(["--plain"]) == 0
+    assert run.main([]) == 0
     text = capsys.readouterr().out
     assert columns(text, 3)[2]["agrees"] == "absent"
     assert "missing: not installed; pip install 'adprotocol[none]'" in text
@@ -244,7 +244,7 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, capsys):
         raise RuntimeError("no luck\nwith 30 points")
 
     small.insert(0, Framework("failing", "numpy", "demo", failing))
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     text = capsys.readouterr().out
     assert "failing: failed: RuntimeError: no luck with 30 points" in text
     assert [column["agrees"] for column in columns(text, 3)] == ["failed", "yes", "yes"]
@@ -252,11 +252,11 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, capsys):
 
 def test_nothing_installed_is_not_all_well(monkeypatch, capsys):
     monkeypatch.setattr(run, "FRAMEWORKS", [])
-    assert run.main(["--plain"]) == 1
+    assert run.main([]) == 1
     assert "Nothing could run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", ["--points", "--picture", "fast"])
+@pytest.mark.parametrize("wrong", ["--points", "--picture", "--plain", "fast"])
 def test_wrong_usage(wrong, capsys):
     with pytest.raises(SystemExit) as error:
         run.main([wrong])
@@ -264,23 +264,19 @@ def test_wrong_usage(wrong, capsys):
     assert wrong in capsys.readouterr().err
 
 
-def test_table_by_rich(monkeypatch, capsys):
-    pytest.importorskip("rich")
+@pytest.mark.parametrize(("width", "counts"), [(100, [6]), (80, [5, 1]), (60, [4, 2])])
+def test_a_table_fits_on_a_terminal(monkeypatch, capsys, width, counts):
     outcome = frameworks.autograd()
     six = [Framework(name, "autograd", "autograd", lambda: outcome) for name in ANSWERS]
     monkeypatch.setattr(run, "FRAMEWORKS", six)
+    monkeypatch.setattr(terminal, "width_of", lambda _: width)
     assert run.main([]) == 0
     text = capsys.readouterr().out
-    for column in columns(text, 6):
-        assert (column["within grad: plain"], column["within grad: grad"]) == ("False", "True")
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_table_without_rich(small, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert run.main([]) == 0
-    _, column = columns(capsys.readouterr().out, 2)
-    assert (column["within grad: plain"], column["within grad: grad"]) == ("False", "True")
+    assert max(map(len, text.splitlines())) <= width
+    tables = text.split("\n\n")[1 : 1 + len(counts)]
+    for count, table in zip(counts, tables, strict=True):
+        for column in columns(table, count):
+            assert (column["within grad: plain"], column["within grad: grad"]) == ("False", "True")
 
 
 def test_plain_table_is_aligned():
@@ -292,7 +288,7 @@ def test_an_interrupt_leaves_no_traceback(small, capsys):
         raise KeyboardInterrupt
 
     small.append(Framework("interrupted", "numpy", "demo", interrupted))
-    assert run.main(["--plain"]) == 130
+    assert run.main([]) == 130
     assert capsys.readouterr().err.endswith("adprotocol demo: interrupted\n")
 
 
@@ -346,7 +342,7 @@ def test_the_losses_are_those_of_the_formula_written_out():
 
 
 @pytest.mark.parametrize(
-    ("width", "groups"), [(200, [[1, 2, 3]]), (20, [[1], [2], [3]]), (24, [[1, 2], [3]]), (3, [[1], [2], [3]])]
+    ("width", "groups"), [(200, [[1, 2, 3]]), (20, [[1], [2], [3]]), (28, [[1, 2], [3]]), (3, [[1], [2], [3]])]
 )
 def test_columns_that_do_not_fit_make_a_further_table(width, groups):
     rows = [["", "NumPy", "JAX jit", "torch"], ["a long label", "1.25000", "1.2", "n/a"]]

@@ -34,7 +34,7 @@ SCHEMA = 1
 DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
 
 HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
-COLOURS = {states.ACTIVE: "green", states.FAILED: "red", states.BLOCKED: "yellow"}
+NARROWEST = 24  # columns for the last: the longest name of a hook and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +178,15 @@ def write_json(info: Info, stream: TextIO) -> None:
 def write_text(info: Info, stream: TextIO) -> None:
     """Write the report for people: fitted to a terminal, in full width to anything else."""
     stream.write(f"adprotocol {adprotocol.__version__}, Python {platform.python_version()}\n")
-    rows = [_row(entry) for entry in info.entries]
-    console = terminal.console_on(stream) if stream.isatty() else None
-    table = [HEADINGS, *rows]
-    longest = terminal.longest_words(table)
+    rows, width = [_row(entry) for entry in info.entries], terminal.width_of(stream)
+    table = terminal.aligned([HEADINGS, *rows], "  ", str.ljust)
+    last = table[0].index(HEADINGS[-1])
     if not rows:
         stream.write("no plugins: no distribution has entry points in the group 'adprotocol'\n")
-    elif console is None:
-        stream.writelines(f"{line}\n" for line in terminal.aligned(table, "  ", str.ljust))
-    elif sum(longest) + 3 * len(longest) + 1 > console.width:  # with the lines and the space around each cell
-        _write_blocks(rows, stream, console.width)
+    elif width is not None and width < last + NARROWEST:
+        _write_blocks(rows, stream, width)
     else:
-        console.print(terminal.rich_table(table, COLOURS, [{"overflow": "fold"}] * len(HEADINGS)))
+        stream.writelines(f"{line}\n" for row in table for line in terminal.wrapped(row, width, last, NARROWEST))
     for conflict in info.conflicts:
         others = ", ".join(conflict.passed_over)
         stream.write(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adprotocol._cli import terminal
 from adprotocol._demo.frameworks import FRAMEWORKS, PATHS, Framework, Outcome
@@ -28,7 +28,6 @@ LEGEND = (
     "None where none was taken. Within grad: what within_gradient(model) answered in that call; n/a: there is no such "
     f"call. Differs: from the first that has the number, relatively; more than {TOLERANCE:.0e} in float64 is NO."
 )
-STYLES = {"yes": "green", "NO": "red", "failed": "red", "absent": "dim"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,12 +35,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="adprotocol demo", description="Run one model file under every framework that is installed, and compare."
     )
-    parser.add_argument("--plain", action="store_true", help="plain text, without rich")
-    arguments = parser.parse_args(argv)
-    return terminal.interruptible("adprotocol demo", lambda: 0 if compare(plain=arguments.plain) else 1)
+    parser.parse_args(argv)
+    return terminal.interruptible("adprotocol demo", lambda: 0 if compare() else 1)
 
 
-def compare(*, plain: bool) -> bool:
+def compare() -> bool:
     """Run the model under every framework, show the table, and tell whether all that is installed agrees."""
     found = {framework.name: _run(framework) for framework in FRAMEWORKS}
     ran = {name: outcome for name, outcome in found.items() if isinstance(outcome, Outcome)}
@@ -51,7 +49,7 @@ def compare(*, plain: bool) -> bool:
     columns = [_column(outcome, first, trained) for outcome in found.values()]
     good = bool(ran) and all(column[-1] in ("yes", "absent") for column in columns)
     notes = [*(f"{name}: {full}" for name, (_, full) in missing.items()), LEGEND, _verdict(ran, good=good)]
-    _show([["", *found], *zip(LABELS, *columns, strict=True)], notes, plain=plain)
+    _show([["", *found], *zip(LABELS, *columns, strict=True)], notes)
     return good
 
 
@@ -111,31 +109,23 @@ def _column(outcome: Outcome | tuple[str, str], first: Outcome | None, trained: 
     return [*shown, *answers, f"{differs:.0e}", "yes" if right(outcome) and differs <= TOLERANCE else "NO"]
 
 
-def _show(rows: Sequence[Sequence[str]], notes: Sequence[str], *, plain: bool) -> None:
-    console = None if plain else terminal.console_on(sys.stdout)
-    if console is None:
-        wrapped = [line for note in notes for line in terminal.wrapped(note, 70)]
-        sys.stdout.write("\n".join([TITLE, "", *terminal.aligned(rows), "", *wrapped]) + "\n")
-        return
-    from rich import box  # noqa: PLC0415  (an optional dependency)
-
-    console.print(TITLE)
-    columns: list[dict[str, Any]] = [{"no_wrap": True}, *[{"justify": "right", "vertical": "bottom"}] * len(FRAMEWORKS)]
+def _show(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    width = terminal.width_of(sys.stdout)
+    lines = terminal.wrapped(TITLE, width)
     # Cut cells would hide the numbers that are to be compared: where they do not fit, there are several tables.
-    for group in _fitting(rows, console.width):
-        shown = [[row[0], *(row[i] for i in group)] for row in rows]
-        options = {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}
-        console.print("", terminal.rich_table(shown, STYLES, columns[: 1 + len(group)], **options), sep="\n")
-    console.print("", *notes, sep="\n")
+    for group in _fitting(rows, math.inf if width is None else width):
+        lines += ["", *terminal.aligned([[row[0], *(row[i] for i in group)] for row in rows])]
+    lines += ["", *(line for note in notes for line in terminal.wrapped(note, width or 70))]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+def _fitting(rows: Sequence[Sequence[str]], width: float) -> list[list[int]]:
     """Return the positions of the columns after the first, in groups that fit beside it."""
-    first = max(len(row[0]) for row in rows)
-    groups: list[list[int]] = []
-    left = 0
-    for i, needed in enumerate(terminal.longest_words(row[1:] for row in rows), 1):
-        if not groups or needed + 1 > left:
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    groups: list[list[int]] = [[]]
+    left = width - first
+    for i, needed in enumerate(others, 1):
+        if groups[-1] and needed + 1 > left:
             groups.append([])
             left = width - first
         groups[-1].append(i)

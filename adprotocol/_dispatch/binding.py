@@ -83,85 +83,60 @@ class Binding:
     that a compiler that traces Python can follow the lookup.
     """
 
-    __slots__ = (
-        "any_within_gradient",
-        "children",
-        "cond",
-        "explain",
-        "flatten",
-        "framework",
-        "freeze",
-        "identity",
-        "kind",
-        "name",
-        "non_differentiable",
-        "prevent_gradient",
-        "stands_for",
-        "trainable",
-        "unflatten",
-        "value_and_grad",
-        "view",
-        "within_gradient",
-    )
+    kind: Kind
+    framework: str | None
+    name: str
+    within_gradient: Callable[[Any], Any]
+    any_within_gradient: Callable[[Sequence[Any]], Any] | None
+    non_differentiable: Callable[[Any], Any]
+    prevent_gradient: Callable[[Any, str], Any] | None
+    cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any]
+    trainable: Callable[[Any], bool | None]
+    identity: Callable[[Any], Any] | None
+    freeze: Callable[[Any], Any]
+    value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
+    view: Callable[[Any], View] | None
+    stands_for: Callable[[Any], Sequence[Any] | None] | None
+    flatten: Flatten | None
+    unflatten: Unflatten | None
+    children: Callable[[Any], Collection[Any]] | None
+    explain: Callable[[Any], str] | str
 
-    def __init__(  # noqa: PLR0913  (one for each hook)
-        self,
-        kind: Kind,
-        framework: str | None = None,
-        part: str = "",
-        *,
-        within_gradient: Callable[[Any], Any] = never,
-        any_within_gradient: Callable[[Sequence[Any]], Any] | None = None,
-        non_differentiable: Callable[[Any], Any] = same,
-        prevent_gradient: Callable[[Any, str], Any] | None = None,
-        cond: Callable[[Any, Any, Any, tuple[Any, ...]], Any] = branch,
-        trainable: Callable[[Any], bool | None] = cannot,
-        identity: Callable[[Any], Any] | None = None,
-        freeze: Callable[[Any], Any] = same,
-        value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None = None,
-        view: Callable[[Any], View] | None = None,
-        stands_for: Callable[[Any], Sequence[Any] | None] | None = None,
-        flatten: Flatten | None = None,
-        unflatten: Unflatten | None = None,
-        children: Callable[[Any], Collection[Any]] | None = None,
-        explain: Callable[[Any], str] | str = "",
-    ) -> None:
+    __slots__ = tuple(__annotations__)
+
+    def __init__(self, kind: Kind, framework: str | None = None, part: str = "", **given: Any) -> None:
         self.kind = kind
         self.framework = framework
         self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
-        self.within_gradient = within_gradient
-        self.any_within_gradient = any_within_gradient
-        self.non_differentiable = non_differentiable
-        self.prevent_gradient = prevent_gradient
-        self.cond = cond
-        self.trainable = trainable
-        self.identity = identity
-        self.freeze = freeze
-        self.value_and_grad = value_and_grad
-        self.view = view
-        self.stands_for = stands_for
-        self.flatten = flatten
-        self.unflatten = unflatten
-        self.children = children
-        self.explain = explain
+        for slot, value in (_DEFAULTS | given).items():
+            setattr(self, slot, value)
 
     def __repr__(self) -> str:
         return f"<Binding {self.name}>"
 
 
+# What a binding has in the slots that are not given; the first three are given always.
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(Binding.__slots__[3:]),
+    "within_gradient": never,
+    "non_differentiable": same,
+    "cond": branch,
+    "trainable": cannot,
+    "freeze": same,
+    "explain": "",
+}
+
 # The hooks that are given only what may carry a derivative.
 _OF_TRACKED = ("within_gradient", "non_differentiable", "prevent_gradient")
-# The optional hooks that a binding holds unchanged.
-_OPTIONAL = ("any_within_gradient", "explain", "freeze", "identity", "trainable", "value_and_grad")
 
 
 def of_framework(
     name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
 ) -> dict[tuple[Kind, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
-    given: dict[str, Any] = {hook: hooks[hook] for hook in ("cond", *_OPTIONAL) if hook in hooks}
-    given.setdefault("trainable", inexact)
-    asked = given | {hook: hooks[hook] for hook in _OF_TRACKED if hook in hooks}
+    asked: dict[str, Any] = {"trainable": inexact}
+    asked |= {hook: function for hook, function in hooks.items() if hook in _DEFAULTS}
+    given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
     found: dict[tuple[Kind, type | None], Binding] = {
         (ARRAY, None): Binding(ARRAY, name, **asked),
         (CONSTANT, None): Binding(CONSTANT, name, **given),

@@ -86,7 +86,7 @@ class Plugin:
                 check(self)
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
-            self._fail(error, validation.remedy_for(error, implementation))
+            self._fail(error, validation.remedy_for(error))
         else:
             self.state = ACTIVE
 

@@ -39,11 +39,6 @@ class Range(NamedTuple):
     installed: str | None
 
     @property
-    def is_older(self) -> bool:
-        """Tell whether the installed release is older than the oldest that works."""
-        return self.installed is not None and numbers(self.installed) < numbers(self.oldest)
-
-    @property
     def is_newer(self) -> bool:
         """Tell whether the installed release is newer than the newest that was tried."""
         return self.installed is not None and numbers(self.installed) > numbers(self.newest)
@@ -55,7 +50,7 @@ class Range(NamedTuple):
 
     def refuse_older(self) -> None:
         """Raise for a framework that is older than what its plugin works with."""
-        if self.is_older:
+        if self.installed is not None and numbers(self.installed) < numbers(self.oldest):
             msg = (
                 f"{self.framework} {self.installed} is older than {self.oldest}, the oldest that works ({self.span} "
                 f"were tried): upgrade {self.framework}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import PluginError, full_name
@@ -90,28 +91,15 @@ def _positional(impl: pluggy.HookImpl, spec: Any) -> Callable[..., Any]:
     return lambda *args: function(*(args[i] for i in positions))
 
 
-def remedy_for(error: BaseException, implementation: object) -> str:
+def remedy_for(error: BaseException) -> str:
     """Return what the author of a plugin does about an error of its checks; empty if that is not known."""
     import pluggy as _pluggy  # noqa: PLC0415
 
     if not isinstance(error, _pluggy.PluginValidationError):
         return getattr(error, "remedy", "")
-    # pluggy's error is text alone: let it look at the hooks one by one, and last, as it does, at unknown ones.
-    manager = _manager()
-    unknown = ""
-    for name in dir(implementation):
-        options = manager.parse_hookimpl_opts(implementation, name)
-        if options is None:
-            continue
-        hook = options["specname"] or name
-        if not hasattr(manager.hook, hook):
-            unknown = unknown or hook
-            continue
-        try:
-            manager.register(SimpleNamespace(**{name: getattr(implementation, name)}))
-        except _pluggy.PluginValidationError:
-            return _remedy(hook, is_wrapper=options["wrapper"] or options["hookwrapper"])
-    return _remedy(unknown) if unknown else ""
+    # pluggy's error is text alone.
+    named = re.search(r"\bhook '(\w+)'", str(error))
+    return _remedy(named[1], is_wrapper="wrapper=True" in str(error)) if named else ""
 
 
 def _remedy(hook: str, *, is_wrapper: bool = False) -> str:

@@ -40,7 +40,6 @@ class Structure(Flattened):
     follows the declarations of the classes.
     """
 
-
     def __init__(self, argument: Any, *, declared: bool = False) -> None:
         super().__init__(argument, opened=True, declared=declared)
         self.argument = argument
@@ -72,7 +71,9 @@ class Structure(Flattened):
         """Return each further path of a leaf that has several, with its first path."""
         return [
             (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
-            for prefix, view in (treespec.views(self.treespec) if [view for _, view in self.views if view.aliases] else ())
+            for prefix, view in (
+                treespec.views(self.treespec) if [view for _, view in self.views if view.aliases] else ()
+            )
             for alias, name in view.aliases.items()
         ]
 

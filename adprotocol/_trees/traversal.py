@@ -63,7 +63,6 @@ class Flattened:
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-
     def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
         self._opened = opened
         self._declared = declared

@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adprotocol._cli import terminal
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.text import Progress
+from adprotocol.conformance._reports.words import encodable
 from adprotocol.conformance._run import declared, result, runner, suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
@@ -36,26 +38,19 @@ _GRACE = 30.0
 # A day: faulthandler has an upper limit.
 _LONGEST = 86400.0
 
-# The status that shells give an interrupted program.
-INTERRUPTED = 130
-
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("the whole report, for programs", result.to_json),
     "html": ("one self-contained page (needs Jinja2)", written.to_html),
     "markdown": ("Markdown (needs Jinja2)", written.to_markdown),
     "badge": ("a badge, as the JSON that shields.io reads", badge.to_badge),
-    "draft-divergences": ("Python that declares what fails, for a person to give the reasons", declared.draft),
+    "draft-divergences": ("Markdown that declares what fails, for a person to give the reasons", declared.draft),
 }
 
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status; wrong usage exits with 2."""
-    try:
-        return _main(argv)
-    except KeyboardInterrupt:
-        sys.stderr.write("adprotocol conformance: interrupted\n")
-        return INTERRUPTED
+    return terminal.interruptible("adprotocol conformance", lambda: _main(argv))
 
 
 def _main(argv: list[str]) -> int:
@@ -179,7 +174,7 @@ def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) 
     saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
     if interrupted:
         sys.stderr.write(f"adprotocol conformance: {interrupted}\n")
-        return INTERRUPTED
+        return terminal.INTERRUPTED
     return 0 if report.ok and all(saved) else 1
 
 
@@ -254,8 +249,7 @@ def _watch(seconds: float) -> Iterator[Callable[[], None]]:
 def _save(content: str, target: str) -> bool:
     """Write a report and return whether it could be; a lone surrogate is written as its escape."""
     if target == "-":
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        sys.stdout.write(content.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(encodable(sys.stdout, content))
         return True
     try:
         Path(target).write_text(content, encoding="utf-8", errors="backslashreplace")

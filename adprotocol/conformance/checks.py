@@ -7,7 +7,7 @@ reports as silently wrong. Any other exception is a failure with an error.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 import adprotocol
 from adprotocol.conformance import nesting
@@ -39,6 +39,9 @@ class Checked:
     Every capability is an attribute: ``h.grad(fun)``, ``h.jit(fun)``. `variant`
     replaces some of them.
     """
+
+    # Raised for a result that differs.
+    wrong: ClassVar[type[Exception]] = WrongAnswer
 
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.harness = harness
@@ -151,21 +154,21 @@ class Checked:
 
         if got is None:
             msg = f"{what} is None; {_shown(want)} was expected"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
         found, expected = self.numpy(got), np.asarray(want)
         if found.shape != expected.shape:
             msg = f"{what} has shape {found.shape}; {expected.shape} was expected, with the value {_shown(expected)}"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
         tolerance = self.harness.tolerance
         if not np.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=False):
             msg = f"{what} is {_shown(found)}; {_shown(expected)} was expected"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
 
     def assert_gradients(self, got: Mapping[str, Any], want: Mapping[str, Any], what: str = "the gradient") -> None:
         """Compare the gradients of a dict; None stands for what takes no gradient."""
         if not isinstance(got, dict) or list(got) != list(want):
             msg = f"{what} is {got!r:.120}; a dict with the keys {list(want)} was expected"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
         for key, value in want.items():
             if value is None:
                 self.assert_is(got[key], None, f"{what} at {key!r}")
@@ -176,12 +179,12 @@ class Checked:
         """Check that `got` is `want`, the same object."""
         if got is not want:
             msg = f"{what} is {got!r:.120}; {want!r:.120} itself was expected"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
 
     def check(self, condition: object, what: str) -> None:
         """Check a condition; `what` is the message if it does not hold."""
         if not condition:
-            raise WrongAnswer(what)
+            raise self.wrong(what)
 
     def assert_value_and_grad(
         self, fun: Callable[..., Any], arguments: Sequence[Any], value: Any, gradient: Any, what: str = ""
@@ -217,7 +220,7 @@ class Checked:
                 raise RuntimeError(msg) from error
         else:
             msg = f"no error; a {names} was expected"
-            raise WrongAnswer(msg)
+            raise self.wrong(msg)
 
 
 def _shown(value: Any) -> str:

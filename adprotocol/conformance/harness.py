@@ -8,6 +8,7 @@ plugin.
 
 from __future__ import annotations
 
+import functools
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,6 +66,8 @@ class Harness:
     def __init__(self, device: str | None = None) -> None:
         self.device = device
 
+    # The bodies below are empty: what a subclass does not define raises, in the words of `_undefined`.
+
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return alternatives to a capability, by capability and name.
@@ -82,11 +85,9 @@ class Harness:
         default floating-point dtype, complex numbers a complex one, integers and bools an integer and a boolean one.
         A number becomes an array of shape (); -0.0 keeps its sign.
         """
-        raise NotImplementedError
 
     def to_numpy(self, array: Any) -> Any:
         """Return the values of an array as a NumPy array; no active transformation tracks it."""
-        raise NotImplementedError
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a scalar function with respect to its first argument, an array.
@@ -96,78 +97,60 @@ class Harness:
         one), give zeros, never None. Where a graph is differentiated, build the graph of a placeholder, differentiate
         it, and put the argument in its place.
         """
-        raise NotImplementedError
 
     def value_and_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function to the value of `fun` and its gradient, as `grad`, from one run of `fun`."""
-        raise NotImplementedError
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return the value of a function of one array, and its derivative along `tangent`, in forward mode."""
-        raise NotImplementedError
 
     def jit(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun` traced once for each shape and dtype, and run from the trace afterwards."""
-        raise NotImplementedError
 
     def compile(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun` compiled in another way than by `jit`, if there is another."""
-        raise NotImplementedError
 
     def vmap(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun` over the leading axis of every argument, and stack the results."""
-        raise NotImplementedError
 
     def checkpoint(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun` so that a backward pass computes its intermediate values again."""
-        raise NotImplementedError
 
     def scan(self, fun: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
         """Return the last carry and the stacked ys of ``carry, y = fun(carry, x)``; `carry` may be a tuple."""
-        raise NotImplementedError
 
     def while_loop(self, continues: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
         """Return the last state of ``state = step(state)`` while ``continues(state)``, by the system's own loop.
 
         `state` is a tuple of arrays, and `continues` returns a boolean scalar.
         """
-        raise NotImplementedError
 
     def stop_gradient(self, array: Any) -> Any:
         """Return an array as a constant, by the system's own function."""
-        raise NotImplementedError
 
     def no_grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return `fun`, run under the system's own switch that stops recording derivatives."""
-        raise NotImplementedError
 
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of one array with the values of `fun` and ``derivative(x)`` as its derivative rule."""
-        raise NotImplementedError
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
         """Return an identity whose derivative rule counts its runs, and a function that returns the count."""
-        raise NotImplementedError
 
     def abstract(self, fun: Callable[..., Any], *arrays: Any) -> None:
         """Run `fun` on shapes and dtypes alone."""
-        raise NotImplementedError
 
     def sum(self, array: Any) -> Any:
         """Return the sum of all elements, of shape ()."""
-        raise NotImplementedError
 
     def where(self, mask: Any, x: Any, y: Any) -> Any:
         """Return the elements of `x` where the boolean array `mask` is true, else those of `y`; all of one shape."""
-        raise NotImplementedError
 
     def dtypes(self) -> Sequence[str]:
         """Return the names of the floating-point dtypes, the default first: ``("float32", "float64")``."""
-        raise NotImplementedError
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Return an array in another floating-point dtype, named as `dtypes` names it."""
-        raise NotImplementedError
 
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Return further operations by name: functions of a vector of two positive floats, each with a derivative.
@@ -175,11 +158,9 @@ class Harness:
         Each returns an array, floating-point or complex: elementwise functions, products of matrices, concatenation,
         sorting, what makes complex numbers of real ones. The suite asks about their results.
         """
-        raise NotImplementedError
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag."""
-        raise NotImplementedError
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Return the gradient of ``fun()``, a scalar, with respect to a parameter that `fun` reads.
@@ -187,26 +168,21 @@ class Harness:
         It is an array: zeros if `fun` does not use the parameter. In PyTorch the parameter is a leaf of the graph; in
         TensorFlow a tape watches the variable when it is read.
         """
-        raise NotImplementedError
 
     def evaluate(self, array: Any) -> Any:
         """Compute an array of a lazy system now, in place if the system has it so, and return it."""
-        raise NotImplementedError
 
     def node(self, children: Sequence[Any]) -> Any:
         """Return a container of `children` whose class the system's own registry knows.
 
         Iterating over it yields the children.
         """
-        raise NotImplementedError
 
     def threads(self) -> bool:
         """Return whether the system can be used from several threads at once."""
-        raise NotImplementedError
 
     def devices(self) -> Sequence[str]:
         """Return the names that `device` may have on this machine."""
-        raise NotImplementedError
 
     def defines(self, capability: str) -> bool:
         """Return whether a subclass defines a function; None removes one."""
@@ -220,5 +196,19 @@ CAPABILITIES = tuple(
     for name, member in vars(Harness).items()
     if isinstance(member, FunctionType) and name not in (*REQUIRED, "__init__", "defines")
 )
+
+
+def _undefined(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def undefined(h: Harness, *_arguments: Any, **_keywords: Any) -> Any:
+        msg = f"{type(h).__qualname__} does not define {function.__name__}()"
+        raise NotImplementedError(msg)
+
+    return undefined
+
+
+for _name in (*REQUIRED, *CAPABILITIES):
+    setattr(Harness, _name, _undefined(getattr(Harness, _name)))
+
 # The capabilities that a scenario may need.
 KNOWN = (*REQUIRED, *CAPABILITIES, *TRIED)

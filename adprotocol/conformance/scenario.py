@@ -40,12 +40,8 @@ HOOKS = (
     "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins",
 )  # fmt: skip
 
-RULES = (
-    *(f"W{i}" for i in range(1, 10)),
-    *(f"N{i}" for i in range(1, 6)),
-    *(f"T{i}" for i in range(1, 14)),
-    *(f"C{i}" for i in range(1, 9)),
-    *(f"P{i}" for i in range(1, 8)),
+RULES = tuple(
+    f"{kind}{i}" for kind, count in {"W": 9, "N": 5, "T": 13, "C": 8, "P": 7}.items() for i in range(1, count + 1)
 )
 
 # The two ways to trace a function.
@@ -67,15 +63,15 @@ class Scenario:
     """
 
     id: str
-    level: str
+    level: str = MUST
     rule: str
     needs: tuple[str, ...]
-    transform: str
-    since: str
+    transform: str = ""
+    since: str = "0.1"
     source: str
     expects: str
     summary: str
-    varies: bool
+    varies: bool = False
     native: str
     function: Callable[[Any], None]
 
@@ -93,23 +89,10 @@ class Scenario:
 _SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(  # noqa: PLR0913  (one for each field of a scenario)
-    identifier: str,
-    *,
-    rule: str,
-    expects: str,
-    source: str,
-    level: str = MUST,
-    needs: Iterable[str] | None = None,
-    transform: str = "",
-    since: str = "0.1",
-    summary: str = "",
-    varies: bool = False,
-    native: str = "",
-) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register the decorated function as a scenario.
+def scenario(identifier: str, **data: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register the decorated function as a scenario, with the fields of `Scenario` as data.
 
-    Unless given, `needs` follows from `transform`, and the summary is the docstring.
+    Unless given, `needs` and `native` follow from `transform`, and the summary is the docstring.
     Raises ValueError for data that reports could not show: a malformed or duplicate
     id, an unknown hook, rule, level or capability, an empty text.
     """
@@ -117,21 +100,15 @@ def scenario(  # noqa: PLR0913  (one for each field of a scenario)
     def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
         # The docstring of a partial function is that of `functools.partial`.
         documented = getattr(function, "func", function)
-        text = (summary or documented.__doc__ or "").strip().split("\n")[0]
-        made = Scenario(
-            id=identifier,
-            level=level,
-            rule=rule,
-            needs=nesting.needs(transform) if needs is None else tuple(needs),
-            transform=transform,
-            since=since,
-            source=source,
-            expects=expects,
-            summary=text,
-            varies=varies,
-            native=native or transform,
-            function=function,
-        )
+        transform = data.get("transform", "")
+        needs = data.get("needs")
+        known = {
+            **data,
+            "needs": nesting.needs(transform) if needs is None else tuple(needs),
+            "native": data.get("native") or transform,
+            "summary": (data.get("summary") or documented.__doc__ or "").strip().split("\n")[0],
+        }
+        made = Scenario(id=identifier, function=function, **known)
         _check(made)
         _SCENARIOS[identifier] = made
         return function

@@ -6,16 +6,15 @@ will be. On a terminal that rich knows, the same lines are coloured.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from adprotocol._cli import terminal
 from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest
 from adprotocol.conformance._reports.looks import SIGNS
-from adprotocol.conformance._reports.words import clean, cut, line, seconds, some
+from adprotocol.conformance._reports.words import clean, cut, encodable, line, seconds, some
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _STYLES = {
 def write(report: Report, stream: TextIO, *, verbose: bool = False) -> None:
     """Write the report; `verbose` adds tracebacks, and the expected failures in full."""
     console = console_of(stream)
-    width = shutil.get_terminal_size().columns if console else None
+    width = terminal.width_of(stream) if console else None
     for text, style in _Text(report, width, verbose=verbose).lines():
         write_line(stream, console, text, _STYLES[style])
 
@@ -131,26 +130,22 @@ class _Text:
         tallies = [*self.digest.hooks, self.digest.all]
         rows: list[tuple[str, ...]] = [("hook", "ran", *OUTCOMES)]
         rows += [(line(each.name), each.ran, *(str(n or "-") for n in each.counts.values())) for each in tallies]
-        first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+        table = terminal.aligned(rows, "  ")
         if not self.report.results:
             return
         yield "", ""
-        if self.width is not None and self.width < first + sum(2 + width for width in widths):
+        if self.width is not None and self.width < max(map(len, table)):
+            first = max(len(row[0]) for row in rows)
             for tally in tallies:
                 yield self._field(f"{line(tally.name):<{first}}  ", tally.sentence)
             return
-        for place, (name, *cells) in enumerate(rows):
-            numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-            yield f"{name:<{first}}{numbers}", "" if place else "head"
+        for place, row in enumerate(table):
+            yield row, "" if place else "head"
 
     def _field(self, lead: str, text: str, hang: int | None = None) -> tuple[str, str]:
         """Return `lead` and `text`: wrapped on a terminal, elsewhere one line, which can be searched for."""
-        whole, indent = f"{lead}{text}".rstrip(), " " * (len(lead) if hang is None else hang)
-        if self.width is None:
-            return whole, ""
-        width = max(self.width, len(indent) + 40)
-        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        return wrapper.fill(whole), ""
+        indent = len(lead) if hang is None else hang
+        return "\n".join(terminal.wrapped(f"{lead}{text}".rstrip(), self.width, indent)), ""
 
 
 def _head(text: str, style: str = "head") -> tuple[str, str]:
@@ -175,9 +170,7 @@ def console_of(stream: TextIO) -> Any:
 
 def write_line(stream: TextIO, console: Any, text: str, style: str) -> None:
     """Write a line, by the console if there is one."""
-    # A stream that cannot write a sign, such as a pipe in the C locale, gets its escape; it must not raise.
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    text = encodable(stream, text)
     if console is None:
         stream.write(text + "\n")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +28,12 @@ def clean(text: str) -> str:
 def line(text: str) -> str:
     """Return text, cleaned, on one line."""
     return " ".join(clean(text).split())
+
+
+def encodable(stream: TextIO, text: str) -> str:
+    """Return text with the escapes of signs that a stream cannot write, such as a pipe in the C locale."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def cut(text: str, limit: int = 160) -> str:

@@ -16,7 +16,7 @@ from adprotocol.conformance._reports import digest, looks
 from adprotocol.conformance._reports.digest import Digest
 from adprotocol.conformance._reports.words import blocks, clean, cut, line, some
 from adprotocol.conformance._run import result as results
-from adprotocol.conformance._run.backend import UsageError
+from adprotocol.conformance._run.backend import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +59,7 @@ def matrix_to_markdown(matrix: Matrix) -> str:
 
 def need_jinja2() -> None:
     """Raise `UsageError` with the remedy if Jinja2 is not installed."""
-    try:
-        import jinja2  # noqa: F401, PLC0415  (an optional dependency)
-    except ImportError as error:
-        msg = "reports in HTML and Markdown need Jinja2, which is not installed: pip install 'adprotocol[conformance]'"
-        raise UsageError(msg) from error
+    need("jinja2", "reports in HTML and Markdown need Jinja2")
 
 
 @functools.cache

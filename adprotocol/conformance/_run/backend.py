@@ -60,20 +60,20 @@ def names() -> list[str]:
 
 def of(backend: str | Harness | type[Harness], device: str | None = None) -> Backend:
     """Return the backend of a plugin's name, of a path "module:class", or of a harness."""
-    _need_numpy()
+    need("numpy", "the conformance suite needs NumPy")  # it compares, and only a list does without
     if not isinstance(backend, str):
         return around(backend, device)
     return load(backend, device) if ":" in backend else find(backend, device)
 
 
-def _need_numpy() -> None:
-    """Raise `UsageError` with the remedy if NumPy is not installed: it compares, and only a list does without."""
+def need(module: str, what: str) -> None:
+    """Raise `UsageError` with the remedy if an optional module is not installed; `what` says what needs it."""
     try:
-        import numpy  # noqa: F401, ICN001, PLC0415  (an optional dependency)
+        importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != "numpy":
+        if error.name != module:
             raise
-        msg = "the conformance suite needs NumPy, which is not installed: pip install 'adprotocol[conformance]'"
+        msg = f"{what}, which is not installed: pip install 'adprotocol[conformance]'"
         raise UsageError(msg) from error
 
 
@@ -159,7 +159,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         version = metadata.version(NUMPY)
         return made(framework_version=version, plugin="adprotocol", plugin_version=adprotocol.__version__)
     plugin = _activated(name)
-    distribution = plugin.entry_point.dist if plugin.entry_point is not None else None
+    distribution = plugin.distribution
     return made(
         divergences=plugin.divergences,
         hooks=frozenset(plugin.hooks),

@@ -17,27 +17,17 @@ if TYPE_CHECKING:
     from adprotocol.conformance._run.result import Report, Result
     from adprotocol.divergence import Divergence as Declared
 
-_HEAD = '''"""What {backend} {version} does not allow the plugin to do right, drafted from a run of the suite.
+_HEAD = """# What {backend} {version} does not allow the plugin to do right, drafted from a run of the suite
 
-A draft declares nothing: an empty `text` is refused. For each entry find out why it fails. Mend what is wrong
-in the plugin. For what the system does not allow, write title, reason and remedy; merge entries of one reason.
+A draft declares nothing: an entry without a text is refused. For each find out why it fails. Mend what is wrong in the
+plugin. For what the system does not allow, write title, remedy and reason; merge entries of one reason.
 """
+_ENTRY = """
+## {message}
 
-from adprotocol.extend import Divergence
-
-DIVERGENCES = (
-'''
-_ENTRY = """    Divergence(
-        name={name!r},
-        title="",
-        text="",
-        remedy="",
-        outcome={outcome!r},
-        # {message}
-        scenarios=(
-{scenarios}
-        ),
-    ),
+- name: draft-{number}
+- outcome: {outcome}
+- scenarios: {scenarios}
 """
 _WIDTH = 110
 
@@ -86,7 +76,7 @@ def reported(divergences: Iterable[Declared]) -> tuple[Divergence, ...]:
 
 
 def draft(report: Report) -> str:
-    """Return Python with a divergence for each way in which scenarios fail, those of one error together."""
+    """Return Markdown with a divergence for each way in which scenarios fail, those of one error together."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in report.results:
         if result.outcome in (WRONG, FAIL) and result.cause == PLUGIN:
@@ -95,11 +85,11 @@ def draft(report: Report) -> str:
             groups.setdefault((result.outcome, kind or result.hook), []).append(result)
     entries = [
         _ENTRY.format(
-            name=f"draft-{number}",
+            number=number,
             outcome=DECLARED_WRONG if outcome == WRONG else ERROR,
             message=" ".join(found[0].message.split())[:_WIDTH],
-            scenarios="\n".join(f"            {result.id!r}," for result in found),
+            scenarios=", ".join(f"`{result.id}`" for result in found),
         )
         for number, ((outcome, _), found) in enumerate(groups.items(), 1)
     ]
-    return _HEAD.format(backend=report.backend, version=report.framework_version) + "".join(entries) + ")\n"
+    return _HEAD.format(backend=report.backend, version=report.framework_version) + "".join(entries)

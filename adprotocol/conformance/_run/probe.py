@@ -28,6 +28,8 @@ class Probe(Checked):
     values that they were made from, to detect changes in place.
     """
 
+    wrong = HarnessFault
+
     def __init__(self, harness: Harness, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
         super().__init__(harness, variant)
         self.made: list[tuple[Any, Any]] = []
@@ -40,13 +42,6 @@ class Probe(Checked):
             raise HarnessFault(f"{what}; it returns an array of the system")
         self.made.append((made, value))
         return made
-
-    def assert_equal(self, got: Any, want: Any, what: str = "the result") -> None:
-        """Compare a result with its closed form."""
-        try:
-            super().assert_equal(got, want, what)
-        except AssertionError as error:
-            raise HarnessFault(str(error)) from error
 
     def unchanged(self, capability: str) -> None:
         """Check that no array has been changed in place."""
@@ -66,8 +61,8 @@ class Probe(Checked):
 
     def _names(self, call: str, what: str) -> Any:
         found = getattr(self, call)()
-        if isinstance(found, str) or not found or not all(isinstance(name, str) for name in found):
-            raise HarnessFault(f"{call}() returned {found!r:.60}; it returns the names of the {what}, at least one")
+        named = found and not isinstance(found, str) and all(isinstance(name, str) for name in found)
+        self.check(named, f"{call}() returned {found!r:.60}; it returns the names of the {what}, at least one")
         return found
 
     def _of_system(self, made: Any, x: Any, what: str) -> None:
@@ -81,8 +76,7 @@ class Probe(Checked):
 
     def _same_function(self, name: str, x: Any) -> None:
         made = getattr(self, name)(lambda x, y: x * x + y)
-        if not callable(made):
-            raise HarnessFault(f"{name}(fun) returned {made!r:.60}; it returns a function")
+        self.check(callable(made), f"{name}(fun) returned {made!r:.60}; it returns a function")
         for _ in range(2):
             self.assert_equal(made(x, self.array(1.0)), 10.0, f"{name} of x * x + y at 3, 1")
 
@@ -93,18 +87,17 @@ class Probe(Checked):
 
     def _check_array(self, x: Any) -> None:
         loose = self.harness.tolerance
-        if isinstance(loose, bool) or not isinstance(loose, (int, float)) or not 0 <= loose <= LOOSEST:
-            raise HarnessFault(f"tolerance is {loose!r:.60}; it is a number from 0 to {LOOSEST:g}")
+        known = isinstance(loose, (int, float)) and not isinstance(loose, bool) and 0 <= loose <= LOOSEST
+        self.check(known, f"tolerance is {loose!r:.60}; it is a number from 0 to {LOOSEST:g}")
         square = [[1.0, 2.0], [3.0, 4.0]]
         self.assert_equal(x, 3.0, "to_numpy(array(3.0))")
         self.assert_equal(self.array(square), square, f"to_numpy(array({square}))")
-        if math.copysign(1.0, self.numpy(self.array(-0.0))) > 0:
-            raise HarnessFault("to_numpy(array(-0.0)) is 0; it keeps the sign")
+        negative = math.copysign(1.0, self.numpy(self.array(-0.0))) < 0
+        self.check(negative, "to_numpy(array(-0.0)) is 0; it keeps the sign")
         for value, kinds, name in ((2.0, "f", "floating-point"), (2, "iu", "integer"), (True, "b", "boolean")):
             made = self.numpy(self.array(value))
-            if made.dtype.kind not in kinds or made.shape != ():
-                what = f"array({value!r}) is of dtype {made.dtype} and shape {made.shape}"
-                raise HarnessFault(f"{what}; a {name} scalar was expected")
+            what = f"array({value!r}) is of dtype {made.dtype} and shape {made.shape}"
+            self.check(made.dtype.kind in kinds and made.shape == (), f"{what}; a {name} scalar was expected")
 
     def _check_to_numpy(self, x: Any) -> None:
         import numpy as np  # noqa: PLC0415  (--list does without)
@@ -173,8 +166,8 @@ class Probe(Checked):
         self.assert_equal(identity(x), 3.0, "the identity of counter")
         before = count()
         self._slope(lambda x: identity(x) * x, x, 6.0, "the gradient of identity(x) * x")
-        if self.has("grad") and count() <= before:
-            raise HarnessFault(f"the counter stayed at {count()} although its identity was differentiated")
+        counted = not self.has("grad") or count() > before
+        self.check(counted, f"the counter stayed at {count()} although its identity was differentiated")
 
     def _check_stop_gradient(self, x: Any) -> None:
         self.assert_equal(self.stop_gradient(x), 3.0, "stop_gradient of 3")
@@ -183,8 +176,7 @@ class Probe(Checked):
     def _check_abstract(self, x: Any) -> None:
         ran: list[Any] = []
         self.abstract(lambda x: ran.append(x) or x * x, x)  # type: ignore[func-returns-value]
-        if not ran:
-            raise HarnessFault("abstract(fun, x) did not run the function")
+        self.check(ran, "abstract(fun, x) did not run the function")
 
     def _check_sum(self, x: Any) -> None:
         y = self.array([[1.0, 2.0], [3.0, 4.0]])
@@ -199,28 +191,26 @@ class Probe(Checked):
 
     def _check_dtypes(self, x: Any) -> None:
         found, dtype = self._names("dtypes", "floating-point dtypes"), self.numpy(x).dtype
-        if dtype.name != found[0]:
-            raise HarnessFault(f"dtypes() begins with {found[0]!r}, and to_numpy(array(3.0)) is of dtype {dtype}")
+        what = f"dtypes() begins with {found[0]!r}, and to_numpy(array(3.0)) is of dtype {dtype}"
+        self.check(dtype.name == found[0], what)
 
     def _check_cast(self, x: Any) -> None:
-        if not self.has("dtypes"):
-            raise HarnessFault("cast needs dtypes(), which says the names to cast to")
+        self.check(self.has("dtypes"), "cast needs dtypes(), which says the names to cast to")
         for name in self.dtypes():
             made = self.cast(x, name)
             self.assert_equal(made, 3.0, f"cast(array(3.0), {name!r})")
             dtype = self.numpy(made).dtype
-            if dtype.name not in (name, "float32"):  # NumPy lacks some, such as bfloat16
-                raise HarnessFault(f"cast(array(3.0), {name!r}) is of dtype {dtype}")
+            # NumPy lacks some, such as bfloat16.
+            self.check(dtype.name in (name, "float32"), f"cast(array(3.0), {name!r}) is of dtype {dtype}")
 
     def _check_operations(self, x: Any) -> None:  # noqa: ARG002
         found = self.operations()
-        if not isinstance(found, Mapping) or not found or not all(map(callable, found.values())):
-            raise HarnessFault(f"operations() returned {found!r:.60}; it returns functions by name, at least one")
+        named = isinstance(found, Mapping) and found and all(map(callable, found.values()))
+        self.check(named, f"operations() returned {found!r:.60}; it returns functions by name, at least one")
         for name, function in found.items():
             dtype = self.numpy(function(self.array([2.0, 3.0]))).dtype
-            if dtype.kind not in "fcV":  # V: floats that NumPy lacks
-                what = f"operations()[{name!r}] returned dtype {dtype}"
-                raise HarnessFault(f"{what}; it returns a floating-point or complex array")
+            what = f"operations()[{name!r}] returned dtype {dtype}; it returns a floating-point or complex array"
+            self.check(dtype.kind in "fcV", what)  # V: floats that NumPy lacks
 
     def _check_parameter_grad(self, x: Any) -> None:
         parameter = self.parameter(2.0, trains=True)
@@ -245,13 +235,12 @@ class Probe(Checked):
             raise HarnessFault(f"iterating over node([x, 2]) yields {children!r:.80}; it yields the children")
 
     def _check_threads(self, x: Any) -> None:  # noqa: ARG002
-        if not isinstance(self.threads(), bool):
-            raise HarnessFault(f"threads() returned {self.threads()!r:.60}; it returns a bool")
+        found = self.threads()
+        self.check(isinstance(found, bool), f"threads() returned {found!r:.60}; it returns a bool")
 
     def _check_devices(self, x: Any) -> None:  # noqa: ARG002
         found, device = self._names("devices", "devices"), self.harness.device
-        if device is not None and device not in found:
-            raise HarnessFault(f"device is {device!r}, which is none of {', '.join(found)}")
+        self.check(device is None or device in found, f"device is {device!r}, which is none of {', '.join(found)}")
 
     def _try_higher_order(self, x: Any) -> None:
         if not self.has("grad"):
