@@ -1,4 +1,4 @@
-"""Every mark for TorchDynamo, and every twin that it traces in place of a function: here, and nowhere else.
+"""Every mark for TorchDynamo, and every substitute that it traces in place of a function: here, and nowhere else.
 
 Dynamo interprets the bytecode of the function given to ``torch.compile``, and of
 this library with it. It cannot follow a table that is filled during tracing: it
@@ -6,7 +6,7 @@ guards on what it read, and the guard would fail at once. Two marks tell it what
 do instead:
 
 - `run_while_tracing`: run the function on the constants it is given, and keep the result;
-- `trace_instead`: trace the twin in place of the function.
+- `trace_instead`: trace the substitute in place of the function.
 
 Both are attributes that PyTorch itself sets on functions, so setting them imports
 nothing and costs an eager call nothing.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
+from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._trees import declaration, fields, node, path, traversal
@@ -29,6 +30,7 @@ from adprotocol.errors import GradientPreventedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from adprotocol._dispatch.binding import Binding
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -42,25 +44,25 @@ def run_while_tracing(function: F) -> F:
     return function
 
 
-def trace_instead(twin: Callable[..., Any]) -> Callable[[F], F]:
-    """Mark a function that the compiler replaces by its twin when it traces.
+def trace_instead(substitute: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark a function that the compiler replaces by a substitute when it traces.
 
     ``torch.compile`` sets this attribute on the functions that it wraps.
     """
 
     def mark(eager: F) -> F:
-        eager._torchdynamo_inline = twin  # type: ignore[attr-defined]  # noqa: SLF001
+        eager._torchdynamo_inline = substitute  # type: ignore[attr-defined]  # noqa: SLF001
         return eager
 
     return mark
 
 
-def _stands_for(eager: Callable[..., Any]) -> Callable[[F], F]:
-    """Let the compiler trace the decorated twin in place of `eager`, a function of another module."""
+def substitute_for(eager: Callable[..., Any]) -> Callable[[F], F]:
+    """Let the compiler trace the decorated substitute in place of `eager`, a function of another module."""
 
-    def mark(twin: F) -> F:
-        trace_instead(twin)(eager)
-        return twin
+    def mark(substitute: F) -> F:
+        trace_instead(substitute)(eager)
+        return substitute
 
     return mark
 
@@ -86,34 +88,38 @@ for _function in (
 
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
-trace_instead(table.resolved)(table.binding_of)
+
+# Dynamo would guard on the table, which is filled while it traces.
+@substitute_for(table.lookup)
+def _lookup(cls: type) -> Binding:
+    return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
 
 
-# Metadata is for people. Older releases of PyTorch cannot trace what reads it of a function that is made in the graph.
-@_stands_for(wrapper.wrap)
+# Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
+@substitute_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
     return wrapping
 
 
 # Older releases of PyTorch cannot ask it of a partial, which has a function.
-@_stands_for(cond.are_callable)
+@substitute_for(cond.are_callable)
 def _are_callable(true_fun: Any, false_fun: Any) -> bool:
     return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
-@_stands_for(fields.check_static)
+@substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
 
 
-@_stands_for(within_gradient.within_gradient)
+@substitute_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
-    return within_gradient.ask(values or (within_gradient.NOT_GIVEN,))
+    return within_gradient.ask(values or (UNSET,))
 
 
 # Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.
-@_stands_for(prevent_gradient.prevented)
+@substitute_for(prevent_gradient.prevented)
 def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:  # noqa: ARG001
     return GradientPreventedError(
         f"{message} (prevent_gradient was given a value that is being differentiated in a function that is compiled; "
@@ -121,27 +127,27 @@ def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:
     )
 
 
-@_stands_for(path.paths_of)
+@substitute_for(path.paths_of)
 def _paths_of(tree: Any, spec: Any) -> path.Paths:
     return path.compute(tree, spec)
 
 
 # Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
-@_stands_for(path.check_paths)
+@substitute_for(path.check_paths)
 def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-@_stands_for(path.check_keeps_none)
+@substitute_for(path.check_keeps_none)
 def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
     pass
 
 
-@_stands_for(traversal.tree_unflatten)
+@substitute_for(traversal.tree_unflatten)
 def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = None) -> Any:  # noqa: ARG001
     return build(spec, iter(leaves), show)
 
 
-@_stands_for(where.match)
+@substitute_for(where.match)
 def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]

@@ -179,7 +179,7 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
         name = full_name(cls)
         if name in contested:
             continue
-        server = table.binding_of(cls)
+        server = table.lookup(cls)
         if server.framework == plugin.name:
             reached.append(name)
         else:

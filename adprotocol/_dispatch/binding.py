@@ -33,7 +33,7 @@ class Kind(enum.Enum):
     FUNCTION = "a function"
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
-    HOLDER = "a variable that looks like an array and holds one as its value"
+    VARIABLE = "a variable that looks like an array and holds one as its value"
     OPAQUE = "an object of an unknown class"
     MISSING = "an omitted argument"
     # Of a framework.
@@ -44,29 +44,39 @@ class Kind(enum.Enum):
 
 
 # A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, HOLDER, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, VARIABLE, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
-def never(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
+class Unset:
+    """The type of `UNSET`, the default of an argument that may be None."""
+
+    def __repr__(self) -> str:
+        return "<unset>"
+
+
+UNSET = Unset()
+
+
+def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hook)
     """Answer False: a value of this kind carries no derivative."""
     return False
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return the identical object: a value of this kind is a constant already."""
     return value
 
 
-def branch(pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) -> Any:
+def call_branch(pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...]) -> Any:
     """Run the branch that a Python bool chooses, once."""
     return true_fun(*operands) if pred else false_fun(*operands)
 
 
-def cannot(value: Any) -> None:
+def not_trainable(value: Any) -> None:
     """Answer None: a value of this kind cannot take a gradient."""
 
 
-def inexact(value: Any) -> bool | None:
+def trainable_by_dtype(value: Any) -> bool | None:
     """Answer by the dtype: arrays of floating-point and complex dtypes take gradients."""
     return True if is_inexact(value.dtype) else None
 
@@ -118,11 +128,11 @@ class Binding:
 # What a binding has in the slots that are not given; the first three are given always.
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(Binding.__slots__[3:]),
-    "within_gradient": never,
-    "non_differentiable": same,
-    "cond": branch,
-    "trainable": cannot,
-    "freeze": same,
+    "within_gradient": always_false,
+    "non_differentiable": identity,
+    "cond": call_branch,
+    "trainable": not_trainable,
+    "freeze": identity,
     "explain": "",
 }
 
@@ -134,7 +144,7 @@ def of_framework(
     name: str, hooks: Mapping[str, Callable[..., Any]], views: Mapping[type, Callable[[Any], View]]
 ) -> dict[tuple[Kind, type | None], Binding]:
     """Return the bindings that the hooks of a plugin yield, by kind and, for those with a view, by the viewed type."""
-    asked: dict[str, Any] = {"trainable": inexact}
+    asked: dict[str, Any] = {"trainable": trainable_by_dtype}
     asked |= {hook: function for hook, function in hooks.items() if hook in _DEFAULTS}
     given = {hook: function for hook, function in asked.items() if hook not in _OF_TRACKED}
     found: dict[tuple[Kind, type | None], Binding] = {

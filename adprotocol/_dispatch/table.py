@@ -37,7 +37,7 @@ class Bindings:
     FUNCTION: Binding
     CLASS: Binding
     LABEL: Binding
-    HOLDER: Binding
+    VARIABLE: Binding
     OPAQUE: Binding
     MISSING: Binding
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
@@ -91,20 +91,15 @@ def resolve(cls: type) -> str:
         return binding.name
 
 
-def of_plugin(name: str) -> Binding:
+def plugin_binding(name: str) -> Binding:
     """Return the binding for the arrays of an active plugin."""
     return getattr(BINDINGS, f"{ARRAY.name} {name}")  # type: ignore[no-any-return]
 
 
-def resolved(cls: type) -> Binding:
-    """Return the binding for `cls`, past the table."""
-    return getattr(BINDINGS, resolve(cls))  # type: ignore[no-any-return]
-
-
-def binding_of(cls: type) -> Binding:
+def lookup(cls: type) -> Binding:
     """Return the binding for `cls`."""
     known = TABLE.get(cls)
-    return resolved(cls) if known is None else known
+    return getattr(BINDINGS, resolve(cls)) if known is None else known
 
 
 def _resolve(cls: type) -> Binding:
@@ -168,7 +163,7 @@ def sole_framework(values: Iterable[object], found: Binding | None = None) -> Bi
     """
     sole = BINDINGS.PLAIN if found is None else found
     for leaf in values:
-        binding = binding_of(type(leaf))
+        binding = lookup(type(leaf))
         if binding is not sole:
             sole = join(sole, binding)
             if binding.framework is None and binding.stands_for is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import FUNCTION, OPAQUE
-from adprotocol._dispatch.table import binding_of, of_plugin, sole_framework
+from adprotocol._dispatch.table import lookup, plugin_binding, sole_framework
 from adprotocol._trees.held import held, search
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of, nearest
@@ -44,7 +44,7 @@ def find(found: Binding, backend: str | None) -> Binding:
             raise MixedFrameworksError(msg)
     elif name is None:
         name = default()
-    binding = of_plugin(name)
+    binding = plugin_binding(name)
     if binding.value_and_grad is None:
         msg = (
             f"the plugin {name!r} has no hook value_and_grad, so it cannot differentiate; upgrade the plugin, or "
@@ -61,7 +61,7 @@ def _bound(fun: Any) -> list[Any]:
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
     values.extend((fun, getattr(fun, "__self__", None)))
-    return [value for value in values if binding_of(type(value)).kind is not OPAQUE]
+    return [value for value in values if lookup(type(value)).kind is not OPAQUE]
 
 
 def note_other(error: Exception, fun: Any, chosen: Binding) -> None:
@@ -92,9 +92,9 @@ def _reached(fun: Any) -> list[str]:
     def name_of(value: Any) -> str | None:
         if isinstance(value, types.ModuleType):
             return frameworks.get(value.__name__.partition(".")[0])
-        return binding_of(type(value)).framework
+        return lookup(type(value)).framework
 
-    reached = search(fun, lambda value: binding_of(type(value)).kind is FUNCTION, _held_and_global)
+    reached = search(fun, lambda value: lookup(type(value)).kind is FUNCTION, _held_and_global)
     names = map(name_of, itertools.islice(reached, _SEARCHED))
     return list(dict.fromkeys(name for name in names if name is not None))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import dtype_name, is_inexact
-from adprotocol._dispatch.table import binding_of
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_map
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
@@ -29,7 +29,7 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
         result, aux = result
     if isinstance(result, NonDifferentiable):
         result = result.value
-    framework = binding_of(type(result)).framework
+    framework = lookup(type(result)).framework
     if framework not in (None, binding.framework):
         msg = (
             f"the differentiated function returned a value of {framework}, but its arguments belong to "
@@ -116,5 +116,5 @@ def check_output(value: Any, raw: Any) -> None:
 
 def _takes_gradients(array: Any, dtype: Any) -> bool:
     """Ask the plugin about an array whose dtype is none of NumPy's."""
-    binding = binding_of(type(array))
+    binding = lookup(type(array))
     return not hasattr(dtype, "kind") and binding.framework is not None and binding.trainable(array) is not None

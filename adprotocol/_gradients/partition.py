@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
 from adprotocol.errors import TreeError, kind_of, quoted
-
-
-class _Nothing:
-    """The type of the default of `like`: None is a structure."""
-
-
-_NOTHING = _Nothing()
 
 
 def trainable(tree: Any, where: Any = None) -> Any:
@@ -124,7 +118,7 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
     return structure.only(structure.selected()), structure.with_leaves(rest)
 
 
-def combine(*trees: Any, like: Any = _NOTHING) -> Any:
+def combine(*trees: Any, like: Any = UNSET) -> Any:
     """Merge structures: each leaf comes from the first that has it.
 
     >>> import adprotocol
@@ -165,14 +159,14 @@ def combine(*trees: Any, like: Any = _NOTHING) -> Any:
         msg = "combine() was called without structures; pass the parts that partition returned"
         raise TreeError(msg)
     structures = [Structure(tree) for tree in trees]
-    first, name = (structures[0], "argument 0") if like is _NOTHING else (Structure(like), "like")
+    first, name = (structures[0], "argument 0") if like is UNSET else (Structure(like), "like")
     for i, structure in enumerate(structures):
         first.check_like(structure, "combine", name, f"argument {i}")
     leaves = list(structures[-1].leaves)
     for structure in reversed(structures[:-1]):
         pairs = zip(structure.leaves, leaves, strict=True)
         leaves = [later if leaf is None else leaf for leaf, later in pairs]
-    if like is _NOTHING:
+    if like is UNSET:
         return first.with_leaves(leaves)
     for i, leaf in enumerate(leaves):
         if leaf is None and first.leaves[i] is not None:

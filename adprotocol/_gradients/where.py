@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import LABEL
-from adprotocol._dispatch.table import binding_of
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
 from adprotocol._trees.traversal import is_container, one_level, too_deep, tree_flatten, tree_leaves
@@ -259,7 +259,7 @@ def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
-    if binding_of(type(leaf)).kind is LABEL:
+    if lookup(type(leaf)).kind is LABEL:
         why = "is labelled NonDifferentiable"
     elif hasattr(leaf, "dtype"):
         kind = (

@@ -16,21 +16,22 @@ from adprotocol._dispatch.binding import (
     CLASS,
     CONTAINER,
     FUNCTION,
-    HOLDER,
     LABEL,
     MISSING,
     NUMPY,
     OPAQUE,
     PLAIN,
+    VARIABLE,
     Binding,
-    inexact,
+    Unset,
+    trainable_by_dtype,
 )  # fmt: skip
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.registry import REGISTRY, root
-from adprotocol._dispatch.table import BINDINGS, binding_of, install, unclaimed
+from adprotocol._dispatch.table import BINDINGS, install, lookup, unclaimed
 from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._hooks.within_gradient import Missing, ask, no_values
+from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
 from adprotocol._trees.held import check_held, expand, plain_array
@@ -76,7 +77,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
             return of_container(*functions)
         # A variable of a library above the frameworks (keras.Variable).
         if isinstance(getattr(cls, "value", None), property):
-            return BINDINGS.HOLDER
+            return BINDINGS.VARIABLE
         raise unclaimed(cls)
     return BINDINGS.OPAQUE
 
@@ -148,10 +149,10 @@ def _trainable_array(value: Any) -> bool | None:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
         for element in expand([value]):
-            plugin = REGISTRY.known().get(binding_of(type(element)).framework or "")
+            plugin = REGISTRY.known().get(lookup(type(element)).framework or "")
             if plugin is None or not plugin.differentiates_numpy:
                 check_held(value, element)
-    return inexact(value)
+    return trainable_by_dtype(value)
 
 
 def _elements(array: Any) -> list[Any] | None:
@@ -164,9 +165,9 @@ def _explain_array(value: Any) -> str:
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
 
 
-def _refuse_holder(holder: Any) -> Any:
+def _refuse_variable(value: Any) -> Any:
     msg = (
-        f"adprotocol was given {full_kind_of(holder)}, a variable that holds an array and can be given another at any "
+        f"adprotocol was given {full_kind_of(value)}, a variable that holds an array and can be given another at any "
         "time; pass the array that it holds now, x.value"
     )
     raise UnclaimedTypeError(msg)
@@ -219,11 +220,11 @@ install(
 )
 install(
     Binding(
-        HOLDER,
+        VARIABLE,
         within_gradient=_ask_one,
-        non_differentiable=_refuse_holder,
+        non_differentiable=_refuse_variable,
         stands_for=lambda variable: (variable.value,),
-        trainable=_refuse_holder,
+        trainable=_refuse_variable,
     )
 )
 install(
@@ -234,4 +235,4 @@ install(
         explain="not an array",
     )
 )
-install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Missing)
+install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
-from adprotocol._dispatch.table import BINDINGS, binding_of, sole_framework
+from adprotocol._dispatch.table import BINDINGS, lookup, sole_framework
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import tree_leaves
@@ -79,7 +79,7 @@ def _predicate(pred: Any) -> tuple[Any, Binding]:
     """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool."""
     if isinstance(pred, NonDifferentiable):
         pred = pred.value
-    binding = binding_of(type(pred))
+    binding = lookup(type(pred))
     if isinstance(pred, bool):
         return bool(pred), binding
     # NumPy's bool_ and arrays are recognised by their attributes, as those of frameworks: NumPy is not imported here.

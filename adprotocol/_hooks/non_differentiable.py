@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
-from adprotocol._dispatch.table import binding_of
+from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, plain_array, search
@@ -64,12 +64,12 @@ def non_differentiable(value: T, /) -> T:
     After ``ChainRulesCore.@non_differentiable`` (Julia),
     ``jax.lax.stop_gradient`` and ``torch.Tensor.detach``.
     """
-    return binding_of(type(value)).non_differentiable(value)  # type: ignore[no-any-return]
+    return lookup(type(value)).non_differentiable(value)  # type: ignore[no-any-return]
 
 
 def leaf(value: Any) -> Any:
     """Make one leaf constant; a function or class inside a structure stays unchanged."""
-    binding = binding_of(type(value))
+    binding = lookup(type(value))
     if binding.kind in (FUNCTION, CLASS):
         return value
     if binding.kind in (OPAQUE, OBJECT):
@@ -79,7 +79,7 @@ def leaf(value: Any) -> Any:
 
 
 def _argument(value: Any) -> Any:
-    binding = binding_of(type(value))
+    binding = lookup(type(value))
     return value if binding.kind in (OPAQUE, OBJECT) else leaf(value)
 
 
@@ -89,14 +89,14 @@ def constant_tree(value: Any) -> Any:
         return tree_map(leaf, value)
     except OpaqueValueError:
         for part in tree_leaves((value,)):
-            if binding_of(type(part)).kind in (OPAQUE, OBJECT):
+            if lookup(type(part)).kind in (OPAQUE, OBJECT):
                 _check(part, (value,))  # the same error, with the path
         raise
 
 
 def _check(value: Any, within: tuple[Any, ...] = ()) -> None:
     """Refuse an object that hides arrays: they would not be constant."""
-    is_object = binding_of(type(value)).kind is OBJECT
+    is_object = lookup(type(value)).kind is OBJECT
     check_opaque(value, within, FREEZE if is_object else "")
 
 
@@ -195,12 +195,12 @@ def _result(value: Any) -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    return binding_of(type(value)).kind is FUNCTION
+    return lookup(type(value)).kind is FUNCTION
 
 
 def _arrays_in(fun: Any) -> list[Any]:
     """Return the arrays that a function, and the functions it holds, carry with them."""
-    return [item for item in search(fun, _is_function) if binding_of(type(item)).kind is ARRAY]
+    return [item for item in search(fun, _is_function) if lookup(type(item)).kind is ARRAY]
 
 
 def refuse_class(cls: type) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import NUMPY, OBJECT
-from adprotocol._dispatch.table import binding_of
+from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.path import paths_of
@@ -83,7 +83,7 @@ def _guarded(value: Any, message: str) -> Any:
 
 
 def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place: int = 0) -> Any:
-    binding = binding_of(type(leaf))
+    binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
         return binding.prevent_gradient(leaf, _placed(message, tree, treespec, place))
     if binding.kind is OBJECT and binding.view is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CONSTANT, LABEL, MISSING, OBJECT, OPAQUE, never
+from adprotocol._dispatch.binding import CONSTANT, LABEL, MISSING, OBJECT, OPAQUE, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
-from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of, join
+from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand
 from adprotocol._trees.traversal import gather, tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
@@ -15,17 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-class Missing:
-    """The type of `MISSING`, the default that marks an omitted argument."""
-
-
-NOT_GIVEN = Missing()
-
 # Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
 ASK_PARAMETERS = "another value is being differentiated here; to detect training, ask about the parameters of the model"
 
 
-def within_gradient(value: Any = NOT_GIVEN, /, *others: Any) -> Any:
+def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
     """Tell whether a derivative is being propagated through any of the values, here and now.
 
     True exactly when the framework would propagate a derivative, forward or
@@ -88,14 +82,14 @@ def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
     classes = dict.fromkeys(map(type, leaves))
     # Look at every class: two frameworks are an error.
     for cls in classes:
-        binding = binding_of(cls)
+        binding = lookup(cls)
         of_class = leaves if len(classes) == 1 else [leaf for leaf in leaves if type(leaf) is cls]
         if binding.framework is not None:
             if binding.kind is OBJECT:
                 return ask(tuple(expand(leaves)))
             if binding is not found:
                 found = join(found, binding)
-            if binding.within_gradient is not never:
+            if binding.within_gradient is not always_false:
                 asked = binding
                 tracked.extend(of_class)
             elif binding.kind is CONSTANT:
@@ -152,7 +146,7 @@ def explain(*values: Any) -> str:
 
 
 def _explain_leaf(leaf: Any) -> str:
-    binding = binding_of(type(leaf))
+    binding = lookup(type(leaf))
     plugin = f" [plugin {binding.framework}]" if binding.framework else ""
     try:
         answer = ask((leaf,))

@@ -16,7 +16,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import LABEL, OBJECT, OPAQUE
-from adprotocol._dispatch.table import binding_of, unclaimed
+from adprotocol._dispatch.table import lookup, unclaimed
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
@@ -34,7 +34,7 @@ def expand(leaves: Iterable[Any]) -> list[Any]:
     """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays."""
     found: list[Any] = []
     for leaf in leaves:
-        binding = binding_of(type(leaf))
+        binding = lookup(type(leaf))
         stays = binding.stands_for is None or binding.kind is LABEL
         parts = None if stays else binding.stands_for(leaf)  # type: ignore[misc]
         if parts is None:
@@ -135,13 +135,13 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
 
 
 def _is_opaque(value: Any) -> bool:
-    return binding_of(type(value)).kind is OPAQUE
+    return lookup(type(value)).kind is OPAQUE
 
 
 def check_held(value: Any, item: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
     """Refuse an object if `item`, which it holds, is a framework's array."""
     try:
-        framework = binding_of(type(item)).framework
+        framework = lookup(type(item)).framework
     except UnclaimedTypeError:
         framework = type(item).__module__
     if framework is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE, Binding
-from adprotocol._dispatch.table import BINDINGS, TABLE, binding_of
+from adprotocol._dispatch.table import BINDINGS, TABLE, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build
 from adprotocol.errors import ADProtocolError, TreeError, with_article
@@ -29,7 +29,7 @@ DEEPEST = 2_000
 
 def binding_for(value: Any) -> Binding:
     """Return the binding of a value; a class that only a plugin knows as a container is asked for by the value."""
-    binding = binding_of(type(value))
+    binding = lookup(type(value))
     return admitted(value) if binding.kind is OPAQUE else binding
 
 
@@ -158,7 +158,7 @@ def gather(values: Collection[Any]) -> Collection[Any]:
 
 def _gather(values: Collection[Any]) -> Collection[Any]:
     for cls in set(map(type, values)):
-        binding = binding_of(cls)
+        binding = lookup(cls)
         if binding.flatten is not None or binding.kind is OPAQUE:
             break
     else:
@@ -234,7 +234,7 @@ def _refusing(treespec: Treespec, leaves: Iterator[Any], path: str) -> tuple[Any
             return None, refusing
         built.append(part)
     try:
-        return (built[0] if cls is View else binding_of(cls).unflatten(metadata, built)), None  # type: ignore[misc]
+        return (built[0] if cls is View else lookup(cls).unflatten(metadata, built)), None  # type: ignore[misc]
     # The error that is being explained.
     except Exception:  # noqa: BLE001
         return None, (path, cls)

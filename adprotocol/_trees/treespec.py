@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.table import binding_of
+from adprotocol._dispatch.table import lookup
 from adprotocol.view import View
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def build(treespec: Treespec, leaves: Iterator[Any], show: Callable[[View, Any],
         built.append(next(leaves) if child is None else build(child, leaves, show))  # noqa: PERF401  (a frame less a level)
     if cls is View:
         return built[0] if show is None else show(metadata, built[0])
-    unflatten = binding_of(cls).unflatten
+    unflatten = lookup(cls).unflatten
     return cls(*built) if unflatten is None else unflatten(metadata, built)  # a label has none
 
 

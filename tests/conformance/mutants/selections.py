@@ -6,7 +6,7 @@ import operator
 import toyad
 import toyad_adprotocol as right
 
-from adprotocol._dispatch.binding import cannot
+from adprotocol._dispatch.binding import not_trainable
 from adprotocol._gradients import where as selection
 from adprotocol.errors import SelectionError
 from mutants.mutant import at, mutant
@@ -88,7 +88,7 @@ def flags_of_tracers(value):
 @mutant(GROUP)
 def frozen_python_floats():
     """Trains no float of Python's."""
-    return {"adprotocol._dispatch.table.BINDINGS.PLAIN.trainable": cannot}
+    return {"adprotocol._dispatch.table.BINDINGS.PLAIN.trainable": not_trainable}
 
 
 @mutant(GROUP)
