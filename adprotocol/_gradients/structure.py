@@ -140,7 +140,7 @@ class Structure(Flattened):
         return found
 
     def _has_opaque(self) -> bool:
-        return bool([binding for binding in self.bindings.values() if binding.kind is OPAQUE])
+        return len([binding for binding in self.bindings.values() if binding.kind is OPAQUE]) > 0
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
