@@ -183,7 +183,10 @@ def forget(classes: Iterable[type]) -> None:
 
 
 def generation() -> int:
-    """Return a number that changes with the set of plugins; forget classes that a framework has learnt since."""
+    """Return a number that changes with the set of plugins; forget classes that a framework has learnt since.
+
+    A call each time, which a compiler runs while it traces: it would see a list of before, if a plugin is loaded then.
+    """
     if _BY_FIELDS:
         found = [version() for version in VERSIONS]
         if found != _SEEN:

@@ -68,7 +68,7 @@ class Flattened:
         self._declared = declared
         known = -1
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
-        while known != len(node.VERSIONS):
+        while known != node.generation():
             known = node.generation()
             self.leaves: list[Any] = []
             self.bindings: dict[type, Binding] = {}
