@@ -92,7 +92,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     call = _Call()
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
-    has_owners = bool([owner for owner in owners if owner is not None])
+    has_owners = len([owner for owner in owners if owner is not None]) > 0
     undo: list[Callable[[], None]] = []
     # The one that leaves inference mode enables gradients too.
     mode = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else torch.enable_grad()
@@ -249,7 +249,7 @@ def _by_functorch_with_gradients(
 ) -> tuple[Any, Any, list[Any]]:
     tensors = [here().substitute(tensor) for tensor in tensors]
     owners = [parameter_of(tensor) for tensor in tensors]
-    has_owners = bool([owner for owner in owners if owner is not None])
+    has_owners = len([owner for owner in owners if owner is not None]) > 0
     # A flag of a parameter is no outer derivative here either.
     own = [
         owner is tensor and tensor.is_leaf and not here().is_variable(tensor)
