@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FAILED = "PyTorch: functions that torch.cond takes as branches: https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
 
-scenario = defaults("cond")
+scenario: Decorator = defaults("cond")
 
 
 class Layer:

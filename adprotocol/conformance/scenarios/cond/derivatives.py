@@ -9,11 +9,13 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _BATCHED = "JAX, NaN and a batched cond: https://github.com/jax-ml/jax/pull/5658"
 _AUTOGRAD = "autograd, NaN of the other branch: https://github.com/HIPS/autograd/issues/802"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "cond",
     rule="C4",
     source="PyTorch, zeros in place of None: https://github.com/pytorch/pytorch/issues/141301",

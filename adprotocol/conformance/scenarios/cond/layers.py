@@ -9,6 +9,8 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FLUX = "Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643"
 _PENNYLANE = (
@@ -19,7 +21,7 @@ _STALE = (
     "ReverseDiff, a tape that keeps the branch it was made with: https://github.com/tpapp/LogDensityProblems.jl/pull/85"
 )
 
-scenario = defaults("cond", rule="C7", transform="grad")
+scenario: Decorator = defaults("cond", rule="C7", transform="grad")
 
 
 def _multiply(v: Any) -> Any:

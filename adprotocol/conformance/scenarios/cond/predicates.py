@@ -15,11 +15,13 @@ from adprotocol.errors import BranchError, PredicateError, kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _INTEGER = "JAX, integers as predicates: https://github.com/jax-ml/jax/issues/1379"
 _ONE = "JAX, cond that evaluates more than one branch: https://github.com/jax-ml/jax/issues/8409"
 
-scenario = defaults("cond", rule="C1")
+scenario: Decorator = defaults("cond", rule="C1")
 
 
 def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001

@@ -14,13 +14,15 @@ from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _CONSTANT = "PyTorch, one branch a constant: https://github.com/pytorch/pytorch/issues/141259"
 _MIXED = "JAX, a constant in one branch: https://github.com/jax-ml/jax/pull/415"
 _STRUCTURE = "JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660"
 _ALIAS = "PyTorch, a branch that is the identity: https://github.com/pytorch/pytorch/issues/153832"
 
-scenario = defaults("cond", rule="C5", transform="grad")
+scenario: Decorator = defaults("cond", rule="C5", transform="grad")
 
 
 def _relu(x: Any) -> Any:

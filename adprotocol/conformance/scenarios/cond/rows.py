@@ -10,10 +10,12 @@ from adprotocol.conformance.scenarios.cond.transformed import piecewise, quarter
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _TWO_BATCHES = "PyTorch, cond under two nested vmaps: https://github.com/pytorch/pytorch/pull/195323"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "cond",
     rule="C6",
     source="PyTorch, vmap of cond: https://github.com/pytorch/pytorch/issues/114136",

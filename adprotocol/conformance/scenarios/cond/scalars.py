@@ -10,6 +10,8 @@ from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, fir
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _STATIC = "JAX: operands that are no arrays, closed over: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html"
 _INTEGERS = (
@@ -17,7 +19,7 @@ _INTEGERS = (
 )
 _DTYPES = "JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861"
 
-scenario = defaults("cond")
+scenario: Decorator = defaults("cond")
 
 
 def _power(x: Any, n: int, settings: dict[str, Any]) -> Any:

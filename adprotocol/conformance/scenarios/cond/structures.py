@@ -12,10 +12,12 @@ from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _DATACLASSES = "JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371"
 
-scenario = defaults("cond", rule="C8", transform="grad of {way}")
+scenario: Decorator = defaults("cond", rule="C8", transform="grad of {way}")
 
 
 class Inner(NamedTuple):

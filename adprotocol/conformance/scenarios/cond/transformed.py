@@ -9,6 +9,8 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _STALE = (
     "ReverseDiff, a tape that keeps the branch it was made with: https://github.com/tpapp/LogDensityProblems.jl/pull/85"
@@ -16,7 +18,7 @@ _STALE = (
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
 _CLOSURE = "JAX, branches that take no operands: https://github.com/jax-ml/jax/pull/3569"
 
-scenario = defaults("cond", rule="C6", transform="grad of {way}")
+scenario: Decorator = defaults("cond", rule="C6", transform="grad of {way}")
 
 
 def piecewise(x: Any) -> Any:

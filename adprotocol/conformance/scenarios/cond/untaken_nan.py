@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("cond")
+
+scenario: Decorator = defaults("cond")
 
 _NESTINGS = (
     "grad",

@@ -12,10 +12,12 @@ from adprotocol.conformance.scenarios.within_gradient.return_values import squar
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _RECOMPILED = "PyTorch: what torch.compile guards on: https://docs.pytorch.org/docs/stable/torch.compiler_faq.html"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "non_differentiable",
     rule="N1",
     source="TensorFlow: stop_gradient reads a variable: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",

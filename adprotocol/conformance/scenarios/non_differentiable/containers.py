@@ -12,10 +12,12 @@ from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _ARRAYS = "JAX: what is no array is refused or left alone: https://github.com/jax-ml/jax/pull/2750"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "non_differentiable",
     rule="N2",
     source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",

@@ -11,8 +11,10 @@ from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("non_differentiable", rule="N3")
+
+scenario: Decorator = defaults("non_differentiable", rule="N3")
 
 
 @scenario(

@@ -10,12 +10,14 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _KEYWORDS = (
     "ChainRules, keyword arguments of @non_differentiable: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/216"
 )
 
-scenario = defaults("non_differentiable", rule="N3", transform="grad")
+scenario: Decorator = defaults("non_differentiable", rule="N3", transform="grad")
 
 
 @scenario(

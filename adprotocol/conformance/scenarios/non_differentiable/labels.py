@@ -10,8 +10,10 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults(
+
+scenario: Decorator = defaults(
     "non_differentiable",
     rule="N4",
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _PERTURBATION = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
 _LEVELS = (
@@ -19,7 +21,7 @@ _LEVELS = (
 )
 _VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610"
 
-scenario = defaults("non_differentiable", rule="N1", transform="grad of grad")
+scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad of grad")
 
 
 @scenario(

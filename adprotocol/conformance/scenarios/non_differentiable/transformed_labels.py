@@ -14,8 +14,10 @@ from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("non_differentiable", rule="N4")
+
+scenario: Decorator = defaults("non_differentiable", rule="N4")
 
 
 @scenario(

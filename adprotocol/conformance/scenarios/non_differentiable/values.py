@@ -11,10 +11,12 @@ from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, fir
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
 
-scenario = defaults("non_differentiable", rule="N1", transform="grad")
+scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad")
 
 
 @scenario(

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("plugins", rule="P5")
+
+scenario: Decorator = defaults("plugins", rule="P5")
 
 # What a plugin may import of adprotocol.
 _PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}

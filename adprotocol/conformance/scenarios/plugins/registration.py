@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.registry import Plugin
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _ORDER = "pluggy: the order in which hooks are called: https://github.com/pytest-dev/pluggy/issues/250"
 
-scenario = defaults("plugins", rule="P3")
+scenario: Decorator = defaults("plugins", rule="P3")
 
 
 class Foreign:

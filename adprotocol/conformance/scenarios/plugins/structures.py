@@ -11,8 +11,10 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("plugins", rule="T11")
+
+scenario: Decorator = defaults("plugins", rule="T11")
 
 
 def power_class() -> type[Any]:

@@ -14,10 +14,12 @@ from adprotocol.conformance.scenarios.threads import in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _CACHE = "plum: a resolution overtaken by a registration is cached for good: https://github.com/beartype/plum/pull/316"
 
-scenario = defaults("plugins", rule="P4", source=_CACHE)
+scenario: Decorator = defaults("plugins", rule="P4", source=_CACHE)
 
 
 @scenario(

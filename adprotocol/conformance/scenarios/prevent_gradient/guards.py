@@ -15,11 +15,13 @@ from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _TENSORFLOW = "TensorFlow: an identity that refuses a gradient: "
 _TENSORFLOW += "https://www.tensorflow.org/api_docs/python/tf/raw_ops/PreventGradient"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "prevent_gradient",
     rule="N5",
     source="NNlib: is this being differentiated: https://github.com/FluxML/NNlib.jl/pull/434",

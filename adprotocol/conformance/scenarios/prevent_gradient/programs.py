@@ -10,11 +10,13 @@ from adprotocol.conformance.scenarios.orders import in_both_orders
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _CHECKS = "JAX: checks inside of transformed functions, and which of them failed: https://docs.jax.dev/en/latest/debugging/checkify_guide.html"
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
 
-scenario = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
+scenario: Decorator = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
 
 
 @scenario(

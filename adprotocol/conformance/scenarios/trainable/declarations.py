@@ -12,8 +12,10 @@ from adprotocol.conformance.scenarios.models import Head, Layer, Network
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("trainable", rule="T2")
+
+scenario: Decorator = defaults("trainable", rule="T2")
 
 
 @scenario(

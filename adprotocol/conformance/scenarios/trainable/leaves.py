@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _INTEGERS = "JAX: grad should leave out what is not differentiable: https://github.com/jax-ml/jax/issues/15861"
 
-scenario = defaults("trainable", rule="T1")
+scenario: Decorator = defaults("trainable", rule="T1")
 
 
 def selected(h: Checked, tree: dict[str, Any], names: Sequence[str], where: Any = None) -> None:

@@ -13,6 +13,8 @@ from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _PARTITION = "Equinox: partition and combine: https://docs.kidger.site/equinox/api/manipulation"
 _FREEZE = "optax: partition and merge by hand, an easy source of bugs: "
@@ -20,7 +22,7 @@ _FREEZE += "https://github.com/google-deepmind/optax/issues/290"
 _NONE = "JAX: None is a node without children, and not a leaf: https://docs.jax.dev/en/latest/pytrees.html"
 _MAML = "C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017: https://arxiv.org/abs/1703.03400"
 
-scenario = defaults("trainable", rule="T4")
+scenario: Decorator = defaults("trainable", rule="T4")
 
 
 @scenario(source=_PARTITION, expects="each leaf is in one part, and combine gives the identical leaves")

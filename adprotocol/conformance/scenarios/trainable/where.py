@@ -12,13 +12,15 @@ from adprotocol.conformance.scenarios.trainable.leaves import selected
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FREEZE = "optax: how to freeze parameters: https://github.com/google-deepmind/optax/issues/290"
 _PREFIX = "Equinox: a filter is a prefix of the structure: https://docs.kidger.site/equinox/api/manipulation"
 _MASKED = "optax: what is not selected by a mask is updated all the same: "
 _MASKED += "https://github.com/google-deepmind/optax/issues/159"
 
-scenario = defaults("trainable", rule="T3")
+scenario: Decorator = defaults("trainable", rule="T3")
 
 
 @scenario(

@@ -12,11 +12,13 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _KEYWORDS = "JAX: differentiated arguments given by keyword: https://github.com/jax-ml/jax/issues/1696"
 _INTEGERS = "JAX: grad of integers should be an error: https://github.com/jax-ml/jax/issues/424"
 
-scenario = defaults("value_and_grad", rule="T5", needs=("grad",))
+scenario: Decorator = defaults("value_and_grad", rule="T5", needs=("grad",))
 
 
 def product(a: dict[str, Any], b: dict[str, Any], power: int = 1) -> Any:

@@ -12,10 +12,12 @@ from adprotocol.errors import kind_of
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _BACKEND = "TruLens: an environment variable names the wrong backend: https://github.com/truera/trulens/issues/17"
 
-scenario = defaults("value_and_grad", rule="T10", needs=("grad",))
+scenario: Decorator = defaults("value_and_grad", rule="T10", needs=("grad",))
 
 
 @scenario(level=SHOULD, source=_BACKEND, expects="BackendError that names 'nosuchsystem'")

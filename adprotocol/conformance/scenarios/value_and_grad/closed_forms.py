@@ -10,10 +10,12 @@ from adprotocol.conformance.scenarios.models import Layer, Pair
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _UNUSED = "PyTorch: zeros instead of None for unused inputs: https://github.com/pytorch/pytorch/issues/44189"
 
-scenario = defaults("value_and_grad", rule="T5", needs=("grad",))
+scenario: Decorator = defaults("value_and_grad", rule="T5", needs=("grad",))
 
 
 def line(model: dict[str, Any], x: Any) -> Any:

@@ -11,6 +11,8 @@ from adprotocol.conformance.scenarios.models import Head, Layer
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _THROUGH = "PyTorch: gradients through frozen weights: https://discuss.pytorch.org/t/grad-through-frozen-weights/84672"
 _WASTE = "Flux: freezing parameters still computes all gradients: https://github.com/FluxML/Flux.jl/issues/1688"
@@ -19,7 +21,7 @@ _STILL += "https://github.com/google-deepmind/optax/issues/477"
 _FLAGS = "PyTorch: requires_grad of parameters: https://docs.pytorch.org/docs/stable/notes/autograd.html"
 _TIED = "Flax: how to tie weights: https://github.com/google/flax/issues/1263"
 
-scenario = defaults("value_and_grad", rule="T6", needs=("grad",))
+scenario: Decorator = defaults("value_and_grad", rule="T6", needs=("grad",))
 
 
 @scenario(

@@ -11,13 +11,15 @@ from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _SHARED = (
     "PyTorch: parameters and identity: https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html"
 )
 _WATCHED = "TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "value_and_grad",
     source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
     transform="grad",

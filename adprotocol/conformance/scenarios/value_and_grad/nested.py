@@ -12,11 +12,13 @@ from adprotocol.conformance.scenarios.value_and_grad.closed_forms import line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _CONFUSION = "ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83"
 _HIGHER = "PyTorch: zeros for unused inputs, for higher derivatives: https://github.com/pytorch/pytorch/issues/44189"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "value_and_grad",
     rule="T9",
     source="PyTorch: seemingly incorrect gradient when nesting: https://github.com/pytorch/pytorch/issues/32576",

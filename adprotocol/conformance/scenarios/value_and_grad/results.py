@@ -10,13 +10,15 @@ from adprotocol.conformance.scenarios.models import Layer, Pair
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _AUX = "JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950"
 _IN_PLACE = (
     "PyTorch: an update in place of a result corrupts the input: https://github.com/pytorch/pytorch/issues/197893"
 )
 
-scenario = defaults("value_and_grad", rule="T5", needs=("grad",))
+scenario: Decorator = defaults("value_and_grad", rule="T5", needs=("grad",))
 
 
 @scenario(

@@ -13,12 +13,14 @@ from adprotocol.conformance.scenarios.threads import in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _EXCEPTION = "PyTorch: functional_call corrupts the original parameters: "
 _EXCEPTION += "https://github.com/pytorch/pytorch/pull/195593"
 _THREADS = "autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659"
 
-scenario = defaults("value_and_grad", rule="T9")
+scenario: Decorator = defaults("value_and_grad", rule="T9")
 
 
 @scenario(

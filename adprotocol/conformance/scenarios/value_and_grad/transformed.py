@@ -10,11 +10,13 @@ from adprotocol.conformance.scenarios.value_and_grad.nested import loss
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _SAMPLES = "PyTorch: per-sample gradients: https://docs.pytorch.org/tutorials/intermediate/per_sample_grads.html"
 _LEAKED = "JAX: a jitted function that closes over what is differentiated: https://github.com/jax-ml/jax/issues/1945"
 
-scenario = defaults("value_and_grad", rule="T9", transform="vmap", needs=("grad", "vmap"))
+scenario: Decorator = defaults("value_and_grad", rule="T9", transform="vmap", needs=("grad", "vmap"))
 
 
 @scenario(

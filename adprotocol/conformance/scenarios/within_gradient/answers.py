@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
@@ -13,7 +13,10 @@ from adprotocol.errors import kind_of
 
 _BOOLS = "PennyLane: a traced value where a bool is needed: https://github.com/PennyLaneAI/pennylane/issues/6932"
 
-scenario = defaults(
+if TYPE_CHECKING:
+    from adprotocol.conformance.scenario import Decorator
+
+scenario: Decorator = defaults(
     "within_gradient",
     source="PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565",
 )

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FIXED = "JAX: tangents of a loop's carry, to a fixed point: https://github.com/jax-ml/jax/blob/main/jax/_src/lax/control_flow/loops.py"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "within_gradient",
     rule="W5",
     source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",

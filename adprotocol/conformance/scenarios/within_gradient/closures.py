@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FROZEN = "TensorFlow: tf.function captures tensors and variables: https://www.tensorflow.org/guide/function"
 _LEAKED = "JAX: a jitted function that closes over what is differentiated: https://github.com/jax-ml/jax/issues/1945"
 
-scenario = defaults("within_gradient", rule="W6", transform="grad of {way}")
+scenario: Decorator = defaults("within_gradient", rule="W6", transform="grad of {way}")
 
 
 class Module:

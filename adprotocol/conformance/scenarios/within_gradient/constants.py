@@ -10,13 +10,15 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _INTEGERS = (
     "PyTorch: what is no floating-point tensor must never require gradients: "
     "https://github.com/pytorch/pytorch/issues/37680"
 )
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "within_gradient",
     rule="W9",
     source="functorch: detach in second derivatives: https://github.com/pytorch/functorch/issues/353",

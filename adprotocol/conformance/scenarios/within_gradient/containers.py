@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _TREES = "JAX: argnums shaped as the tree, for parameters are containers: https://github.com/jax-ml/jax/issues/3875"
 _LABELS = "pytreeclass: leaves of a tree that are not differentiated: https://github.com/ASEM000/pytreeclass/issues/21"
 _CANONICAL = "PyTorch: a canonical way to ask for a derivative: https://github.com/pytorch/pytorch/issues/84565"
 
-scenario = defaults("within_gradient", rule="W3", source=_TREES)
+scenario: Decorator = defaults("within_gradient", rule="W3", source=_TREES)
 
 
 class Pair(NamedTuple):

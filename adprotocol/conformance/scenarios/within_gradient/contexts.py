@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _GENERATORS = "PyTorch: modes and paused generators: https://github.com/pytorch/pytorch/pull/49017"
 
-scenario = defaults("within_gradient", rule="W2", transform="grad")
+scenario: Decorator = defaults("within_gradient", rule="W2", transform="grad")
 
 
 def _layers(h: Checked) -> Generator[Any, Any, None]:

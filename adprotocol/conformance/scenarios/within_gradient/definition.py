@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
 _GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
 _TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
 
-scenario = defaults("within_gradient", rule="W2", transform="grad")
+scenario: Decorator = defaults("within_gradient", rule="W2", transform="grad")
 
 # Values made of x, which is differentiated, and c, which is not.
 _VALUES: dict[str, Callable[[Any, Any], Any]] = {

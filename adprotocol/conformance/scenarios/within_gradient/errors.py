@@ -11,10 +11,12 @@ from adprotocol.conformance.scenario import MAY, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _TRACE_COUNTER = "autograd: a counter of traces, shared and mutable: https://github.com/HIPS/autograd/pull/659"
 
-scenario = defaults("within_gradient", rule="W2")
+scenario: Decorator = defaults("within_gradient", rule="W2")
 
 
 def _beside_plain(h: Checked, x: Any) -> Any:

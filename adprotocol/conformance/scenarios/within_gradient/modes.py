@@ -10,6 +10,8 @@ from adprotocol.conformance.scenario import MUST, SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _FLAGS = "PyTorch: a compiled frame reused after flags changed: https://github.com/pytorch/pytorch/issues/139476"
 _REUSED = (
@@ -21,7 +23,7 @@ _NO_GRAD_AROUND = (
     "functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179"
 )
 
-scenario = defaults("within_gradient", rule="W1")
+scenario: Decorator = defaults("within_gradient", rule="W1")
 
 
 def compiled_once(h: Checked, transforms: str) -> None:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _LOST = "PyTorch: operations that lose requires_grad: https://docs.pytorch.org/docs/stable/notes/autograd.html"
 
-scenario = defaults("within_gradient", rule="W1")
+scenario: Decorator = defaults("within_gradient", rule="W1")
 
 
 def _cast(h: Checked, v: Any) -> Any:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _LEAVES = "PyTorch: leaves and their flags: https://docs.pytorch.org/docs/stable/notes/autograd.html"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "within_gradient",
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
 )

@@ -10,8 +10,10 @@ from adprotocol.conformance.scenarios.orders import in_both_orders
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults("within_gradient")
+
+scenario: Decorator = defaults("within_gradient")
 
 
 def squares(x: Any, constant: int) -> tuple[Any, Any]:

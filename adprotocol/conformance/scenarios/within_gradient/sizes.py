@@ -9,11 +9,13 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _LONG = "PyTorch: deep graphs and recursion: https://github.com/pytorch/pytorch/issues/5801"
 _RULES = "JAX: custom derivative rules: https://docs.jax.dev/en/latest/notebooks/Custom_derivative_rules_for_Python_code.html"
 
-scenario = defaults("within_gradient", rule="W1", transform="grad")
+scenario: Decorator = defaults("within_gradient", rule="W1", transform="grad")
 
 _MANY = 4096
 _OPERATIONS = 120

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
 _SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
 
-scenario = defaults(
+scenario: Decorator = defaults(
     "within_gradient",
     rule="W2",
     source="autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659",

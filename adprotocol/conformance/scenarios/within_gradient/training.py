@@ -10,8 +10,10 @@ from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
 
-scenario = defaults(
+
+scenario: Decorator = defaults(
     "within_gradient",
     source="Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643",
 )

@@ -9,6 +9,8 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
 
 _CONFUSION = (
     "ForwardDiff.jl: an inner function closes over the outer variable: "
@@ -19,7 +21,7 @@ _VMAP = "PyTorch: inside vmap requires_grad is always False: https://github.com/
 _CAPTURED = "JAX: a jitted function that captures a tracer: https://github.com/jax-ml/jax/issues/1945"
 _SCAN = "JAX: scan makes tangents of zeros for what has none: https://github.com/jax-ml/jax/issues/1052"
 
-scenario = defaults("within_gradient", rule="W5", transform="grad of scan")
+scenario: Decorator = defaults("within_gradient", rule="W5", transform="grad of scan")
 
 
 _EXPECTS = "3 x, 7 y and 17 z inside of both, 5 x, 7 y and 17 z inside of the inner one alone"
