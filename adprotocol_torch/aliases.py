@@ -102,7 +102,7 @@ class Substitution(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.current = here().current
+        self.current: dict[int, torch.Tensor] = here().current
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _OF_THE_OBJECT:

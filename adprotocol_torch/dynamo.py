@@ -149,7 +149,7 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
 
 # They run as they are where nothing traces, or nothing but export.
 _answered(closure_search.find)
-sharing = _answered(fx_graph.sharing)
-new_key = _answered(fx_graph.new_key)
-keep = _answered(fx_graph.keep)
-kept = _answered(fx_graph.kept)
+sharing: Any = _answered(fx_graph.sharing)
+new_key: Any = _answered(fx_graph.new_key)
+keep: Any = _answered(fx_graph.keep)
+kept: Any = _answered(fx_graph.kept)

@@ -168,7 +168,7 @@ def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     return gradients
 
 
-def _memory(tensor: torch.Tensor) -> set[int]:
+def _memory(tensor: Any) -> set[int]:
     """Return keys of the memory of a tensor, or of the tensors that it wraps, such as the local one of a DTensor."""
     if not internals.is_traceable_wrapper_subclass(tensor):
         return {internals.memory_of(tensor)[0]}

@@ -37,23 +37,23 @@ level_of = torch._C._functorch.maybe_get_level  # noqa: SLF001
 is_batched = torch._C._functorch.is_batchedtensor  # noqa: SLF001
 is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
-coerce_cinterpreter = pyfunctorch.coerce_cinterpreter
+coerce_cinterpreter: Any = pyfunctorch.coerce_cinterpreter
 
 # With this torch.func and its relatives in reverse mode begin a level in a graph; a graph has no other mark of it.
 enter_grad = torch._C._functorch._grad_increment_nesting  # noqa: SLF001
 
 # The public ways to switch torch functions off leave those of modes on.
-without_torch_function = torch._C.DisableTorchFunction  # noqa: SLF001
+without_torch_function: Any = torch._C.DisableTorchFunction  # noqa: SLF001
 
 # Documented, in modules with an underscore.
-is_traceable_wrapper_subclass = _python_dispatch.is_traceable_wrapper_subclass
+is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subclass
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
 # PyTorch has no public tree library; its own packages register here.
 pytree = _pytree
 
 # In torch.autograd.graph, but in no list of public names.
-get_gradient_edge = graph.get_gradient_edge
+get_gradient_edge: Any = graph.get_gradient_edge
 
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
@@ -67,10 +67,10 @@ CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect
 
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
-sequence_number = operator.methodcaller("_sequence_nr")
+sequence_number: Any = operator.methodcaller("_sequence_nr")
 
 # How much besides Python holds a tensor, and one for Python: a graph does, through its end at a leaf.
-use_count = operator.methodcaller("_use_count")
+use_count: Any = operator.methodcaller("_use_count")
 
 
 def is_in_forward_mode() -> bool:

@@ -72,7 +72,8 @@ class Branches:
         operands: tuple[Any, ...] = (),
     ) -> None:
         self.arrays: Any = arrays
-        self.true_fun, self.false_fun = true_fun, false_fun
+        self.true_fun: Callable[..., Any] = true_fun
+        self.false_fun: Callable[..., Any] = false_fun
         self.operands = operands
         # Once the branches have run.
         self.of_true: Returned | None = None

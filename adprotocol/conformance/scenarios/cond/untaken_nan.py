@@ -96,7 +96,7 @@ def _expects(text: str, transforms: str) -> str:
     return f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
 
 
-for _program, (_, _text) in _PROGRAMS.items():
+for _program, (_fun, _text) in _PROGRAMS.items():
     scenario(
         f"nan-in-{_program}",
         rule="C4",

@@ -71,7 +71,7 @@ def follows(h: Checked, transforms: str, operation: str) -> None:
     h.assert_equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value afterwards")
 
 
-for _name, (_needs, _) in _OPERATIONS.items():
+for _name, (_needs, _fun) in _OPERATIONS.items():
     scenario(
         f"after-{_name}",
         transform=("grad", "jvp", "grad of jit", "grad of compile"),
