@@ -149,6 +149,8 @@ def gather(values: Collection[Any]) -> Collection[Any]:
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
+    if _are_leaves(values):
+        return values
     node.generation()
     try:
         return _gather(values)
@@ -156,12 +158,16 @@ def gather(values: Collection[Any]) -> Collection[Any]:
         raise too_deep(next(filter(is_container, values))) from error
 
 
-def _gather(values: Collection[Any]) -> Collection[Any]:
+def _are_leaves(values: Collection[Any]) -> bool:
     for cls in set(map(type, values)):
         binding = lookup(cls)
         if binding.flatten is not None or binding.kind is OPAQUE:
-            break
-    else:
+            return False
+    return True
+
+
+def _gather(values: Collection[Any]) -> Collection[Any]:
+    if _are_leaves(values):
         return values
     found: list[Any] = []
     for value in values:
