@@ -129,14 +129,16 @@ class Structure(Flattened):
         bindings = self.bindings
         if self._has_opaque():
             self._search_opaque(mask)
+        known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
+        asked = list(mask)
+        for start, flags in known:
+            asked[start : start + len(flags)] = [False] * len(flags)
         found = [
             bindings[type(leaf)].trainable(leaf) if wanted else None
-            for leaf, wanted in zip(self.leaves, mask, strict=True)
+            for leaf, wanted in zip(self.leaves, asked, strict=True)
         ]
-        for start, view in self.views:
-            if view.flags is not None:
-                flags = tree_leaves((view.flags,))
-                found[start : start + len(flags)] = flags
+        for start, flags in known:
+            found[start : start + len(flags)] = flags
         return found
 
     def _has_opaque(self) -> bool:

@@ -166,16 +166,15 @@ def _are_leaves(values: Collection[Any]) -> bool:
     return True
 
 
-def _gather(values: Collection[Any]) -> Collection[Any]:
-    if _are_leaves(values):
-        return values
+def _gather(values: Collection[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         binding = binding_for(value)
         if binding.children is None:
             found.append(value)
         else:
-            found.extend(_gather(binding.children(value)))
+            children = binding.children(value)
+            found.extend(children if _are_leaves(children) else _gather(children))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from minimal_plugin import Minimal
 
 from adprotocol import NonDifferentiable, cond, plugins
 from adprotocol.errors import BranchMismatchError, PluginError, PredicateError, PredicateShapeError
@@ -29,21 +30,13 @@ class Array:
         self.dtype, self.shape = Dtype(dtype), shape
 
 
-class Plugin:
+class Plugin(Minimal):
     def __init__(self):
         self.asked = []
 
     @hookimpl
     def array_types(self):
         return (Array,)
-
-    @hookimpl
-    def within_gradient(self, value):
-        return False
-
-    @hookimpl
-    def non_differentiable(self, value):
-        return value
 
     @hookimpl
     def cond(self, pred, true_fun, false_fun, operands):
