@@ -517,19 +517,19 @@ def test_the_ranges_of_the_bundled_plugins():
 
 
 def test_a_requirement_that_is_too_old(site):
-    site.distribution("optree", version="0.1")
+    site.distribution("pluggy", version="0.1")
     status, problems, remedies, _ = site.doctor()
     assert status == 1
-    assert "optree 0.1 is older than" in problems[0]
-    assert "--upgrade 'optree>=" in remedies[0]
+    assert "pluggy 0.1 is older than" in problems[0]
+    assert "--upgrade 'pluggy>=" in remedies[0]
 
 
 def test_a_requirement_whose_import_fails(site):
-    site.module("optree", "raise ImportError('built for another Python')")
+    site.module("pluggy", "raise ImportError('built for another Python')")
     status, problems, remedies, _ = site.doctor()
     assert status == 1
-    assert "import optree raises ImportError: built for another Python" in problems[0]
-    assert "--force-reinstall 'optree>=" in remedies[0]
+    assert "import pluggy raises ImportError: built for another Python" in problems[0]
+    assert "--force-reinstall 'pluggy>=" in remedies[0]
 
 
 def test_a_broken_plugin_leaves_the_others_working(site):
