@@ -13,6 +13,7 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
@@ -44,10 +45,15 @@ class Structure(Flattened):
         super().__init__(argument, opened=True, declared=declared)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
-        path.check_paths(argument, self.shown)
+        if self.shown is not None:
+            path.check_paths(argument, self.shown)
         self.mask: list[bool] = []
         self.identities: dict[int, Any] = {}
-        if [binding for binding in self.bindings.values() if binding.identity is not None]:
+        self._has_opaque = has_identities = False
+        for binding in self.bindings.values():
+            self._has_opaque |= binding.kind is OPAQUE
+            has_identities |= binding.identity is not None
+        if has_identities:
             self._identify()
 
     def _identify(self) -> None:
@@ -107,7 +113,9 @@ class Structure(Flattened):
         for cls, binding in self.bindings.items():
             sole = join(sole, binding)
             if binding.framework is None and binding.stands_for is not None:
-                sole = sole_framework([leaf for leaf in self.leaves if type(leaf) is cls], sole)
+                for leaf in self.leaves:
+                    if type(leaf) is cls:
+                        sole = sole_framework(binding.stands_for(leaf) or (), sole)
         return sole
 
     def flags(self) -> list[bool | None]:
@@ -115,10 +123,13 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
+        if not (self.frozen or self._has_opaque or self.views):
+            bindings = self.bindings
+            return [bindings[type(leaf)].trainable(leaf) for leaf in self.leaves]
         allowed = [True] * len(self.leaves)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
-        for leaf, taken in zip(self.leaves, allowed, strict=True) if self._has_opaque() else ():
+        for leaf, taken in zip(self.leaves, allowed, strict=True) if self._has_opaque else ():
             if taken and self.bindings[type(leaf)].kind is OPAQUE and declaration.declares(type(leaf)):
                 declaration.refuse_opaque(leaf)
         # What a class freezes is not searched for hidden arrays.
@@ -127,7 +138,7 @@ class Structure(Flattened):
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         bindings = self.bindings
-        if self._has_opaque():
+        if self._has_opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
         asked = list(mask)
@@ -141,9 +152,6 @@ class Structure(Flattened):
             found[start : start + len(flags)] = flags
         return found
 
-    def _has_opaque(self) -> bool:
-        return len([binding for binding in self.bindings.values() if binding.kind is OPAQUE]) > 0
-
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
         # 1 ms for a function that JAX made: once for all its places.
@@ -155,12 +163,16 @@ class Structure(Flattened):
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """Return `tree` with other leaves, which may be None."""
+        if self.shown is None:
+            return leaves[0]
         result = tree_unflatten(self.shown, leaves, self.argument)
         path.check_keeps_none(self.argument, self.shown, result, leaves)
         return result
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""
+        if False not in self.mask:
+            return self.leaves
         return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
 
     def fill(self, tracked: Iterator[Any], shared: Mapping[Any, Any], undo: Undo) -> Any:
@@ -169,10 +181,13 @@ class Structure(Flattened):
         `shared` has, by identity, what takes the place of leaves that have one and are not in it. Viewed objects are
         filled in place, and `undo` gets their undo.
         """
-        leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
-        for i, key in self.identities.items():
-            if not self.mask[i]:
-                leaves[i] = shared[key]
+        if False not in self.mask:
+            leaves = list(itertools.islice(tracked, len(self.leaves)))
+        else:
+            leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
+            for i, key in self.identities.items():
+                if not self.mask[i]:
+                    leaves[i] = shared[key]
 
         def show(view: View, container: Any) -> Any:
             value, restore = view.fill(container)
@@ -184,6 +199,8 @@ class Structure(Flattened):
     def only(self, leaves: Iterable[Any]) -> Any:
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
+        if False not in self.mask:
+            return self.with_leaves(list(itertools.islice(following, len(self.leaves))))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
