@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.table import BINDINGS, join, sole_framework
+from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, tree_leaves, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_unflatten
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
