@@ -17,7 +17,7 @@ from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
 from adprotocol_torch.modules import views
 from adprotocol_torch.node import tree_library
-from adprotocol_torch.parameters import freeze, identity
+from adprotocol_torch.parameters import freeze, identity, is_recording
 from adprotocol_torch.tensors import array_types, non_differentiable, trainable
 from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
 

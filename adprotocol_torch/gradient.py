@@ -18,7 +18,7 @@ from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import never_compile, next_sequence_number
 from adprotocol_torch.parameters import here, parameter_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Call:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
     tensors = [leaf if isinstance(leaf, torch.Tensor) else _tensor(leaf) for leaf in leaves]
-    if torch.compiler.is_dynamo_compiling() or functorch_is_active() or internals.is_in_forward_mode():
+    if torch.compiler.is_dynamo_compiling() or internals.in_transform():
         return _by_functorch(fun, tensors)
     return _by_engine(fun, tensors)
 
@@ -227,24 +227,9 @@ def _refuse_number(value: Any, start: int) -> None:
         raise OutputError(msg)
 
 
-def _by_functorch(
-    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
-) -> tuple[Any, Any, list[Any]]:
-    if torch.is_grad_enabled():
-        return _by_functorch_with_gradients(fun, tensors)
-    # As with the engine, gradients are on in the function, and what comes out has none.
-    with torch.enable_grad():
-        value, aux, gradients = _by_functorch_with_gradients(fun, tensors)
-    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
-
-
-def _without_history(leaf: Any) -> Any:
-    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
+# Gradients are on at the level of torch.func in the function; outside of that level the switch of the caller counts.
 @never_compile  # as _by_engine
-def _by_functorch_with_gradients(
+def _by_functorch(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
     tensors = [here().substitute(tensor) for tensor in tensors]

@@ -78,6 +78,11 @@ def is_in_forward_mode() -> bool:
     return forward_ad._current_level >= 0  # noqa: SLF001
 
 
+def in_transform() -> bool:
+    """Tell whether torch.func or a dual level is active."""
+    return functorch_is_active() or is_in_forward_mode()
+
+
 def is_below_autograd() -> bool:
     """Tell whether PyTorch is past autograd in the operation under way; no public switch shows that."""
     return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
@@ -218,6 +223,16 @@ def compilation() -> Any:
     from torch._guards import CompileContext  # noqa: PLC0415  (as above)
 
     return CompileContext.try_get()
+
+
+@never_compile
+def tape_is_on() -> bool:
+    """Tell whether grad mode is on below all levels of torch.func."""
+    top = top_interpreter()
+    if top is None:
+        return torch.is_grad_enabled()
+    with coerce_cinterpreter(top).lower():
+        return tape_is_on()
 
 
 @never_compile

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import trace_instead
+from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.internals import skip
+from adprotocol_torch.internals import in_transform, skip, tape_is_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -239,10 +239,19 @@ def identity(value: torch.Tensor) -> int | None:
 
 
 @hookimpl
+@run_while_tracing
+def is_recording() -> bool:
+    """Tell whether the tape records, below all levels of torch.func, each of which has a grad mode of its own."""
+    return tape_is_on()
+
+
+@hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
     parameter = parameter_of(value)
-    if parameter is None or not parameter.requires_grad or here().is_variable(value):
+    if parameter is None or not parameter.requires_grad:
+        return value
+    if here().is_variable(value) and (is_recording() or in_transform()):
         return value
     constant = value.detach()
     if not torch.compiler.is_dynamo_compiling():
