@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import dynamo, label
+from adprotocol_torch import checkpoints, dynamo, label
 from adprotocol_torch.cond import cond
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.label import label_protocol
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from adprotocol.extend import Divergence
 
 label.register()
+checkpoints.register()
 dynamo.mark()
 
 

@@ -33,9 +33,18 @@ class _Call:
     def __init__(self) -> None:
         self.calls = here()
         self.is_differentiable = torch.is_grad_enabled()
-        self.is_over = False
+        self.is_over = True
         # The ids of what is tracked.
         self.own: set[int] = set()
+
+    def open(self) -> Callable[[], None]:
+        """Let gradients with respect to this call's leaves be needed until the returned function is called."""
+        before, self.is_over = self.is_over, False
+
+        def close() -> None:
+            self.is_over = before
+
+        return close
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a tensor a leaf of this call."""
@@ -93,7 +102,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = []
+    undo: list[Callable[[], None]] = [calls.change(call.open)]
     # The one that leaves inference mode enables gradients too.
     mode = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else torch.enable_grad()
     try:
@@ -142,7 +151,6 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
                 gradients = [torch.zeros_like(tensor) for tensor in tensors]
     finally:
         # Not before: a checkpoint runs parts of the function again for the derivative.
-        call.is_over = True
         for leave in reversed(undo):
             leave()
     if not again:

@@ -65,6 +65,9 @@ _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", Non
 # The function in which a checkpoint runs its first pass: a function of its own since 2.14.
 CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
+# What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
+CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
+
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 sequence_number: Any = operator.methodcaller("_sequence_nr")
@@ -97,6 +100,11 @@ def is_in_first_pass() -> bool:
     """Tell whether the first pass of a checkpoint packs what is saved now, where PyTorch tells."""
     hooks = None if _top_hooks is None else _top_hooks(True)  # noqa: FBT003
     return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook.")
+
+
+def use_checkpoint_frame(cls: type) -> None:
+    """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
+    checkpoint._CheckpointFrame = cls  # type: ignore[attr-defined,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
