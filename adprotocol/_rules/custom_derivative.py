@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
-from adprotocol._dispatch.table import TABLE, install, lookup, sole_framework
+from adprotocol._dispatch.table import TABLE, install, lookup
 from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
@@ -16,6 +16,7 @@ from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class CustomDerivative:
         if static:
             args, static = positional(self.fun, args, static)
         leaves, treespec = flatten_result((args, static))
-        binding = sole_framework(leaves)
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
         self._refuse_held(leaves)
         if self.watched:
             refuse_tracked(self.watched, functions.name)

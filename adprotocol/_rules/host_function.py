@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.dtype import dtype_name
-from adprotocol._dispatch.table import install, lookup, sole_framework
+from adprotocol._dispatch.table import install, lookup
 from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import is_array
 from adprotocol._rules.check import is_complex
+from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, treespecs_equal
 from adprotocol.errors import PluginError, RuleError, kind_of
 
@@ -90,7 +91,7 @@ class HostFunction:
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function."""
         leaves, treespec = flatten_result((args, static))
-        binding = sole_framework(leaves)
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
             args, static = build(treespec, iter([_read_only(leaf) for leaf in leaves]))
             return self.fun(*args, **static)
