@@ -115,7 +115,7 @@ def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
 
 
 @substitute_for(custom_derivative.sole_of_leaves)
-def _sole_of_leaves(values: Sequence[Any]) -> None:  # noqa: ARG001
+def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
 from adprotocol.errors import RuleError
 from adprotocol_jax import internals, prevention
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 _CLOSED_OVER = (
-    "{}, which has a derivative rule, uses a value that is no argument of it, and is not differentiated by it; pass the "
-    "value as a positional argument"
+    "{}, which has a derivative rule, uses a value that is differentiated and is no argument of it, so that this "
+    "derivative would be lost; pass the value as a positional argument"
 )
 
 
@@ -77,7 +77,7 @@ class Body:
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
         if not self.rule.has_jvp:
-            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` would need no point, but
+            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
             # goes through the functions that the rule calls instead of using their rules.)
             zeros = [jnp.zeros_like(result) for result in kept[: self.outline.count]]
             return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
@@ -189,8 +189,9 @@ def _stage(body: Body, arrays: list[Any]) -> list[Any]:
 def _refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
     if outline.objects:
         msg = (
-            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or batches "
-            "the function; return arrays as residuals, or a structure of them (register_structure makes one of a class)"
+            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or "
+            "batches the function; return arrays as residuals, or a structure of them (register_structure makes a "
+            "class one)"
         )
         raise RuleError(msg)
 
@@ -228,12 +229,6 @@ def _abstract(*types: Any, body: Body) -> Any:
     return body.program.out_avals, body.program.effects
 
 
-def _derivative(arrays: Sequence[Any], needed: tuple[bool, ...], body: Body) -> tuple[list[Any], list[Any]]:
-    """Return the results, and what the linear function needs besides the tangents."""
-    results = _function_p.bind(*arrays, body=body)
-    return results, body.kept(results, arrays)
-
-
 def _is_moving(tangent: Any) -> bool:
     return type(tangent) is not ad.Zero and tangent.dtype != jax.dtypes.float0
 
@@ -250,8 +245,8 @@ def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, 
 
 def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, body: Body) -> tuple[list[Any], list[Any]]:
     needed = tuple(map(_is_moving, tangents))
-    results, kept = _derivative(arrays, needed, body)
-    return results, _tangents(kept, tangents, needed, body)
+    results = _function_p.bind(*arrays, body=body)
+    return results, _tangents(body.kept(results, arrays), tangents, needed, body)
 
 
 def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, body: Body) -> Any:
@@ -259,10 +254,10 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, body: Body)
         nonzero and _tangent_type(array).dtype != jax.dtypes.float0
         for nonzero, array in zip(nonzeros, arrays, strict=True)
     )
-    results, kept = _derivative(arrays, needed, body)
+    results = _function_p.bind(*arrays, body=body)
     count = body.outline.count if True in needed else 0
     moved = [place < count for place in range(len(results))]
-    return results, moved, kept, lambda kept, *tangents: _tangents(kept, tangents, needed, body)
+    return results, moved, body.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, body)
 
 
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, body: Body) -> Any:

@@ -47,7 +47,13 @@ def _jax_make(value):
 
 
 JAX = Backend(
-    "jax", jnp, _jax_make, jax.Array, lambda fun, leaves: jax.value_and_grad(fun)(leaves), jax.grad, jax.core.Tracer,
+    "jax",
+    jnp,
+    _jax_make,
+    jax.Array,
+    lambda fun, leaves: jax.value_and_grad(fun)(leaves),
+    jax.grad,
+    jax.core.Tracer,
     lambda fun, x, t: jax.jvp(fun, (x,), (t,))[1],
 )
 TORCH = Backend(

@@ -1,4 +1,4 @@
-"""What a rule returned, compared with the values whose gradients or tangents it is, before anything is computed with it."""
+"""What a rule returned, compared with what is due, before anything is computed with it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class CustomDerivative:
         return self.functions.vjp is not None or self.functions.jvp is not None
 
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns a tuple of gradients."""
+        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
         self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
         self.functions.vjp = vjp
         return vjp
@@ -183,14 +183,15 @@ class CustomDerivative:
             kind = lookup(type(leaf)).kind
             if kind is FUNCTION:
                 refuse_tracked((leaf,), self.functions.name)
-            elif kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject):
-                # An object of unknown class that holds arrays is refused by this question.
-                if ask((leaf,)) is not False:
-                    msg = (
-                        f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
-                        "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
-                    )
-                    raise RuleError(msg)
+                continue
+            hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject)
+            # An object of unknown class that holds arrays is refused by this question.
+            if hides and ask((leaf,)) is not False:
+                msg = (
+                    f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
+                    "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
+                )
+                raise RuleError(msg)
 
     def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Run the function if nothing is differentiated, and see to it that nothing will be."""

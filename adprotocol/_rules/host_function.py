@@ -165,8 +165,8 @@ class HostCall:
         if kind is NUMPY or (kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))):
             return np.asarray(leaf)
         msg = (
-            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a structure "
-            "of them"
+            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a "
+            "structure of them"
         )
         raise RuleError(msg)
 
@@ -185,7 +185,7 @@ class HostCall:
         return result.astype(dtype, copy=False)
 
 
-def on_host(  # noqa: PLR0913
+def on_host(  # noqa: PLR0913, PLR0917
     binding: Binding,
     host: HostFunction,
     rule: Callable[..., list[Any]],
@@ -226,8 +226,8 @@ def _as_like(value: Any, like: Any) -> Any:
 def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
     if binding.host_call is None:
         msg = (
-            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; upgrade "
-            "the plugin, or give it that hook (adprotocol.hookspecs says how)"
+            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; "
+            "upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
         )
         raise PluginError(msg)
     return binding.host_call
