@@ -61,7 +61,7 @@ TRANSFORMS = {
     "scan": scanned,
     "cond": lambda f: lambda x: jax.lax.cond((x > -9.0).all(), f, lambda x: x, x),
     "while": lambda f: lambda x: jax.lax.fori_loop(0, 1, lambda _, carry: f(carry), x),
-    "custom_vjp": lambda f: _around(f),
+    "custom_vjp": _around,
 }
 
 
@@ -117,9 +117,9 @@ def test_vmap_sums_the_gradient_of_what_all_rows_share(rules):
     "program", [lambda f: f, jax.grad, lambda f: jax.grad(jax.jit(f)), lambda f: jax.vmap(jax.grad(f))]
 )
 def test_the_compiled_program_is_that_of_custom_vjp(program):
-    raw = jax.custom_vjp(lambda x: jnp.sin(x))
+    raw = jax.custom_vjp(jnp.sin)
     raw.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (HALF * ct * jnp.cos(x),))
-    ours = custom_derivative(lambda x: jnp.sin(x))
+    ours = custom_derivative(jnp.sin)
     ours.defvjp(lambda ct, returned, x: (HALF * ct * jnp.cos(x),))
 
     def operations(f):
@@ -212,7 +212,7 @@ def test_a_value_that_a_staged_function_closes_over_is_an_operand_and_no_more():
     x, z = jnp.float32(2.0), jnp.float32(3.0)
     assert close(jax.jit(lambda x, z: uses(z)(x))(x, z), 6.0)
     assert close(jax.grad(jax.jit(lambda x, z: uses(z)(x)))(x, z), 7.0)
-    assert close(jax.jit(jax.grad(lambda x: uses(z)(x)))(x), 7.0)
+    assert close(jax.jit(jax.grad(uses(z)))(x), 7.0)
     with pytest.raises((RuleError, GradientPreventedError), match="no argument of it"):
         jax.grad(jax.jit(lambda x, z: uses(z)(x)), 1)(x, z)
 
