@@ -32,8 +32,10 @@ __all__ = [
     "NonDifferentiable",
     "combine",
     "cond",
+    "custom_derivative",
     "explain",
     "grad",
+    "host_function",
     "non_differentiable",
     "partition",
     "prevent_gradient",
@@ -55,6 +57,7 @@ _Value = TypeVar("_Value")
 _A = TypeVar("_A", bound=Any)
 _B = TypeVar("_B", bound=Any)
 _P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
 _Ts = TypeVarTuple("_Ts")
 
 # A module of PyTorch's, whose parts and gradients are dicts from qualified name to tensor.
@@ -75,6 +78,20 @@ class _Wrapper:
 
 class _Function(_Wrapper, Generic[_P, _T]):
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
+
+# A method has both: as an attribute of its class, and bound.
+class _Portable(_Wrapper, Generic[_P, _T]):
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: _Portable[Concatenate[Any, _Q], _T], instance: object, owner: type | None = None
+    ) -> Callable[_Q, _T]: ...
+
+class _CustomDerivative(_Portable[_P, _T]):
+    def defvjp(self, vjp: _F) -> _F: ...
+    def defjvp(self, jvp: _F) -> _F: ...
 
 class _ValueAndGrad(_Wrapper, Generic[_A, _P, _Value]):
     @overload
@@ -155,6 +172,28 @@ def register_trainable(cls: type, names: Iterable[str]) -> None: ...
 def register_structure(cls: _C, static: Iterable[str] = ()) -> _C: ...
 @overload
 def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[_C], _C]: ...
+@overload
+def custom_derivative(fun: Callable[_P, _T], *, has_residuals: Literal[False] = False) -> _CustomDerivative[_P, _T]: ...
+@overload
+def custom_derivative(
+    fun: Callable[_P, tuple[_T, Any]], *, has_residuals: Literal[True]
+) -> _CustomDerivative[_P, _T]: ...
+@overload
+def custom_derivative(
+    fun: None = None, *, has_residuals: Literal[True]
+) -> Callable[[Callable[_P, tuple[_T, Any]]], _CustomDerivative[_P, _T]]: ...
+@overload
+def custom_derivative(
+    fun: None = None, *, has_residuals: Literal[False] = False
+) -> Callable[[Callable[_P, _T]], _CustomDerivative[_P, _T]]: ...
+@overload
+def host_function(
+    fun: Callable[_P, _T], *, like: Callable[..., Any] | None = None, batched: bool = False
+) -> _Portable[_P, _T]: ...
+@overload
+def host_function(
+    fun: None = None, *, like: Callable[..., Any] | None = None, batched: bool = False
+) -> Callable[[Callable[_P, _T]], _Portable[_P, _T]]: ...
 @overload
 def value_and_grad(
     fun: Callable[Concatenate[_A, _P], _S],

@@ -41,7 +41,7 @@ class Body:
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
-        self.types = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        self.types = [internals.type_like(array) for array in arrays]
         # Known as soon as the function has run, which it does before anything is differentiated.
         self.outline: Any = None
         # For a staged program; its first operands are what the function closes over.
@@ -124,7 +124,7 @@ class Batched(Body):
         self.mapped = mapped
 
     @property
-    def outline(self) -> Outline:  # type: ignore[override]
+    def outline(self) -> Outline:
         """Return that of a row."""
         return self.body.outline  # type: ignore[no-any-return]
 
@@ -212,17 +212,15 @@ def _zeros(values: Sequence[Any]) -> list[Any]:
 
 
 # The function. It is evaluated by running it, at no level of differentiation.
-_function_p = Primitive("adprotocol_custom_derivative")
+_function_p: Any = Primitive("adprotocol_custom_derivative")
 _function_p.multiple_results = True
 
 
-@_function_p.def_impl
 def _run(*arrays: Any, body: Body) -> list[Any]:
     with internals.eval_context():
         return body.run(arrays)
 
 
-@_function_p.def_effectful_abstract_eval
 def _abstract(*types: Any, body: Body) -> Any:
     if body.program is None:
         body.program = jax.make_jaxpr(body.trace)(*types)
@@ -272,6 +270,8 @@ def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, body: Body)
     return results, [0] * len(results)
 
 
+_function_p.def_impl(_run)
+_function_p.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[_function_p] = _jvp
 internals.linearize_by(_function_p, _linearize)
 internals.batch_by(_function_p, _batch)
@@ -280,7 +280,7 @@ internals.register_for_shard_map(_function_p)
 
 
 # Its derivative: linear in the operands after those that are kept.
-_linear_p = Primitive("adprotocol_custom_derivative_linear")
+_linear_p: Any = Primitive("adprotocol_custom_derivative_linear")
 _linear_p.multiple_results = True
 
 
@@ -289,10 +289,6 @@ def _evaluate(*operands: Any, body: Body, needed: tuple[bool, ...]) -> list[Any]
     return body.forward(needed, operands[:count], operands[count:])
 
 
-_linear_p.def_impl(_evaluate)
-
-
-@_linear_p.def_abstract_eval
 def _linear_abstract(*types: Any, body: Body, needed: tuple[bool, ...]) -> list[Any]:  # noqa: ARG001
     return [kind.to_tangent_aval().strip_weak_type() for kind in types[: body.outline.count]]
 
@@ -314,7 +310,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, body: Body, needed: tu
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
-    return [None] * count + body.backward(needed, operands[:count], [ad.instantiate_zeros(ct) for ct in cotangents])
+    return [None] * count + body.backward(needed, operands[:count], [internals.instantiated(ct) for ct in cotangents])
 
 
 def _linear_batch(
@@ -332,6 +328,8 @@ def _linear_batch(
     return results, [0] * len(results)
 
 
+_linear_p.def_impl(_evaluate)
+_linear_p.def_abstract_eval(_linear_abstract)
 ad.primitive_jvps[_linear_p] = _linear_jvp
 ad.primitive_transposes[_linear_p] = _transpose
 internals.batch_by(_linear_p, _linear_batch)

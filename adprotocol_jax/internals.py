@@ -53,6 +53,17 @@ LITERALS: tuple[type, ...] = tuple(
 # jax.typeof is not in 0.4.38; its older name does the same.
 typeof: Callable[[Any], Any] = getattr(jax, "typeof", None) or getattr(jax.core, "get_aval")  # noqa: B009
 
+# The zeros that a symbolic zero stands for, and anything else as it is. Public, but without types.
+instantiated: Callable[[Any], Any] = ad.instantiate_zeros
+
+
+def type_like(value: Any) -> Any:
+    """Return the shape and dtype of an array, NumPy's or JAX's, as JAX has it."""
+    make: Any = jax.ShapeDtypeStruct  # not typed
+    dtype = value.dtype if is_extended(value.dtype) else jax.dtypes.canonicalize_dtype(value.dtype)
+    return make(tuple(value.shape), dtype)
+
+
 # The class of mutable references: jax.Ref since 0.7.2, without a public name before.
 Ref: type = getattr(jax, "Ref", None) or getattr(_core, "MutableArray")  # noqa: B009  (not typed)
 

@@ -7,8 +7,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
-from adprotocol._dispatch.table import TABLE, install, lookup
-from adprotocol._hooks.builtins import BINDINGS
+from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.dtype import dtype_name
-from adprotocol._dispatch.table import install, lookup
-from adprotocol._hooks.builtins import BINDINGS
+from adprotocol._dispatch.table import BINDINGS, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import is_array
 from adprotocol._rules.check import is_complex

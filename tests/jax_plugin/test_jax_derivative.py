@@ -50,6 +50,12 @@ def scanned(f):
     return lambda x: jax.lax.scan(lambda carry, _: (carry, f(x)), x, None, length=2)[1].sum(0)
 
 
+def around_custom_vjp(f):
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: jax.vjp(f, x)[1](ct))
+    return g
+
+
 TRANSFORMS = {
     "grad": lambda f: jax.grad(lambda x: f(x).sum()),
     "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1],
@@ -61,14 +67,8 @@ TRANSFORMS = {
     "scan": scanned,
     "cond": lambda f: lambda x: jax.lax.cond((x > -9.0).all(), f, lambda x: x, x),
     "while": lambda f: lambda x: jax.lax.fori_loop(0, 1, lambda _, carry: f(carry), x),
-    "custom_vjp": _around,
+    "custom_vjp": around_custom_vjp,
 }
-
-
-def _around(f):
-    g = jax.custom_vjp(f)
-    g.defvjp(lambda x: (f(x), x), lambda x, ct: jax.vjp(f, x)[1](ct))
-    return g
 
 
 NESTED = [
