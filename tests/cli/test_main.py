@@ -179,9 +179,9 @@ class Site:
         assert data["schema"] == 1
         return {entry["name"]: entry for entry in data["plugins"]}, data["conflicts"]
 
-    def doctor(self, block=""):
+    def doctor(self, *arguments, block=""):
         """Exit status of `doctor` on the plugins of this site alone, its findings and its remedies."""
-        done = self.python("-c", ALONE, "doctor", block=block)
+        done = self.python("-c", ALONE, "doctor", *arguments, block=block)
         assert not done.stderr
         *lines, last = done.stdout.splitlines()
         findings = [line for line in lines if not line.strip().startswith("remedy:")]
@@ -218,7 +218,7 @@ def test_info_shows_an_active_third_party_plugin(site):
 
 
 def test_info_in_text_truncates_nothing(site):
-    done = site.plugin().python("-m", "adprotocol", "info", block=BUNDLED)
+    done = site.plugin().python("-m", "adprotocol", "info", "--verbose", block=BUNDLED)
     assert done.returncode == 0
     assert f"fake 1.0          active   {', '.join(HOOKS)}\n" in done.stdout
 
@@ -277,7 +277,11 @@ def test_doctor_is_content_with_a_healthy_plugin(site):
     status, problems, _, text = site.plugin().doctor()
     assert (status, problems) == (0, [])
     assert "plugin fakefw (fake 1.0) is active for fakefw 4.2" in text
-    assert "plugin fakefw serves fakefw.Array, as it claims" in text
+    assert "plugin fakefw serves 1 type, as it claims" in text
+    _, _, _, more = site.doctor("--verbose")
+    assert f"is active for fakefw 4.2 with the hooks {', '.join(HOOKS)}\n" in more
+    assert "plugin fakefw serves fakefw.Array, as it claims" in more
+    assert len(more.splitlines()) == len(text.splitlines())
 
 
 @pytest.mark.parametrize("fault", FAULTS)
