@@ -135,25 +135,23 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
 
 
 def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], None]:
-    back = [(owner, parameters, name, new, old) for owner, parameters, name, old, new in changed]
     if torch.compiler.is_dynamo_compiling():
         wrappers = distributed.wrapper_types()
         for owner in module.modules() if wrappers else ():
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
-        _put(changed)
-        return lambda: _put(back)
+        return _put(changed)
     _refuse_scripted(changed)
     flat = _flat_weights(changed)
     leave = here().use(module, [owner for owner, *_ in changed])
     if leave is None:
         raise _used_by_two(module)
-    _put(changed)
+    put_back = here().change(lambda: _put(changed))
     # What the cache of ``parametrize.cached()`` holds was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
 
     def restore() -> None:
-        _put(back)
+        put_back()
         for owner, lists in flat:
             vars(owner).update(lists)
         leave()
@@ -162,9 +160,16 @@ def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], N
     return restore
 
 
-def _put(changed: list[_Change]) -> None:
+def _put(changed: list[_Change]) -> Callable[[], None]:
+    before = [parameters[name] for _, parameters, name, _, _ in changed]
     for _, parameters, name, _, new in changed:
         parameters[name] = new
+
+    def put_back() -> None:
+        for (_, parameters, name, _, _), old in zip(changed, before, strict=True):
+            parameters[name] = old
+
+    return put_back
 
 
 def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import adprotocol
-from adprotocol import errors
+from adprotocol import NonDifferentiable, errors
 
 PAGE = Path(__file__).parents[1] / "docs" / "cookbook.md"
 DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
@@ -240,6 +240,27 @@ def test_lora_trains_its_factors(array):
     assert gradient.weight is None
     close(gradient.down, [[1.0], [1.0]])
     close(gradient.up, [[3.0, 3.0]])
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+def test_the_array_functions_are_those_of_the_framework(way):
+    make, grad = way
+    rows, positive = make([[1.0, 0.0], [0.0, 2.0]]), make([1.0, 0.0]) > 0.5
+    for x in (rows, NonDifferentiable(rows)):
+        slope = grad(lambda w, x=x: recipes.log_likelihood(w, x, positive))(make([0.0, 0.0]))
+        close(slope, [0.5, -1.0])
+    close(recipes.log_likelihood(make([0.0, 0.0]), rows, positive), -2.0 * np.log(2.0))
+
+
+def test_the_array_functions_of_numpy_beside_another_framework():
+    numpy, plain = recipes.array_functions(np.ones(2), 1.0), np.ones(2)
+    assert recipes.array_functions() is numpy
+    assert numpy.concat is not None
+    assert recipes.array_functions(plain, jnp.ones(2)) is jnp
+    assert recipes.array_functions(NonDifferentiable(torch.ones(2)), plain) is recipes.array_functions(torch.ones(2))
+    autograd.grad(lambda x: x * (recipes.array_functions(plain, x, 2.0) is anp))(1.0)
+    with pytest.raises(TypeError, match="Multiple namespaces"):
+        recipes.array_functions(jnp.ones(2), torch.ones(2))
 
 
 def test_the_spectral_norm_is_differentiated_and_the_iteration_not(way):

@@ -62,6 +62,11 @@ def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hoo
     return False
 
 
+def always_recording() -> bool:
+    """Answer True: a derivative may enclose any call."""
+    return True
+
+
 def identity(value: Any) -> Any:
     """Return the identical object: a value of this kind is a constant already."""
     return value
@@ -104,6 +109,7 @@ class Binding:
     trainable: Callable[[Any], bool | None]
     identity: Callable[[Any], Any] | None
     freeze: Callable[[Any], Any]
+    is_recording: Callable[[], bool]
     value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
     view: Callable[[Any], View] | None
     stands_for: Callable[[Any], Sequence[Any] | None] | None
@@ -133,6 +139,7 @@ _DEFAULTS: dict[str, Any] = {
     "cond": call_branch,
     "trainable": not_trainable,
     "freeze": identity,
+    "is_recording": always_recording,
     "explain": "",
 }
 
