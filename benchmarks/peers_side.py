@@ -9,7 +9,7 @@ import sys
 import warnings
 from dataclasses import asdict
 
-os.environ["KERAS_BACKEND"] = os.environ["GEOMSTATS_BACKEND"] = "torch"
+os.environ["KERAS_BACKEND"], os.environ["GEOMSTATS_BACKEND"] = "torch", "pytorch"
 
 from typing import TYPE_CHECKING, Any
 
