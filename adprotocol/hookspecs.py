@@ -161,6 +161,16 @@ def freeze(value: Any) -> Any:
 
 
 @hookspec
+def is_recording() -> bool:
+    """Tell whether the framework records derivatives here and now, so that one may enclose a call.
+
+    Optional; for a framework with a switch, as PyTorch has ``no_grad``. In a call that
+    is made where it is off, `freeze` is called for leaves with an identity in every
+    argument, not only in those that are differentiated.
+    """
+
+
+@hookspec
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each of `leaves`.
 
