@@ -237,7 +237,7 @@ def test_info_shows_what_a_plugin_declares(site):
     assert "divergences" in plugins["fakefw"]["hooks"]
     assert plugins["jax"]["divergences"] == []
     text = site.python("-m", "adprotocol", "info", block=BUNDLED).stdout
-    assert "within_gradient; 1 declared divergence\n" in text
+    assert "active   1 declared divergence\n" in text
 
 
 def test_a_manifest_that_raises_leaves_its_plugin_active(site):
@@ -470,7 +470,7 @@ def test_a_framework_newer_than_the_declared_range_works_and_is_said_to_be_untri
     assert status == 0
     assert "(fakefw 4.2 was not tried, 3.9 to 4.1.9 were)" in text
     table = site.python("-m", "adprotocol", "info", block=BUNDLED).stdout
-    assert "fakefw 4.2 was not tried, 3.9 to 4.1.9 were; array_types" in table
+    assert "fakefw 4.2 was not tried, 3.9 to 4.1.9 were\n" in table
 
 
 def test_a_gradient_of_numbers_says_which_release_is_refused(site):
