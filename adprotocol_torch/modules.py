@@ -15,7 +15,7 @@ import torch
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import distributed, functional_copy, internals
+from adprotocol_torch import closure_search, distributed, functional_copy, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
 
@@ -48,6 +48,8 @@ class _Contents:
         self.aliases: dict[str, str] = {}
         self._module = module
         self._calls = here()
+        # Where submodules keep what they have computed from their tensors.
+        self._cached: list[tuple[dict[str, Any], str]] = []
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
         self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
@@ -73,6 +75,8 @@ class _Contents:
             if "__trainable__" in owner.__dict__:
                 _refuse_own_declaration(owner)
             allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(type(owner)) else None
+            for name in closure_search.cached_names(type(owner)):
+                self._cached.append((owner.__dict__, name))
             if parameters:
                 self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
             for name, buffer in buffers.items():
@@ -110,7 +114,7 @@ class _Contents:
             if filled[path] is not self.tensors[path]
             for owner, parameters, name in places
         ]
-        return self._module, _exchange(self._module, changed)
+        return self._module, _exchange(self._module, changed, self._cached)
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
@@ -134,7 +138,9 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], None]:
+def _exchange(
+    module: torch.nn.Module, changed: list[_Change], cached: list[tuple[dict[str, Any], str]]
+) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
         wrappers = distributed.wrapper_types()
         for owner in module.modules() if wrappers else ():
@@ -147,13 +153,18 @@ def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], N
     if leave is None:
         raise _used_by_two(module)
     put_back = here().change(lambda: _put(changed))
-    # What the cache of ``parametrize.cached()`` holds was computed before, so it is a constant of the call.
+    # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
+    held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]
 
     def restore() -> None:
         put_back()
         for owner, lists in flat:
             vars(owner).update(lists)
+        for attributes, name in cached:
+            attributes.pop(name, None)
+        for attributes, name, value in held:
+            attributes[name] = value
         leave()
         internals.exchange_cache(cache)
 

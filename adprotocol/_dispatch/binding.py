@@ -125,7 +125,7 @@ class Binding:
     def __init__(self, kind: Kind, framework: str | None = None, part: str = "", **given: Any) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
+        self.name = part or kind.name if framework is None else f"{kind.name} {framework}{part}"
         for slot, value in (_DEFAULTS | given).items():
             setattr(self, slot, value)
 

@@ -45,7 +45,7 @@ def admit(value: Any) -> str:
     """Return the name of that binding."""
     functions = node.of_value(value)
     if functions is None:
-        return BINDINGS.OPAQUE.name
+        return lookup(type(value)).name
     TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
     return binding.name
 
