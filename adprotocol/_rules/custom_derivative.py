@@ -109,12 +109,14 @@ class CustomDerivative:
         """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
         self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
         self.functions.vjp = vjp
+        self.functions.known.clear()
         return vjp
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
         self.functions.jvp_takes_arguments = self._accept(jvp, self.functions.jvp, "defjvp", "tangents")
         self.functions.jvp = jvp
+        self.functions.known.clear()
         return jvp
 
     def _accept(self, rule: Any, known: Any, method: str, first: str) -> bool:
@@ -138,16 +140,23 @@ class CustomDerivative:
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
-        binding = sole_of_leaves((*args, *static.values()) if static else args)
-        if binding is None or (binding.framework is not None and static):
+        found = sole_of_leaves((*args, *static.values()) if static else args)
+        if found is None or (static and found[0].framework is not None):
             return self._structured(args, static)
+        binding, are_arrays = found
         if self.watched:
             refuse_tracked(self.watched, self.functions.name)
         if binding.framework is None:
             return self._plain(args, static)
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
-        return self._with_rule(binding, args, Arguments(args))
+        key = binding, len(args)
+        rule = self.functions.known.get(key) if are_arrays else None
+        if rule is None:
+            rule = DerivativeRule(self.functions, binding, Arguments(args))
+            if are_arrays:
+                self.functions.known[key] = rule
+        return self._with_rule(binding, rule, args)
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         returned = self.fun(*args, **static)
@@ -169,10 +178,9 @@ class CustomDerivative:
         if static:
             message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
             leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
-        return self._with_rule(binding, leaves, Arguments(leaves, treespec))
+        return self._with_rule(binding, DerivativeRule(functions, binding, Arguments(leaves, treespec)), leaves)
 
-    def _with_rule(self, binding: Any, leaves: Sequence[Any], arguments: Arguments) -> Any:
-        rule = DerivativeRule(self.functions, binding, arguments)
+    def _with_rule(self, binding: Any, rule: DerivativeRule, leaves: Sequence[Any]) -> Any:
         results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
         returned = outline.returned(results)
         return returned[0] if self.has_residuals else returned
@@ -207,9 +215,13 @@ class CustomDerivative:
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
 
 
-def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
-    """Return the binding of the one framework among arrays, numbers and strings; None if there is anything else."""
+def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding, bool] | None:
+    """Return the binding of the one framework among arrays and numbers, and whether all are its arrays.
+
+    None if there is anything else.
+    """
     found = BINDINGS.PLAIN
+    are_arrays = True
     for value in values:
         binding = TABLE.get(type(value))
         if binding is None:
@@ -219,9 +231,11 @@ def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
             if found.framework not in (None, binding.framework):
                 return None
             found = binding
-        elif not (kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject)):
+        elif kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject):
+            are_arrays = False
+        else:
             return None
-    return found
+    return found, are_arrays
 
 
 def _name(rule: Any) -> str:

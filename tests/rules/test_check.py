@@ -32,9 +32,12 @@ def differentiated(ad, f):
         ([np.ones(2), None], "the vjp rule of f returned a list"),
         ((np.ones(2),), "the vjp rule of f returned a tuple of 1"),
         ((np.ones(2), None, None), "the vjp rule of f returned a tuple of 3"),
-        ((np.ones(3), None), r"an array of shape \(3,\) as the gradient for argument 0, which has the shape \(2,\)"),
+        (
+            (np.ones(3), None),
+            r"an array of shape \(3,\) as the gradient for argument 0, which is an array of shape \(2,\)",
+        ),
         ((np.ones((2, 1)), None), r"an array of shape \(2, 1\) as the gradient for argument 0"),
-        ((1.0, None), r"an array of shape \(\) as the gradient for argument 0, which has the shape \(2,\)"),
+        ((1.0, None), r"an array of shape \(\) as the gradient for argument 0, which is an array of shape \(2,\)"),
         ((lambda: np.ones(3), None), r"an array of shape \(3,\) as the gradient for argument 0"),
         (
             (np.ones(2) * 1j, None),
