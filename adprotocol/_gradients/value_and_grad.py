@@ -164,8 +164,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         by_position[position] = structure = Structure(args[position], declared=where is None)
         found = structure.framework(found)
     if len(by_position) < len(argnums):
-        msg = f"argnums={argnums} names an argument twice; give each position once"
-        raise ArgumentError(msg)
+        raise _named_twice(argnums)
     structures = list(by_position.values())
     others = list(kwargs.values())
     if len(args) > len(by_position):
@@ -178,10 +177,13 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     for structure in structures:
         if True not in structure.mask:
             _check_trainable(by_position, where)
-    leaves: list[Any] = []
-    for structure in structures:
-        leaves += structure.selected()
-    places, frozen = _identified(structures)
+    leaves = [leaf for structure in structures for leaf in structure.selected()]
+    constant: dict[int | str, Structure] = {}
+    if not binding.is_recording():
+        # No derivative can enclose the call: what it does not select is constant in every argument.
+        given = {**{i: arg for i, arg in enumerate(args) if i not in by_position}, **kwargs}
+        constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
+    places, frozen = _identified([*structures, *constant.values()])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
@@ -190,11 +192,19 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         shared = frozen
         if len(places) > 0:
             shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
-        filled = list(args)
+        filled, named = list(args), kwargs
         rest = iter(tracked)
         for i, structure in by_position.items():
             filled[i] = structure.fill(rest, shared, undo)
-        return output.split(fun(*filled, **kwargs), binding, has_aux=has_aux)
+        if len(constant) > 0:
+            named = dict(kwargs)
+            for name, structure in constant.items():
+                value = structure.fill_frozen(shared, undo)
+                if isinstance(name, int):
+                    filled[name] = value
+                else:
+                    named[name] = value
+        return output.split(fun(*filled, **named), binding, has_aux=has_aux)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
@@ -207,6 +217,10 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
             restore()
     rest = iter(gradients)
     return value, aux, [structure.only(rest) for structure in structures]
+
+
+def _named_twice(argnums: tuple[int, ...]) -> ArgumentError:
+    return ArgumentError(f"argnums={argnums} names an argument twice; give each position once")
 
 
 def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, Any]]:

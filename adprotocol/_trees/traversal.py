@@ -45,7 +45,7 @@ def admit(value: Any) -> str:
     """Return the name of that binding."""
     functions = node.of_value(value)
     if functions is None:
-        return BINDINGS.OPAQUE.name
+        return lookup(type(value)).name
     TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
     return binding.name
 
@@ -161,6 +161,8 @@ def gather(values: Collection[Any]) -> list[Group]:
 
 
 def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    if depth > DEEPEST:
+        raise RecursionError
     classes = set(map(type, values))
     are_mixed = len(classes) > 1
     for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
