@@ -22,6 +22,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
 """
 
+import adprotocol._public  # noqa: F401  (the bindings and marks)
 from adprotocol._dynamo import run_while_tracing, trace_instead
 from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
 from adprotocol._hooks.branches import Branches
