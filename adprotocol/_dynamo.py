@@ -23,7 +23,7 @@ from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._trees import declaration, fields, node, path, traversal
+from adprotocol._trees import declaration, fields, merge, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
 
@@ -73,6 +73,7 @@ for _function in (
     table.resolve,
     traversal.admit,
     node.generation,
+    node.refresh,
     node.in_order,
     fields.field_names,
     fields.has_fields,
@@ -138,9 +139,14 @@ def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-@substitute_for(path.check_keeps_none)
-def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    pass
+@substitute_for(merge.repeat_paths)
+def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(path.keeps_none)
+def _keeps_none(tree: Any, spec: Any) -> bool:  # noqa: ARG001
+    return True
 
 
 @substitute_for(traversal.tree_unflatten)

@@ -85,15 +85,17 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
+def of_container(flatten: Any, unflatten: Any, contents: Any = None, children: Any = None) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
-    children = children or (lambda value: flatten(value)[0])
+    contents = contents or flatten
+    children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
         within_gradient=lambda value: ask(children(value), (value,)),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
+        contents=contents,
         children=children,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
@@ -200,7 +202,7 @@ install(
     )
 )
 for _cls, _functions in node.BUILT_IN.items():
-    install(of_container(*_functions, node.CHILDREN.get(_cls)), _cls)
+    install(of_container(*_functions, children=node.CHILDREN.get(_cls)), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
@@ -227,12 +229,8 @@ install(
         trainable=_refuse_variable,
     )
 )
-install(
-    Binding(
-        OPAQUE,
-        within_gradient=_ask_one,
-        non_differentiable=constant.opaque,
-        explain="not an array",
-    )
-)
+_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
+install(Binding(OPAQUE, **_opaque))
+BINDINGS.WRAPPER = Binding(OPAQUE, part=" around a function", **_opaque)
+install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)
