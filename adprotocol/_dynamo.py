@@ -25,7 +25,7 @@ from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._rules import custom_derivative
-from adprotocol._trees import declaration, fields, held, node, path, traversal
+from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
@@ -75,6 +75,7 @@ for _function in (
     table.resolve,
     traversal.admit,
     node.generation,
+    node.refresh,
     node.in_order,
     fields.field_names,
     fields.has_fields,
@@ -178,9 +179,14 @@ def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-@substitute_for(path.check_keeps_none)
-def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    pass
+@substitute_for(merge.repeat_paths)
+def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(path.keeps_none)
+def _keeps_none(tree: Any, spec: Any) -> bool:  # noqa: ARG001
+    return True
 
 
 @substitute_for(traversal.tree_unflatten)

@@ -91,6 +91,17 @@ def is_registered(cls: type) -> bool:
     return cls in _NODES
 
 
+def node_functions(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None:
+    """Return the functions with which a class is registered with ``jax.tree_util``, or None."""
+    entry = _NODES.get(cls)
+    return None if entry is None else (entry.to_iter, entry.from_iter)
+
+
+def is_by_fields(flatten: Any) -> bool:
+    """Tell whether this is the function of a class of ``jax.tree_util.register_dataclass``."""
+    return getattr(flatten, "__qualname__", "").startswith("register_dataclass.")
+
+
 def is_reference(value: Any) -> bool:
     """Tell whether an array or tracer is, or stands for, a mutable reference."""
     if isinstance(value, jax.core.Tracer):

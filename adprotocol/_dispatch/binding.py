@@ -92,8 +92,9 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `children` returns its children in any order. `stands_for` returns the values that a
-    leaf stands for (an object array for its elements), or None if it is one itself.
+    `contents` returns children, metadata, and names or None; `children` the children, in
+    any order. `stands_for` returns the values that a leaf stands for (an object array
+    for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -117,6 +118,7 @@ class Binding:
     stands_for: Callable[[Any], Sequence[Any] | None] | None
     flatten: Flatten | None
     unflatten: Unflatten | None
+    contents: Callable[[Any], Sequence[Any]] | None
     children: Callable[[Any], Collection[Any]] | None
     explain: Callable[[Any], str] | str
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
-from adprotocol._trees.treespec import build
+from adprotocol._trees.treespec import build, split
 from adprotocol.errors import ADProtocolError, TreeError, with_article
 from adprotocol.view import View
 
@@ -32,6 +32,11 @@ DEEPEST = 2_000
 
 def binding_for(value: Any) -> Binding:
     """Return the binding of a value; a class that only a plugin knows as a container is asked for by the value."""
+    return TABLE.get(type(value)) or find_binding(value)
+
+
+def find_binding(value: Any) -> Binding:
+    """Return the binding of a value of a class that may be met for the first time."""
     binding = lookup(type(value))
     return admitted(value) if binding.kind is OPAQUE else binding
 
@@ -69,10 +74,12 @@ class Flattened:
     def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
         self._opened = opened
         self._declared = declared
+        # The classes that were met and declare nothing.
+        self._silent: set[type] = set()
         known = -1
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
         while known != node.generation():
-            known = node.generation()
+            known = node.refresh()
             self.leaves: list[Any] = []
             self.bindings: dict[type, Binding] = {}
             self.views: list[tuple[int, View]] = []
@@ -83,30 +90,27 @@ class Flattened:
                 raise too_deep(value) from error
 
     def _visit(self, value: Any, depth: int) -> Treespec:
+        cls = type(value)
         binding = binding_for(value)
         if binding.flatten is None:
             return self._leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
         children, metadata, names = binding.flatten(value)
-        known = self.bindings
-        specs: tuple[Treespec, ...]
-        if self._declared and declaration.declares(type(value)):
-            specs = self._visit_declared(value, children, names, depth)
-        # Of leaves alone, of classes that were met: nothing is called for each.
-        elif known.keys() >= set(map(type, children)):
-            self.leaves.extend(children)
-            specs = (None,) * len(children)
-        else:
-            found: list[Treespec] = []
-            for child in children:
-                if type(child) in known:
-                    self.leaves.append(child)
-                    found.append(None)
-                else:
-                    found.append(self._visit(child, depth + 1))
-            specs = tuple(found)
-        return (type(value), metadata, names, specs)
+        if self._declared and cls not in self._silent:
+            if declaration.declares(cls):
+                return (cls, metadata, names, self._visit_declared(value, children, names, depth))
+            self._silent.add(cls)
+        known, leaves = self.bindings, self.leaves
+        found: list[Treespec] = []
+        for child in children:
+            # Nothing is called for a leaf of a class that was met.
+            if type(child) in known:
+                leaves.append(child)
+                found.append(None)
+            else:
+                found.append(self._visit(child, depth + 1))
+        return (cls, metadata, names, tuple(found))
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
@@ -172,7 +176,7 @@ def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> No
             groups.append((binding, of_class))
             continue
         if depth == 0:
-            node.generation()
+            node.refresh()
         for value in of_class:
             children = binding_for(value).children
             _gather_into(groups, (value,) if children is None else children(value), depth + 1)
@@ -211,6 +215,18 @@ def tree_unflatten(
     # A user's constructor may raise anything when given other leaves.
     except Exception as error:
         raise _not_rebuildable(tree, treespec, leaves, error) from error
+
+
+def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
+    """Return two structures like `tree`, whose treespec is `treespec`: with the leaves in the mask, and the others."""
+    try:
+        return split(treespec, iter(leaves).__next__, iter(mask).__next__)
+    # A user's constructor may raise anything when given None.
+    except Exception:
+        for part in (True, False):  # one of them raises, and says where
+            kept = [leaf if wanted is part else None for leaf, wanted in zip(leaves, mask, strict=True)]
+            tree_unflatten(treespec, kept, tree)
+        raise
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
