@@ -92,7 +92,8 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `children` returns its children in any order. `stands_for` returns the values that a
+    `children` returns its children in any order; `origin` is ``"library"`` if a framework's
+    own trees know its class, ``"fields"`` if none does. `stands_for` returns the values that a
     leaf stands for (an object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
@@ -116,6 +117,7 @@ class Binding:
     flatten: Flatten | None
     unflatten: Unflatten | None
     children: Callable[[Any], Collection[Any]] | None
+    origin: str | None
     explain: Callable[[Any], str] | str
 
     __slots__ = tuple(__annotations__)

@@ -92,7 +92,7 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
+def of_container(flatten: Any, unflatten: Any, children: Any = None, origin: str | None = None) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
     children = children or (lambda value: flatten(value)[0])
     binding = Binding(
@@ -102,6 +102,7 @@ def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
         flatten=flatten,
         unflatten=unflatten,
         children=children,
+        origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
@@ -112,7 +113,7 @@ def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
     """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
     flatten, unflatten = functions
     if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
-        return of_container(flatten, unflatten, children)
+        return of_container(flatten, unflatten, children, node.origin(cls))
 
     def checked(value: Any) -> Any:
         check_attributes(value)
