@@ -200,6 +200,23 @@ def without_constants(program: Any) -> Any:
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
 
 
+# For what a function is traced that becomes a program, whose constants others can make inputs of; the
+# other forms (scan, checkpoint, cond) stay equations of the trace around them. And a function of this package's.
+_PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
+_OWN = "adprotocol_branch"
+
+
+def is_closed_over_by_program(tracer: Any) -> bool:
+    """Tell whether a tracer is a constant of a program of its own that is being traced."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and trace is not tracer._trace:  # noqa: SLF001
+        info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(info, "traced_for", "") in _PROGRAMS and not info.func_src_info.startswith(_OWN):  # type: ignore[union-attr]
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
     # Since 0.7 a tracer holds its equation; before, the trace alone holds the equations.

@@ -93,8 +93,9 @@ class Binding:
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
     `contents` returns children, metadata, and names or None; `children` the children, in
-    any order. `stands_for` returns the values that a leaf stands for (an object array
-    for its elements), or None if it is one itself.
+    any order; `origin` is ``"library"`` if a framework's own trees know its class,
+    ``"fields"`` if none does. `stands_for` returns the values that a leaf stands for (an
+    object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -120,6 +121,7 @@ class Binding:
     unflatten: Unflatten | None
     contents: Callable[[Any], Sequence[Any]] | None
     children: Callable[[Any], Collection[Any]] | None
+    origin: str | None
     explain: Callable[[Any], str] | str
 
     __slots__ = tuple(__annotations__)

@@ -22,8 +22,6 @@ from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeEr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol._dispatch.binding import Flatten, Unflatten
-
 
 class Bindings:
     """Hold each binding as an attribute, by its name.
@@ -44,7 +42,7 @@ class Bindings:
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]
-    of_container: Callable[[Flatten, Unflatten], Binding]
+    of_container: Callable[..., Binding]
 
 
 BINDINGS = Bindings()

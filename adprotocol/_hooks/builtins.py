@@ -92,7 +92,9 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, contents: Any = None, children: Any = None) -> Binding:
+def of_container(
+    flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
+) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
     contents = contents or flatten
     children = children or (lambda value: contents(value)[0])
@@ -104,6 +106,7 @@ def of_container(flatten: Any, unflatten: Any, contents: Any = None, children: A
         unflatten=unflatten,
         contents=contents,
         children=children,
+        origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
@@ -113,7 +116,7 @@ def of_container(flatten: Any, unflatten: Any, contents: Any = None, children: A
 def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
     """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
     if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
-        return of_container(*functions, children=children)
+        return of_container(*functions, children=children, origin=node.origin(cls))
     flatten, unflatten, *_ = functions
 
     def checked(value: Any) -> Any:

@@ -32,6 +32,9 @@ NAMESPACE = "adprotocol"
 _NODES: dict[type, Functions] = {}
 _BY_FIELDS: set[type] = set()
 
+# Those that a framework's own trees know.
+_BY_LIBRARY: set[type] = set()
+
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
 
@@ -142,12 +145,18 @@ def functions_of(cls: type) -> Functions | None:
     return known
 
 
+def origin(cls: type) -> str | None:
+    """Return ``"library"`` for a class that a framework's own trees know, ``"fields"`` for one that none knows."""
+    return "library" if cls in _BY_LIBRARY else "fields" if cls in _BY_FIELDS else None
+
+
 def of_value(value: Any) -> Functions | None:
     """Return the functions for the class of `value` that a plugin knows by its framework's own tree library."""
     for plugin in REGISTRY.active():
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
             _NODES[type(value)] = named = _with_names(*found)
+            _BY_LIBRARY.add(type(value))
             return named
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import OPAQUE, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -51,7 +51,7 @@ def admit(value: Any) -> str:
     functions = node.of_value(value)
     if functions is None:
         return lookup(type(value)).name
-    TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
+    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin="library")
     return binding.name
 
 
@@ -64,7 +64,9 @@ class Flattened:
     """Hold what one pass over a value finds: leaves, treespec, and the bindings of the leaves by class.
 
     Where views are opened, an object that has one (a module) is a node above its
-    container; `views` holds each with the position of its first leaf. Where
+    container; `views` holds each with the position of its first leaf. Inside a node of a
+    framework's own trees, a dataclass that these see as a leaf is one, unless it holds
+    an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
     them freeze.
 
@@ -84,10 +86,15 @@ class Flattened:
             self.bindings: dict[type, Binding] = {}
             self.views: list[tuple[int, View]] = []
             self.frozen: list[tuple[int, int]] = []
+            self._in_library = False
+            self._inert: list[type] = []
             try:
                 self.treespec: Treespec = self._visit(value, 0)
             except RecursionError as error:
                 raise too_deep(value) from error
+        # Only now: another instance may be opened.
+        for cls in self._inert:
+            self.bindings[cls] = BINDINGS.OPAQUE
 
     def _visit(self, value: Any, depth: int) -> Treespec:
         cls = type(value)
@@ -97,19 +104,31 @@ class Flattened:
         if depth > DEEPEST:
             raise RecursionError
         children, metadata, names = binding.flatten(value)
+        outside = self._in_library
+        if binding.origin is not None and self._opened:
+            if outside and binding.origin == "fields" and _is_inert(children):
+                self._inert.append(cls)
+                self.leaves.append(value)
+                return None
+            self._in_library = outside or binding.origin == "library"
+        declares = False
         if self._declared and cls not in self._silent:
-            if declaration.declares(cls):
-                return (cls, metadata, names, self._visit_declared(value, children, names, depth))
-            self._silent.add(cls)
-        known, leaves = self.bindings, self.leaves
+            declares = declaration.declares(cls)
+            if not declares:
+                self._silent.add(cls)
         found: list[Treespec] = []
-        for child in children:
-            # Nothing is called for a leaf of a class that was met.
-            if type(child) in known:
-                leaves.append(child)
-                found.append(None)
-            else:
-                found.append(self._visit(child, depth + 1))
+        if declares:
+            found = self._visit_declared(value, children, names, depth)
+        else:
+            known, leaves = self.bindings, self.leaves
+            for child in children:
+                # Nothing is called for a leaf of a class that was met.
+                if type(child) in known:
+                    leaves.append(child)
+                    found.append(None)
+                else:
+                    found.append(self._visit(child, depth + 1))
+        self._in_library = outside
         return (cls, metadata, names, tuple(found))
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
@@ -121,9 +140,7 @@ class Flattened:
         self.leaves.append(value)
         return None
 
-    def _visit_declared(
-        self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int
-    ) -> tuple[Treespec, ...]:
+    def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int) -> list[Treespec]:
         trained = declaration.trainable_names(value, [str(name) for name in names])
         found: list[Treespec] = []
         for child, name in zip(children, names, strict=True):
@@ -131,7 +148,16 @@ class Flattened:
             found.append(self._visit(child, depth + 1))
             if str(name) not in trained:
                 self.frozen.append((start, len(self.leaves)))
-        return tuple(found)
+        return found
+
+
+def _is_inert(children: Sequence[Any]) -> bool:
+    """Tell whether there are only settings among the children: integers, texts and functions."""
+    for leaf in tree_leaves(tuple(children)):
+        kind = lookup(type(leaf)).kind
+        if kind is not FUNCTION and kind is not CLASS and type(leaf) not in (int, str, bytes):
+            return False
+    return True
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
