@@ -300,9 +300,11 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     parameter = parameter_of(value)
     if parameter is None or not parameter.requires_grad:
         return value
-    if here().is_variable(value) and (is_recording() or in_transform()):
+    if here().is_variable(value) and is_recording():
         return value
-    constant = value.detach()
+    # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
+    has_levels = in_transform() and here().is_variable(value)
+    constant = value.clone() if has_levels else value.detach()
     if not torch.compiler.is_dynamo_compiling():
         constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
     return constant
