@@ -57,6 +57,13 @@ def held_names(_self: Any, tx: Any, value: Any) -> Any:
     return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
 
 
+def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
+    """Answer for the module as it is, and for what was set while it was traced."""
+    names = closure_search.names_of_tensors(owner.value) if hasattr(owner.value, "_modules") else []
+    set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
+    return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
+
+
 def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
     """Search the graph under way."""
     fakes = _fakes(operands)

@@ -49,8 +49,9 @@ def is_tracked(cond: Any) -> bool:
 def takes_gradient(cond: Any, modules: Any) -> bool:
     """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
     for argument in cond.all_input_nodes:
-        if argument.op == "get_attr" and argument.target in modules:
-            for node in modules[argument.target].graph.nodes:
+        graph = getattr(modules.get(argument.target), "graph", None) if argument.op == "get_attr" else None
+        if graph is not None:  # not a parameter
+            for node in graph.nodes:
                 if node.target is internals.enter_grad or takes_gradient(node, modules):
                     return True
     return False

@@ -117,6 +117,9 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             inputs = [tensor if tensor.is_leaf else internals.get_gradient_edge(tensor) for tensor in tracked]
             are_held = has_owners and aliases.have_history(tracked, owners)
             call.own.update(map(id, tracked))
+            # autocast keeps what it has cast, with its history, until it ends.
+            torch.clear_autocast_cache()
+            undo.append(torch.clear_autocast_cache)
             nodes: set[Any] = set()
             start = next_sequence_number()
             value, aux = fun(tracked)

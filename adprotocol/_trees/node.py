@@ -125,7 +125,9 @@ def of_value(value: Any) -> Functions | None:
 def of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        blank: Any = object.__new__(cls)
+        # A class that is a dict, say, is made by the function of its base, which `object` refuses to stand in for.
+        made_by_base = isinstance(cls.__new__, types.BuiltinFunctionType)
+        blank: Any = cls.__new__(cls) if made_by_base else object.__new__(cls)
     except TypeError:  # abstract, or of an extension module
         return None
     return of_value(blank)
