@@ -49,6 +49,7 @@ def mark() -> None:
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
+    trace_instead(_names_of_tensors)(names_of_tensors)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
@@ -117,6 +118,22 @@ def names_of(value: Any) -> Any:
 @_answered
 def held_names(value: Any) -> list[str]:
     """Return the names in the ``__dict__`` of an instance."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or containers that hold some."""
+    return closure_search.names_of_tensors(owner)
+
+
+def _names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    install()
+    return held_tensors(owner)
+
+
+@_answered
+def held_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return those names for a module that Dynamo stands for."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 

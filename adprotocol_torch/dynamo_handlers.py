@@ -15,7 +15,7 @@ from torch._dynamo.variables import ConstantVariable
 from torch._dynamo.variables.builder import SourcelessBuilder
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch import closure_search, dynamo_regions, fx_graph, internals, tracking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +27,7 @@ def register(functions: Iterable[Callable[..., Any]]) -> None:
     for function in functions:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = globals()[function.__name__]
+    dynamo_regions.watch()
 
 
 def _nodes(items: Any) -> list[Any]:
@@ -48,12 +49,19 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in layers):
         return ConstantVariable.create("batched")
-    return ConstantVariable.create(tracking.within_gradient(value.as_proxy().node.meta["example_value"]))
+    return ConstantVariable.create(dynamo_regions.ask(tx, value.as_proxy().node))
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
     """Answer for the instance that a variable stands for."""
     return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
+
+
+def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
+    """Answer for the module as it is, and for what was set while it was traced."""
+    names = closure_search.names_of_tensors(owner.value) if hasattr(owner.value, "_modules") else []
+    set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
+    return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
 
 
 def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:

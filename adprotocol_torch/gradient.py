@@ -117,6 +117,9 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
             are_held = has_owners and aliases.have_history(tracked, owners)
             call.own.update(map(id, tracked))
+            # autocast keeps what it has cast, with its history, until it ends.
+            torch.clear_autocast_cache()
+            undo.append(torch.clear_autocast_cache)
             nodes: set[Any] = set()
             start = next_sequence_number()
             value, aux = fun(tracked)
@@ -234,9 +237,24 @@ def _refuse_number(value: Any, start: int) -> None:
         raise OutputError(msg)
 
 
-# Gradients are on at the level of torch.func in the function; outside of that level the switch of the caller counts.
-@never_compile  # as _by_engine
 def _by_functorch(
+    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
+) -> tuple[Any, Any, list[Any]]:
+    if torch.is_grad_enabled():
+        return _by_functorch_with_gradients(fun, tensors)
+    # As with the engine, gradients are on in the function, and what comes out has none.
+    with torch.enable_grad():
+        value, aux, gradients = _by_functorch_with_gradients(fun, tensors)
+    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
+
+
+def _without_history(leaf: Any) -> Any:
+    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+@never_compile  # as _by_engine
+def _by_functorch_with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
     tensors = [here().substitute(tensor) for tensor in tensors]

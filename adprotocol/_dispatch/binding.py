@@ -171,4 +171,8 @@ def of_framework(
 
 
 def _contents(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
-    return lambda value: (view(value).container,)
+    def contents(value: Any) -> Sequence[Any]:
+        shown = view(value)
+        return (shown.container, *shown.others())
+
+    return contents
