@@ -24,6 +24,7 @@ from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._rules import custom_derivative
 from adprotocol._trees import declaration, fields, held, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError, OpaqueValueError
@@ -144,6 +145,11 @@ def _slots(cls: type) -> tuple[str, ...]:
 # Releases of PyTorch before 2.13 cannot trace the attributes of a dict or a named tuple, empty ones included.
 @substitute_for(held.check_attributes)
 def _check_attributes(value: Any) -> None:
+    pass
+
+
+@substitute_for(custom_derivative.sole_of_leaves)
+def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
 
 
