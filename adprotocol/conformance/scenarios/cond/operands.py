@@ -86,7 +86,6 @@ def unused_operand_changes_nothing(h: Checked, way: str) -> None:
 @scenario(
     rule="C5",
     transform="grad",
-    varies=True,
     expects="False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a "
     "tracked operand, True for 3 x: twice 1 x",
 )
@@ -98,7 +97,6 @@ def constant_result_is_untracked(h: Checked) -> None:
 @scenario(
     rule="C5",
     transform="jvp",
-    varies=True,
     expects="False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a "
     "tracked operand, True for 3 x: twice 1 x",
 )
@@ -196,25 +194,48 @@ def closes_over_parameter_beside_plain_operands(h: Checked) -> None:
     transform="grad",
     needs=("grad", "grad of grad"),
     varies=True,
-    expects="of a a b by cond, which uses no c and d: the gradients 2 a b = 12, a a = 4, 0 and 0 at (2, 3, 4, 5), and "
-    "6 of the first in a",
+    expects="of a a b by cond at (2, 3, 4, 5): the gradients 2 a b = 12, a a = 4, 0 and 0, and 6 of the first in a; of "
+    "c d in the other branch 0, 0, 5 and 4",
 )
 def each_operand_is_connected(h: Checked) -> None:
     """Each operand, in whichever place, has its own derivative, zero included, and so has that derivative."""
     a, b, c, d = (h.array(value) for value in (2.0, 3.0, 4.0, 5.0))
 
-    def f(*values: Any) -> Any:
-        return adprotocol.cond(True, lambda a, b, *_: a * a * b, lambda _a, _b, c, d: c * d, *values)  # noqa: FBT003
+    def f(pred: bool, *values: Any) -> Any:  # noqa: FBT001
+        return adprotocol.cond(pred, lambda a, b, *_: a * a * b, lambda _a, _b, c, d: c * d, *values)
 
-    for place, want in enumerate((12.0, 4.0, 0.0, 0.0)):
+    for pred, slopes in ((True, (12.0, 4.0, 0.0, 0.0)), (False, (0.0, 0.0, 5.0, 4.0))):
+        for place, want in enumerate(slopes):
 
-        def moved(x: Any, place: int = place) -> Any:
-            values = [a, b, c, d]
-            values[place] = x
-            return f(*values)
+            def moved(x: Any, place: int = place, pred: bool = pred) -> Any:  # noqa: FBT001
+                values = [a, b, c, d]
+                values[place] = x
+                return f(pred, *values)
 
-        h.assert_equal(h.grad(moved)((a, b, c, d)[place]), want, f"the gradient of operand {place}")
-    h.assert_equal(h.grad(h.grad(lambda a: f(a, b, c, d)))(a), 6.0, "the second derivative")
+            h.assert_equal(h.grad(moved)((a, b, c, d)[place]), want, f"the gradient of operand {place}, {pred}")
+    h.assert_equal(h.grad(h.grad(lambda a: f(True, a, b, c, d)))(a), 6.0, "the second derivative")  # noqa: FBT003
+
+
+@scenario(
+    transform="grad",
+    varies=True,
+    expects="of a b c in a dict with a list at (2, 3, 4): the gradients 12, 8 and 6 of the array in each place; of the "
+    "number 5 zeros",
+)
+def operands_in_containers(h: Checked) -> None:
+    """Operands in containers, of which each has its own derivative, whichever branch is taken."""
+    values = [h.array(value) for value in (2.0, 3.0, 4.0)]
+    for truth, slopes in ((True, (12.0, 8.0, 6.0)), (False, (0.0, 0.0, 0.0))):
+        for place, want in enumerate(slopes):
+
+            def f(x: Any, place: int = place, truth: bool = truth) -> Any:  # noqa: FBT001
+                a, b, c = [*values[:place], x, *values[place + 1 :]]
+                operands = {"a": a, "list": [b, {"c": c}]}
+                return adprotocol.cond(
+                    truth, lambda m: m["a"] * m["list"][0] * m["list"][1]["c"], lambda _: 5.0, operands
+                )
+
+            h.assert_equal(h.grad(f)(values[place]), want, f"the gradient in place {place}, {truth}")
 
 
 @scenario(
@@ -226,13 +247,19 @@ def each_operand_is_connected(h: Checked) -> None:
 )
 def keeps_the_dtype(h: Checked) -> None:
     """The result has the dtype that the branch returns, whatever the dtypes of the operands."""
-    wide, n, flag = h.array([2.0, 3.0]), h.array([4, 5]), h.array([True, False])
+    wide, n, flag = h.array([1000.1, 3.0]), h.array([4, 5]), h.array([True, False])
     for dtype in h.dtypes():
         x = h.cast(h.array([2.0, 3.0]), dtype)
-        for branch in (lambda x, *_: 3.0 * x, lambda _x, _w, n, _f: n, lambda *values: values[3]):
+        for branch in (
+            lambda x, *_: x * x,
+            lambda *values: values[1],
+            lambda _x, _w, n, _f: n,
+            lambda *values: values[3],
+        ):
             want = h.numpy(branch(x, wide, n, flag)).dtype
             for pred in (*_predicates(h, True), *_predicates(h, False)):  # noqa: FBT003
                 found = h.numpy(adprotocol.cond(pred, branch, branch, x, wide, n, flag)).dtype
+                h.assert_equal(adprotocol.cond(pred, lambda _, w: w, lambda _, w: w, x, wide), [1000.1, 3.0])
                 h.check(
                     found == want, f"the result beside x of {dtype} has dtype {found.name}; {want.name} was expected"
                 )
@@ -243,7 +270,7 @@ def keeps_the_dtype(h: Checked) -> None:
     transform="grad",
     needs=("grad", "dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="the gradient of one element of 3 x in the dtype of x, beside an operand of each other dtype",
+    expects="x x and its gradient in the dtype of x, beside an operand of each other dtype",
 )
 def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
     """Tracked operands of several dtypes have gradients of their own dtypes."""
@@ -252,8 +279,12 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
             x, y = h.cast(h.array([2.0, 3.0]), dtype), h.cast(h.array([4.0, 5.0]), other)
 
             def f(x: Any, y: Any) -> Any:
-                return adprotocol.cond(True, lambda x, _: 3.0 * x, lambda x, _: x, x, y)[0]  # noqa: FBT003
+                return adprotocol.cond(True, lambda x, _: x * x, lambda x, _: x, x, y)[0]  # noqa: FBT003
 
+            if h.has("value_and_grad"):
+                dtypes = h.numpy(h.value_and_grad(f)(x, y)[0]).dtype, h.numpy((x * x)[0]).dtype
+                what = f"the value, x x of {dtype} beside {other},"
+                h.check(dtypes[0] == dtypes[1], f"{what} has dtype {dtypes[0].name}; {dtypes[1].name} was expected")
             for place, leaf in enumerate((x, y)):
                 found = h.grad(f if place == 0 else lambda y: f(x, y))(*((x, y) if place == 0 else (y,)))  # noqa: B023
                 what = f"the gradient of operand {place}, x of {dtype} beside {other},"
@@ -267,15 +298,15 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
     transform="{way}",
     also_needs=("dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="3 x where an element of x is above 1, else 5 x, and integers so chosen, under {way}: the dtypes of both",
+    expects="x x where an element of x is above 1, else x, and integers so chosen, under {way}: the dtypes of both",
 )
 def keeps_the_dtype_staged(h: Checked, way: str) -> None:
     """With a staged predicate the results have the dtypes of the branches, under {way}."""
     n = h.array([4, 5])
     for dtype in h.dtypes():
         x = h.cast(h.array([2.0, 3.0]), dtype)
-        found = h.trace(way, lambda x, n: adprotocol.cond(x[0] > 1.0, lambda x, _: 3.0 * x, lambda x, _: 5.0 * x, x, n))
+        found = h.trace(way, lambda x, n: adprotocol.cond(x[0] > 1.0, lambda x, _: x * x, lambda x, _: x, x, n))
         whole = h.trace(way, lambda x, n: adprotocol.cond(x[0] > 1.0, lambda _, n: n + n, lambda _, n: n, x, n))
-        for traced, want in ((found, 3.0 * x), (whole, n + n)):
+        for traced, want in ((found, x * x), (whole, n + n)):
             dtypes = h.numpy(traced(x, n)).dtype, h.numpy(want).dtype
             h.check(dtypes[0] == dtypes[1], f"dtype {dtypes[0].name} came out; {dtypes[1].name} was expected")

@@ -59,3 +59,23 @@ def ranks_of_rows(h: Checked) -> None:
 
         want = [ranks.nested(shape, 6.0), ranks.nested(shape, -10.0)]
         h.assert_equal(h.vmap(row)(rows), want, f"rows of shape {shape}")
+
+
+@scenario(
+    transform="jvp",
+    varies=True,
+    expects="3 x, or x x, for x = 2 of one to five axes along ones: 6 with the tangent 3, 4 with the tangent 4",
+)
+def ranks_of_operands_in_forward_mode(h: Checked) -> None:
+    """In forward mode, too, branches take and return variables of any rank."""
+    for shape in ranks.SHAPES:
+        x, along = ranks.filled(h, shape, 2.0), ranks.filled(h, shape, 1.0)
+        for truth, value, slope in ((True, 6.0, 3.0), (False, 4.0, 4.0)):
+            h.assert_value_and_tangent(
+                lambda x: adprotocol.cond(truth, lambda x: 3.0 * x, lambda x: x * x, x),  # noqa: B023
+                x,
+                along,
+                ranks.nested(shape, value),
+                ranks.nested(shape, slope),
+                f"{truth}, shape {shape}",
+            )

@@ -58,7 +58,7 @@ def recording_after_an_error(h: Checked) -> None:
     transform="{way}",
     native="grad of {way}",
     also_needs=("grad",),
-    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and the gradient 12 of 3 x x",
+    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x",
 )
 def tracing_after_an_error(h: Checked, way: str) -> None:
     """A branch that raises while it is traced leaves nothing open, under {way}."""

@@ -72,3 +72,19 @@ def parameter_under_the_switch(h: Checked) -> None:
             return h.scale(h.no_grad(lambda: make(p))(), 7.0, 11.0) * p
 
         h.assert_equal(h.parameter_grad(f, p), 22.0, "the gradient")
+
+
+@scenario(
+    rule="N2",
+    needs=("parameter", "parameter_grad", "no_grad"),
+    expects="p times the constants of {p, [p]}, made under the switch, 1 and 3 of them: the gradient 8 at 2",
+)
+def model_under_the_switch(h: Checked) -> None:
+    """The constants of a model's parameters that are made under the switch are constants behind it."""
+    p = switched_parameter(h)
+
+    def f() -> Any:
+        frozen = h.no_grad(lambda: adprotocol.non_differentiable({"p": p, "list": [p]}))()
+        return p * frozen["p"] + 3.0 * p * frozen["list"][0]
+
+    h.assert_equal(h.parameter_grad(f, p), 8.0, "the gradient")

@@ -10,6 +10,7 @@ import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios import ranks
+from adprotocol.conformance.scenarios.within_gradient.freed import assert_freed
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -175,3 +176,70 @@ def _reference(value: Any) -> Any:
         return weakref.ref(value)
     except TypeError:
         return lambda: False
+
+
+@scenario(
+    level=SHOULD,
+    source="PyTorch: a graph lives as long as what refers to it: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    expects="x x is freed behind our gradient of x ** 3, asked about inside or not",
+)
+def freed_behind_a_call(h: Checked) -> None:
+    """What the function of a call computed is freed behind the call."""
+    x = h.array(2.0)
+    run = adprotocol.within_gradient
+    assert_freed(
+        h, lambda f: adprotocol.grad(lambda m: f(m["x"]), backend=h.name)({"x": x}), run, "a call", native=h.grad
+    )
+
+
+@scenario(
+    level=SHOULD,
+    needs=("grad", "parameter", "parameter_grad"),
+    source="PyTorch: gradients accumulate in .grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    expects="the native gradient 4 of p p at 2 before and behind two of our calls, and no gradient of its own on p",
+)
+def native_gradient_behind_calls(h: Checked) -> None:
+    """Our calls add nothing to the gradients that the system itself keeps or computes."""
+    p = h.parameter(2.0, trains=True)
+    h.assert_equal(h.parameter_grad(lambda: p * p, p), 4.0, "the native gradient before")
+    before = getattr(p, "grad", None)
+    for _ in range(2):
+        h.assert_gradients(adprotocol.grad(lambda m: m["p"] * m["p"] * m["p"], backend=h.name)({"p": p}), {"p": 12.0})
+        h.assert_is(getattr(p, "grad", None), before, "the gradient of its own that p has")
+    h.assert_equal(h.parameter_grad(lambda: p * p, p), 4.0, "the native gradient behind")
+
+
+@scenario(
+    level=SHOULD,
+    needs=("grad", "dtypes", "cast"),
+    source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
+    expects="a step w - g of each leaf, used or not, in the dtype of the leaf, for each floating-point dtype",
+)
+def update_keeps_the_dtype(h: Checked) -> None:
+    """A step by the gradient keeps the dtype of every leaf, used or not."""
+    for dtype in h.dtypes():
+        model = {name: h.cast(h.array([2.0, 3.0]), dtype) for name in ("used", "unused")}
+        gradient = adprotocol.grad(lambda m: (m["used"] * m["used"])[0], backend=h.name)(model)
+        for name, leaf in model.items():
+            found, want = h.numpy(leaf - gradient[name]).dtype, h.numpy(leaf).dtype
+            h.check(found == want, f"a step of the {name} leaf of {want.name} has dtype {found.name}")
+
+
+@scenario(
+    level=SHOULD,
+    rule="T10",
+    source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
+    expects="one third, as a number and as an array of NumPy, times 3: 1 to the precision of the system, and its dtype",
+)
+def thirds(h: Checked) -> None:
+    """One third that comes as a number or as an array of NumPy is as precise as in the system's own array."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    three = h.array([3.0])
+    for leaf in (1.0 / 3.0, np.array([1.0 / 3.0]), np.float64(1.0 / 3.0)):
+        run = adprotocol.value_and_grad(lambda m, x: (m["third"] * x)[0] * 1.0e6, backend=h.name)
+        value, gradient = run({"third": leaf}, three)
+        h.assert_equal(value, 1.0e6, "the value")
+        h.assert_equal(h.numpy(gradient["third"]).reshape(()), 3.0e6, "the gradient")
+        found, want = h.numpy(value).dtype, h.numpy(three).dtype
+        h.check(found == want, f"the value has dtype {found.name}, and the arrays {want.name}")

@@ -88,3 +88,42 @@ def switch_stays_off(h: Checked) -> None:
 
     h.assert_equal(h.parameter_grad(lambda: p * h.no_grad(calls)(), p), 4.0, "the gradient")
     h.assert_equal(h.parameter_grad(lambda: h.probe(p) * p, p), 12.0, "the gradient of 3 p p")
+
+
+@scenario(
+    rule="T5",
+    expects="a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: 0.5; p times it, behind the "
+    "switch, has the gradient 0.5, and so has p times what was computed from p under the switch",
+)
+def step_under_the_switch(h: Checked) -> None:
+    """A step of training under the switch gives constants, of the gradient and of the parameter."""
+    p = switched_parameter(h)
+    model = {"p": p, "q": h.array(3.0)}
+
+    def step() -> Any:
+        gradient = adprotocol.grad(lambda m: m["p"] * m["p"] * m["q"], backend=h.name)(model)["p"]
+        h.assert_untracked(adprotocol.within_gradient(gradient), "the gradient, under the switch,")
+        return p - gradient / 8.0, p * p / 8.0
+
+    h.assert_equal(h.parameter_grad(lambda: p * _switched(h, step)[0], p), 0.5, "the gradient of p times the step")
+    h.assert_equal(h.parameter_grad(lambda: p * _switched(h, step)[1], p), 0.5, "the gradient of p times p p / 8")
+
+
+@scenario(
+    rule="T6",
+    expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient: 3 p q = 18, the '
+    "gradient 6 in the head",
+)
+def frozen_body_under_the_switch(h: Checked) -> None:
+    """The frozen part of a model in a call under the switch may go where no gradient may."""
+    p, q = switched_parameter(h), h.parameter(3.0, trains=True)
+
+    def loss(m: dict[str, Any]) -> Any:
+        body = adprotocol.prevent_gradient(m["body"], "the body is frozen")
+        return body["w"] * h.probe(m["head"]["w"])
+
+    run = adprotocol.value_and_grad(loss, where="head.*", backend=h.name)
+    value, gradient = _switched(h, lambda: run({"body": {"w": p}, "head": {"w": q}}))
+    h.assert_equal(value, 18.0, "the value")
+    h.assert_is(gradient["body"]["w"], None, "the gradient of the body")
+    h.assert_equal(gradient["head"]["w"], 6.0, "the gradient of the head")
