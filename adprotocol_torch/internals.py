@@ -58,6 +58,12 @@ get_gradient_edge: Any = graph.get_gradient_edge
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
+# In torch.autograd.forward_ad, but in no list of public names.
+def forward_mode() -> Any:
+    """Switch forward mode on in a block."""
+    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
+
+
 # Nothing public tells whether saved tensors are packed, as they are inside a checkpoint; before 2.8 nothing private
 # either.
 _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
