@@ -1,0 +1,206 @@
+"""`custom_derivative`: a function with a derivative rule of its own, on every framework."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
+from adprotocol._dispatch.table import TABLE, install, lookup, sole_framework
+from adprotocol._hooks.builtins import BINDINGS
+from adprotocol._hooks.prevent_gradient import prevent_gradient
+from adprotocol._hooks.result import flatten_result
+from adprotocol._hooks.within_gradient import ask
+from adprotocol._rules.closure import refuse_tracked
+from adprotocol._rules.rule import DerivativeRule, Functions
+from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
+from adprotocol._trees.treespec import build
+from adprotocol.errors import GradientPreventedError, RuleError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol._dispatch.binding import Binding
+
+
+def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: bool = False) -> Any:
+    """Give a function a derivative rule of its own, written once for every framework.
+
+    >>> import adprotocol, autograd, autograd.numpy as np
+    >>> @adprotocol.custom_derivative
+    ... def log1pexp(x):
+    ...     return np.logaddexp(0.0, x)
+    >>> @log1pexp.defvjp
+    ... def log1pexp_vjp(cotangent, returned, x):
+    ...     return (cotangent / (1.0 + np.exp(-x)),)
+    >>> print(autograd.grad(log1pexp)(0.0), autograd.grad(autograd.grad(log1pexp))(0.0))
+    0.5 0.25
+
+    The rule for reverse mode, given by ``.defvjp``, is called with the cotangent, what the
+    function returned, and its arguments; it returns a tuple with the gradient for each
+    positional argument, in that argument's structure. None stands for zeros. In place of a
+    gradient it may return a function without arguments, which is called only if that
+    gradient is needed. The rule for forward mode, given by ``.defjvp``, is called with the
+    tuple of the tangents instead, and returns the tangent of the result. If only one is
+    given, the other follows from it. Everything in a rule carries its own derivative, so
+    derivatives of higher order follow from the rule applied again. No cotangent is
+    conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
+
+    Integers, strings, functions and labels among the arguments are constants, and so are
+    keyword-only arguments. The function itself is never differentiated, and neither is what
+    it closes over.
+
+    Args:
+        fun: the function, of arrays of any shapes and dtypes, structures of them, and
+            other values. Without it, a decorator.
+        has_residuals: whether the function returns a pair ``(result, residuals)``. Callers
+            get the result, rules the pair. Residuals are of any type in eager code, and
+            structures of arrays where a compiler traces. Such a rule is differentiated once.
+            It may leave out the arguments, which are then not kept.
+
+    Returns:
+        The function, with its metadata and the methods ``defvjp`` and ``defjvp``. With
+        NumPy arrays and numbers alone it calls `fun`.
+
+    Raises:
+        RuleError: a rule is missing, is given twice, or returns a gradient of another
+            count, structure or shape, or a complex one for a real argument; the function
+            closes over a value that is differentiated.
+        GradientPreventedError: a keyword-only argument is differentiated, or a rule that is
+            differentiated once is differentiated again.
+
+    After ``jax.custom_vjp``, ``jax.custom_jvp``, ``torch.autograd.Function`` and ``ChainRulesCore.rrule`` (Julia).
+    """
+    if fun is None:
+        return functools.partial(custom_derivative, has_residuals=has_residuals)
+    if isinstance(fun, (staticmethod, classmethod, property)) or not callable(fun):
+        below = f"; put custom_derivative below @{type(fun).__name__}" if hasattr(type(fun), "__get__") else ""
+        msg = f"custom_derivative was given {kind_of(fun)}, which is not a function{below}"
+        raise RuleError(msg)
+    return CustomDerivative(fun, has_residuals=has_residuals)
+
+
+class CustomDerivative:
+    """A function that `custom_derivative` made."""
+
+    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
+        self.fun = fun
+        self.has_residuals = has_residuals
+        name = getattr(fun, "__name__", type(fun).__name__)
+        self.functions = Functions(fun, name, has_residuals=has_residuals)
+        # Those whose closures are looked into at each call.
+        self.watched: list[Any] = [fun] if _may_hold(fun) else []
+        functools.update_wrapper(self, fun, updated=())
+
+    def __repr__(self) -> str:
+        return f"<custom derivative of {self.functions.name}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns a tuple of gradients."""
+        self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
+        self.functions.vjp = vjp
+        return vjp
+
+    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
+        self.functions.jvp_takes_arguments = self._accept(jvp, self.functions.jvp, "defjvp", "tangents")
+        self.functions.jvp = jvp
+        return jvp
+
+    def _accept(self, rule: Any, known: Any, method: str, first: str) -> bool:
+        """Check a new rule; tell whether it takes the arguments of the function."""
+        name = self.functions.name
+        if not callable(rule):
+            msg = f"{name}.{method} was given {kind_of(rule)}; give a function"
+            raise RuleError(msg)
+        if known is not None:
+            msg = (
+                f"{name}.{method} was given a second rule, {_name(rule)}, beside {_name(known)}; give one rule, or "
+                "make a second function with custom_derivative"
+            )
+            raise RuleError(msg)
+        takes = not self.has_residuals or takes_arguments(rule)
+        if takes:
+            refuse_arity(rule, self.fun, f"{name}.{method}", first)
+        if _may_hold(rule):
+            self.watched.append(rule)
+        return takes
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Call the function; where a derivative is propagated, it is that of the rule."""
+        for value in (*args, *static.values()) if static else args:
+            binding = TABLE.get(type(value))
+            # NumPy alone: nothing to differentiate, and no structure to look into.
+            if binding is None or not (binding.kind is PLAIN or (binding.kind is NUMPY and not value.dtype.hasobject)):
+                return self._with_rule(args, static)
+        if self.watched:
+            refuse_tracked(self.watched, self.functions.name)
+        return self._plain(args, static)
+
+    def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        returned = self.fun(*args, **static)
+        return returned[0] if self.has_residuals else returned
+
+    def _with_rule(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        functions = self.functions
+        if static:
+            args, static = positional(self.fun, args, static)
+        leaves, treespec = flatten_result((args, static))
+        binding = sole_framework(leaves)
+        self._refuse_held(leaves)
+        if self.watched:
+            refuse_tracked(self.watched, functions.name)
+        if binding.framework is None:
+            return self._plain(args, static)
+        if functions.vjp is None and functions.jvp is None:
+            return self._without_rule(args, static, "has no rule; give it one with defvjp or defjvp")
+        if binding.custom_rule is None:
+            return self._without_rule(
+                args, static, f"has a derivative rule, but the plugin {binding.framework!r} has no hook custom_rule"
+            )
+        if static:
+            message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
+            leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
+        rule = DerivativeRule(functions, binding, treespec, leaves)
+        results, outline = binding.custom_rule(rule, rule.arrays(leaves))
+        returned = outline.returned(results)
+        return returned[0] if self.has_residuals else returned
+
+    def _refuse_held(self, leaves: list[Any]) -> None:
+        """Raise `RuleError` where an argument that is no structure holds a value that is differentiated."""
+        for leaf in leaves:
+            kind = lookup(type(leaf)).kind
+            if kind is FUNCTION:
+                refuse_tracked((leaf,), self.functions.name)
+            elif kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject):
+                # An object of unknown class that holds arrays is refused by this question.
+                if ask((leaf,)) is not False:
+                    msg = (
+                        f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
+                        "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
+                    )
+                    raise RuleError(msg)
+
+    def _without_rule(self, args: tuple[Any, ...], static: dict[str, Any], reason: str) -> Any:
+        """Run the function if nothing is differentiated, and see to it that nothing will be."""
+        message = f"{self.functions.name} {reason}, so it cannot be differentiated"
+        if ask((*args, *static.values())) is True:
+            raise RuleError(message)
+        return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
+
+
+def _name(rule: Any) -> str:
+    return getattr(rule, "__qualname__", type(rule).__qualname__)
+
+
+def _may_hold(function: Any) -> bool:
+    """Tell whether a function may hold arrays; a plain function without closure and defaults cannot."""
+    inner = getattr(function, "fun", function)
+    return not isinstance(inner, types.FunctionType) or bool(inner.__closure__ or inner.__defaults__)
+
+
+install(BINDINGS.FUNCTION, CustomDerivative)
