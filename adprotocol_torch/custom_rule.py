@@ -1,170 +1,161 @@
-"""`custom_derivative` on tensors: a rule as a function of PyTorch's autograd, at every level.
+"""`custom_derivative` on tensors: the rule as the derivative of a node, at each level.
 
-Without torch.func one autograd.Function attaches the rule to results that are computed
-before. Inside a transformation PyTorch takes the Function through the levels, one by
-one: a level that differentiates applies the rule, a level of vmap makes it a rule of
-batches, and the call below the last level is the one without torch.func again.
+Without torch.func, an autograd.Function attaches the rule to results that were
+computed before, so that the function runs in the modes of its caller. Inside
+torch.func, PyTorch leads the Function through the levels: one that differentiates
+calls the rule, one of vmap makes of it a rule of batches, and below the last level
+it is attached as without torch.func.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import RuleError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
+from adprotocol_torch.batched_rule import BatchedRule
 from adprotocol_torch.internals import functorch_is_active
+from adprotocol_torch.rule_modes import as_results, pull, push
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
-Tensors = list[torch.Tensor]
+    from adprotocol.extend import Outline
+    from adprotocol_torch.rule_modes import Rule, Tensors
 
 
 @hookimpl
-def custom_rule(rule: Any, leaves: Tensors) -> Tensors:
-    """Return the results of a function, differentiated by its rule."""
-    return list(_Transformed.apply(rule, *leaves)) if functorch_is_active() else _attached(rule, leaves)
+def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Return what a function returns, with its rule as the derivative."""
+    call = _Call(rule, arrays)
+    results = _Transformed.apply(call, *arrays) if functorch_is_active() else _attach(call, arrays)
+    return list(results), call.outline
 
 
-def _attached(rule: Any, arrays: Sequence[torch.Tensor]) -> Tensors:
-    """Run the function on constants, and attach the rule to what it returns."""
-    is_dual = internals.is_in_forward_mode()
-    if not is_dual and not (torch.is_grad_enabled() and [a for a in arrays if a.requires_grad]):
-        return rule.fun(list(arrays))
-    results = rule.fun([array.detach() for array in arrays])
-    return list(_Rule.apply(rule, results, is_dual, *arrays))
+class _Call:
+    """What belongs to one call, for the nodes of all levels."""
+
+    __slots__ = ("autocast", "outline", "results", "rule")
+
+    def __init__(self, rule: Rule, arrays: Tensors) -> None:
+        self.rule = rule
+        self.outline: Any = None
+        # On their way into the node alone, which they keep alive.
+        self.results: Tensors = []
+        self.autocast = internals.autocast_of(arrays)
+
+    def precision(self, tensors: Tensors) -> AbstractContextManager[Any]:
+        """Let autocast choose precisions as it did for the function."""
+        return internals.autocast_as(self.autocast, tensors)  # type: ignore[no-any-return]
 
 
-class _Rule(torch.autograd.Function):
-    """Results, which were computed before, with the rule as their derivative."""
+def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Run the function on constants, and attach the rule to what it returns, if anything is differentiated."""
+    is_recorded = torch.is_grad_enabled()
+    is_forward = internals.is_in_forward_mode()
+    is_tracked = is_forward or (is_recorded and len([array for array in arrays if array.requires_grad]) > 0)
+    given = [array.detach() for array in arrays] if is_tracked else list(arrays)
+    found, call.outline = call.rule.fun(given)
+    results = as_results(found, arrays)
+    for result in results:
+        if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
+            raise _hidden(call.rule.name)
+    if not is_tracked:
+        return results
+    # Tensors of their own: what the function returned may be its argument, or belong to others.
+    call.results = [result.detach() for result in results]
+    return _Attached.apply(call, *arrays)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _hidden(name: str) -> RuleError:
+    return RuleError(
+        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of it, "
+        "so that this derivative would be lost; pass the value as a positional argument"
+    )
+
+
+class _Attached(torch.autograd.Function):
+    """The node of a rule."""
 
     @staticmethod
-    def forward(ctx, rule, results, is_dual, *arrays):
-        ctx.head = 3
-        _save(ctx, rule, arrays, results, is_dual)
-        return tuple(results)
+    def forward(ctx: Any, call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = tuple(call.results)
+        call.results = []
+        _save(ctx, call, arrays, results, is_forward=internals.is_in_forward_mode())
+        return results
 
     @staticmethod
-    def backward(ctx, *cotangents):
-        rule, count = ctx.rule, ctx.count
-        saved = ctx.saved_tensors
-        needed = list(ctx.needs_input_grad[ctx.head :])
-        with ctx.precision():
-            found = iter(_pull(rule, needed, list(cotangents), list(saved[count:]), list(saved[:count])))
-        return (*[None] * ctx.head, *[next(found) if need else None for need in needed])
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        call = ctx.call
+        arrays, results = _saved(ctx)
+        needed = list(ctx.needs_input_grad[1:])
+        with call.precision(results):
+            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), results, call.outline, arrays)
+        each = iter(found)
+        return (None, *[next(each) if need else None for need in needed])
 
     @staticmethod
-    def jvp(ctx, *tangents):
-        rule, count = ctx.rule, ctx.count
-        given = tangents[ctx.head :]
-        saved = list(map(_primal, ctx.saved_tensors))
-        # PyTorch switches forward mode off in here, which would lose the tangents of outer levels.
-        with internals.forward_mode(), ctx.precision():
-            out = _push(rule, [t is not None for t in given], [t for t in given if t is not None], saved[count:], saved[:count])
-        return tuple(out)
+    def jvp(ctx: Any, _call: None, *moving: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        call = ctx.call
+        arrays, results = _saved(ctx)
+        # They carry the tangents of this level, which the rule is not to propagate.
+        arrays, results = list(map(internals.primal_of, arrays)), list(map(internals.primal_of, results))
+        # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
+        with internals.enable_forward_mode(), call.precision(results):
+            found = push(call.rule, moving, results, call.outline, arrays)
+        return (*found, *[None] * (len(results) - len(found)))
 
 
-class _Transformed(_Rule):
-    """The same inside torch.func."""
+class _Transformed(_Attached):
+    """The same inside torch.func, which sets the context up at each level."""
 
     @classmethod
-    def apply(cls, rule, *arrays):
-        return super().apply(rule, *arrays) if functorch_is_active() else tuple(_attached(rule, arrays))
+    def apply(cls, call: _Call, *arrays: torch.Tensor) -> Any:
+        """Go down one level; PyTorch calls this again below the last one."""
+        if functorch_is_active():
+            return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
+        # What is returned as it was given would stand for the argument itself, at all levels.
+        given = set(map(id, arrays))
+        return tuple([one.detach() if id(one) in given else one for one in _attach(call, arrays)])
 
     @staticmethod
-    def forward(rule, *arrays):
-        raise AssertionError("PyTorch calls it at no level")
+    def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        """Have the signature that PyTorch asks for; it is run at no level."""
+        raise NotImplementedError
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.head = 1
-        _save(ctx, inputs[0], inputs[1:], output, True)
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        call, *arrays = inputs
+        _save(ctx, call, arrays, output, is_forward=True)
 
     @staticmethod
-    def vmap(info, in_dims, rule, *arrays):
-        results = custom_rule(_Batched(rule, list(in_dims[1:]), info), list(arrays))
+    def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
+        rule = BatchedRule(call.rule, in_dims[1:], info.randomness)
+        results, call.outline = custom_rule(rule, list(arrays))
         return tuple(results), (0,) * len(results)
 
 
-def _save(ctx, rule, arrays, results, is_dual):
-    ctx.rule, ctx.count = rule, len(arrays)
-    ctx.mark_non_differentiable(*[r for r in results if not _is_inexact(r)])
-    ctx.save_for_backward(*arrays, *results)
-    if is_dual:
-        ctx.save_for_forward(*arrays, *results)
-    ctx.precision = contextlib.nullcontext
+def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
+    ctx.call = call
+    ctx.mark_non_differentiable(*results[call.outline.count :])
+    kept = list(arrays)
+    ctx.shapes = None
+    if not call.rule.keeps_arrays:
+        # Tensors of these shapes that take no memory.
+        ctx.shapes = [torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape) for a in arrays]
+        kept = []
+    ctx.save_for_backward(*kept, *results)
+    if is_forward:
+        ctx.save_for_forward(*kept, *results)
 
 
-class _Batched:
-    """A rule under vmap: its functions, each applied to all rows at once."""
-
-    def __init__(self, rule, dims, info):
-        self.rule, self.dims, self.info = rule, dims, info
-        self.name, self.has_vjp, self.has_jvp, self.once = rule.name, rule.has_vjp, rule.has_jvp, rule.once
-
-    def fun(self, arrays):
-        return self._rows(self.rule.fun, 0, (arrays, self.dims))
-
-    def vjp(self, needed, cotangents, results, arrays):
-        dims = [dim for dim, need in zip(self.dims, needed, strict=True) if need]
-        found = self._rows(lambda *given: self.rule.vjp(needed, *given), [dim or 0 for dim in dims],
-            (cotangents, [None if c is None else 0 for c in cotangents]), (results, 0), (arrays, self.dims))
-        return [g.sum(0) if dim is None else g for g, dim in zip(found, dims, strict=True)]
-
-    def jvp(self, needed, tangents, results, arrays):
-        dims = [dim for dim, need in zip(self.dims, needed, strict=True) if need]
-        return self._rows(lambda *given: self.rule.jvp(needed, *given), 0, (tangents, dims), (results, 0), (arrays, self.dims))
-
-    def _rows(self, fun, out_dims, *given):
-        lists, dims = zip(*given, strict=True)
-        return torch.vmap(fun, dims, out_dims, self.info.randomness)(*lists)
-
-
-def _pull(rule, needed, cotangents, results, arrays):
-    # PyTorch's cotangents are the conjugates of those of a rule.
-    if rule.has_vjp:
-        given = [_conj(c) if _is_inexact(r) else None for c, r in zip(cotangents, results, strict=True)]
-        return list(map(_conj, rule.vjp(needed, given, results, arrays)))
-    places = [i for i, r in enumerate(results) if _is_inexact(r)]
-    zeros = [torch.zeros_like(a) for a, need in zip(arrays, needed, strict=True) if need]
-
-    def push(*tangents):
-        out = rule.jvp(needed, list(tangents), results, arrays)
-        return tuple([out[i] for i in places])
-
-    _, pull = torch.func.vjp(push, *zeros)
-    return list(pull(tuple([cotangents[i] for i in places])))
-
-
-def _push(rule, needed, tangents, results, arrays):
-    if rule.has_jvp:
-        out = rule.jvp(needed, tangents, results, arrays)
-        return [t if _is_inexact(r) else None for t, r in zip(out, results, strict=True)]
-    places = [i for i, r in enumerate(results) if _is_inexact(r)]
-
-    def pull(*cotangents):
-        full = [None] * len(results)
-        for i, c in zip(places, cotangents, strict=True):
-            full[i] = c
-        return tuple(rule.vjp(needed, full, results, arrays))
-
-    # The vjp is linear in the cotangent: its own vjp is the jvp.
-    _, push = torch.func.vjp(pull, *[torch.zeros_like(results[i]) for i in places])
-    out = [None] * len(results)
-    for i, t in zip(places, push(tuple(map(_conj, tangents))), strict=True):
-        out[i] = _conj(t)
-    return out
-
-
-def _primal(tensor):
-    try:
-        return torch.ops.aten._fw_primal(tensor, 0)
-    except RuntimeError:
-        return tensor.clone()
-
-
-def _is_inexact(t): return t.is_floating_point() or t.is_complex()
-def _conj(t): return t.conj() if t.is_complex() else t
+def _saved(ctx: Any) -> tuple[Tensors, Tensors]:
+    saved = list(ctx.saved_tensors)
+    if ctx.shapes is not None:
+        return ctx.shapes, saved
+    count = len(ctx.needs_input_grad) - 1
+    return saved[:count], saved[count:]

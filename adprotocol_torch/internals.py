@@ -7,6 +7,7 @@ of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -57,12 +58,6 @@ get_gradient_edge: Any = graph.get_gradient_edge
 
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
-
-# In torch.autograd.forward_ad, but in no list of public names.
-def forward_mode() -> Any:
-    """Switch forward mode on in a block."""
-    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
-
 
 # Nothing public tells whether saved tensors are packed, as they are inside a checkpoint; before 2.8 nothing private
 # either.
@@ -281,6 +276,42 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     torch.func.jvp does not enter in Python.
     """
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
+
+
+def enable_forward_mode() -> Any:
+    """Switch forward mode on in a block; torch.autograd.forward_ad has no public name for that."""
+    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
+
+
+def primal_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its tangent of the innermost level, and with all else that it carries.
+
+    The public unpack_dual works within its own dual_level alone, and ``detach`` drops all levels.
+    """
+    try:
+        return torch.ops.aten._fw_primal(tensor, 0)  # type: ignore[no-any-return]  # noqa: SLF001
+    except RuntimeError:  # of vmap, which has no rule for it
+        return tensor.clone()  # no view, which would share the tangent, where forward mode is off
+
+
+def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
+    """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
+    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
+        return None
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device):
+        return None
+    return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def autocast_as(setting: tuple[str, bool, Any] | None, tensors: Sequence[torch.Tensor]) -> Any:
+    """Set autocast, for a block that computes with some tensors, to what it was."""
+    now = setting or autocast_of(tensors)
+    if now is None:
+        return contextlib.nullcontext()
+    device, enabled, dtype = now
+    # A cast weight is not cached: it would have no history where the block runs without gradients.
+    return torch.autocast(device, dtype, enabled and setting is not None, cache_enabled=False)
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[int, Any]:
