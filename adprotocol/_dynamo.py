@@ -23,6 +23,7 @@ from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._rules import custom_derivative
 from adprotocol._trees import declaration, fields, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
@@ -110,6 +111,11 @@ def _are_callable(true_fun: Any, false_fun: Any) -> bool:
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    pass
+
+
+@substitute_for(custom_derivative.sole_of_leaves)
+def _sole_of_leaves(values: Sequence[Any]) -> None:  # noqa: ARG001
     pass
 
 

@@ -29,7 +29,8 @@ from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
-from adprotocol._rules.rule import DerivativeRule, Outline
+from adprotocol._rules.arguments import Outline
+from adprotocol._rules.rule import DerivativeRule
 from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.held import held, search

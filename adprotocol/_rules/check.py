@@ -9,6 +9,7 @@ from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._rules.arguments import count_leaves
 from adprotocol._trees.traversal import binding_for
 from adprotocol.errors import RuleError, kind_of
 
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adprotocol._trees.treespec import Treespec
-
-
-def count_leaves(treespec: Treespec) -> int:
-    """Return the number of leaves of a structure."""
-    return 1 if treespec is None else sum(map(count_leaves, treespec[3]))
 
 
 class Collector:

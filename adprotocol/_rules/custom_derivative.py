@@ -6,20 +6,20 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
 from adprotocol._dispatch.table import TABLE, install, lookup, sole_framework
 from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
+from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
-from adprotocol._trees.treespec import build
-from adprotocol.errors import GradientPreventedError, RuleError, kind_of
+from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
 
@@ -99,6 +99,11 @@ class CustomDerivative:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    @property
+    def has_rule(self) -> bool:
+        """Tell whether there is a rule."""
+        return self.functions.vjp is not None or self.functions.jvp is not None
+
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns a tuple of gradients."""
         self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
@@ -132,20 +137,22 @@ class CustomDerivative:
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
-        for value in (*args, *static.values()) if static else args:
-            binding = TABLE.get(type(value))
-            # NumPy alone: nothing to differentiate, and no structure to look into.
-            if binding is None or not (binding.kind is PLAIN or (binding.kind is NUMPY and not value.dtype.hasobject)):
-                return self._with_rule(args, static)
+        binding = sole_of_leaves((*args, *static.values()) if static else args)
+        if binding is None or (binding.framework is not None and static):
+            return self._structured(args, static)
         if self.watched:
             refuse_tracked(self.watched, self.functions.name)
-        return self._plain(args, static)
+        if binding.framework is None:
+            return self._plain(args, static)
+        if binding.custom_rule is None or not self.has_rule:
+            return self._without_rule(binding, args, static)
+        return self._with_rule(binding, args, Arguments(args))
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         returned = self.fun(*args, **static)
         return returned[0] if self.has_residuals else returned
 
-    def _with_rule(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         functions = self.functions
         if static:
             args, static = positional(self.fun, args, static)
@@ -156,17 +163,16 @@ class CustomDerivative:
             refuse_tracked(self.watched, functions.name)
         if binding.framework is None:
             return self._plain(args, static)
-        if functions.vjp is None and functions.jvp is None:
-            return self._without_rule(args, static, "has no rule; give it one with defvjp or defjvp")
-        if binding.custom_rule is None:
-            return self._without_rule(
-                args, static, f"has a derivative rule, but the plugin {binding.framework!r} has no hook custom_rule"
-            )
+        if binding.custom_rule is None or not self.has_rule:
+            return self._without_rule(binding, args, static)
         if static:
             message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
             leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
-        rule = DerivativeRule(functions, binding, treespec, leaves)
-        results, outline = binding.custom_rule(rule, rule.arrays(leaves))
+        return self._with_rule(binding, leaves, Arguments(leaves, treespec))
+
+    def _with_rule(self, binding: Any, leaves: Sequence[Any], arguments: Arguments) -> Any:
+        rule = DerivativeRule(self.functions, binding, arguments)
+        results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
         returned = outline.returned(results)
         return returned[0] if self.has_residuals else returned
 
@@ -185,12 +191,35 @@ class CustomDerivative:
                     )
                     raise RuleError(msg)
 
-    def _without_rule(self, args: tuple[Any, ...], static: dict[str, Any], reason: str) -> Any:
+    def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Run the function if nothing is differentiated, and see to it that nothing will be."""
-        message = f"{self.functions.name} {reason}, so it cannot be differentiated"
+        reason = "has no rule, so it cannot be differentiated; give it one with defvjp or defjvp"
+        if self.has_rule:
+            reason = (
+                f"has a derivative rule, which the plugin {binding.framework!r} cannot apply, since it has no hook "
+                "custom_rule; upgrade the plugin, or pass what is not differentiated through non_differentiable"
+            )
+        message = f"{self.functions.name} {reason}"
         if ask((*args, *static.values())) is True:
             raise RuleError(message)
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
+
+
+def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
+    """Return the binding of the one framework among arrays, numbers and strings; None if there is anything else."""
+    found = BINDINGS.PLAIN
+    for value in values:
+        binding = TABLE.get(type(value))
+        if binding is None:
+            return None
+        kind = binding.kind
+        if kind is ARRAY or kind is CONSTANT:
+            if found.framework not in (None, binding.framework):
+                return None
+            found = binding
+        elif not (kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject)):
+            return None
+    return found
 
 
 def _name(rule: Any) -> str:

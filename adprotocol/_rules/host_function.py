@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
+from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.dtype import dtype_name
 from adprotocol._dispatch.table import install, lookup, sole_framework
 from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.result import flatten_result
+from adprotocol._rules.arguments import is_array
 from adprotocol._rules.check import is_complex
 from adprotocol._trees.treespec import build, treespecs_equal
 from adprotocol.errors import PluginError, RuleError, kind_of
@@ -230,12 +230,6 @@ def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
         )
         raise PluginError(msg)
     return binding.host_call
-
-
-def is_array(leaf: Any) -> bool:
-    """Tell whether a leaf is an array of a framework."""
-    kind = lookup(type(leaf)).kind
-    return kind is ARRAY or kind is CONSTANT
 
 
 def _read_only(value: Any) -> Any:
