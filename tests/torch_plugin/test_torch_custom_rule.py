@@ -127,9 +127,7 @@ REVERSE = {
     "vmap": lambda f, x: torch.vmap(func.grad(f))(x),
     "over vmap": lambda f, x: func.grad(lambda x: torch.vmap(f)(x).sum())(x),
     "adprotocol": lambda f, x: adprotocol.grad(total(f))(x),
-    "checkpoint": lambda f, x: backward_of(
-        lambda x: checkpoint(f, x, use_reentrant=False), x.clone().requires_grad_()
-    ),
+    "checkpoint": lambda f, x: backward_of(lambda x: checkpoint(f, x, use_reentrant=False), x.clone().requires_grad_()),
 }
 FORWARD = {
     "jvp": lambda f, x: func.jvp(f, (x,), (torch.ones_like(x),))[1],
@@ -288,7 +286,10 @@ def test_one_tensor_returned_twice_and_a_tensor_of_others_stay_apart():
 
 
 def test_a_result_computed_by_numpy_or_as_a_number_is_differentiated_by_the_rule():
-    f = with_rules(lambda x: (x.numpy() ** 2, float(x.sum())), lambda ct, _y, x: (2 * ct[0].numpy() * x.detach().numpy() + ct[1].numpy(),))
+    f = with_rules(
+        lambda x: (x.numpy() ** 2, float(x.sum())),
+        lambda ct, _y, x: (2 * ct[0].numpy() * x.detach().numpy() + ct[1].numpy(),),
+    )
     for dtype in (torch.float32, DOUBLE):
         x = torch.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
         y, s = f(x)
@@ -313,7 +314,10 @@ def test_two_calls_that_overlap_share_nothing():
     assert torch.autograd.grad(second, y)[0] == 5.0
     assert torch.autograd.grad(first, x)[0] == 3.0
     found = []
-    threads = [threading.Thread(target=lambda n=n: found.append((n, func.grad(lambda x: f(x, n))(torch.tensor(1.0)).item()))) for n in range(4)]
+    threads = [
+        threading.Thread(target=lambda n=n: found.append((n, func.grad(lambda x: f(x, n))(torch.tensor(1.0)).item())))
+        for n in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -366,7 +370,13 @@ def test_the_mode_inside_a_function_and_its_rule():
     seen.clear()
     backward_of(f, leaf(2.0), create_graph=True)
     func.jvp(lambda x: func.jvp(f, (x,), (X,))[1], (X,), (X,))
-    assert seen == [[False], tracked, [False], tracked, constant] or seen == [[False], tracked, [False], constant, tracked]
+    assert seen == [[False], tracked, [False], tracked, constant] or seen == [
+        [False],
+        tracked,
+        [False],
+        constant,
+        tracked,
+    ]
 
 
 class Held:
@@ -413,9 +423,7 @@ def test_arguments_that_a_rule_does_not_take_are_not_kept():
 
 
 def test_a_rule_with_residuals_is_differentiated_once():
-    f = with_rules(
-        lambda x: (x**2, 3 * x), lambda ct, r: (ct * r[1],), lambda t, r: t[0] * r[1], has_residuals=True
-    )
+    f = with_rules(lambda x: (x**2, 3 * x), lambda ct, r: (ct * r[1],), lambda t, r: t[0] * r[1], has_residuals=True)
     once = pytest.raises(GradientPreventedError, match="differentiated once only")
     x = leaf(2.0)
     first = backward_of(f, x, create_graph=True)
