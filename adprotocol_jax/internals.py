@@ -17,8 +17,10 @@ from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src import tree_util as _tree_util
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
+from jax._src.interpreters import batching as _batching  # rules that get the axis, and the trace of vmap
+from jax._src.interpreters import partial_eval as _pe  # constants made operands, and the trace of a linearisation
 from jax._src.state.types import AbstractRef as _StateAbstractRef
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import ad
 
 try:
@@ -152,6 +154,26 @@ def is_differentiating() -> bool:
     return trace is not None
 
 
+def is_eager() -> bool:
+    """Tell whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
+    trace = _core.trace_ctx.trace
+    while isinstance(trace, _PASSING_TRACES):
+        trace = trace.parent_trace
+    return isinstance(trace, _core.EvalTrace)
+
+
+# The traces that evaluate what the trace around them would.
+_PASSING_TRACES = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
+
+# A context in which no transformation is under way: a tracer that is reached there is an error.
+eval_context: Callable[[], Any] = _core.eval_context
+
+
+def without_constants(program: Any) -> Any:
+    """Return a traced program with its constants as first operands."""
+    return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
+
+
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
     # Since 0.7 a tracer holds its equation; before, the trace alone holds the equations.
@@ -223,6 +245,23 @@ def linearize_to(primitive: Any, answer: Any) -> None:
     registry = getattr(_ad, "primitive_linearizations", None)
     if registry is not None:
         registry[primitive] = rule
+
+
+def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Register the rule that ``grad`` uses, where the release has one; else it uses the rule for the JVP."""
+    registry = getattr(_ad, "primitive_linearizations", None)
+    if registry is not None:
+        registry[primitive] = rule
+
+
+def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Register the rule that ``vmap`` uses, which gets the axis that is mapped, its name and size."""
+    _batching.fancy_primitive_batchers[primitive] = rule
+
+
+def vmap_like(axis: Any) -> Callable[..., Any]:
+    """Return ``jax.vmap`` for an axis that is mapped already."""
+    return functools.partial(jax.vmap, axis_size=axis.size, axis_name=axis.name, spmd_axis_name=axis.spmd_name)
 
 
 def shard_map() -> Callable[..., Any]:
