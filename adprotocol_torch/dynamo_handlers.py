@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
-from torch._dynamo.variables import ConstantVariable
-from torch._dynamo.variables.builder import SourcelessBuilder
+from torch._dynamo.source import GlobalSource
+from torch._dynamo.variables import ConstantVariable, TupleVariable
+from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch import closure_search, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,3 +112,20 @@ def keep(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
 def kept(_self: Any, _tx: Any, place: Any) -> Any:
     """Return the variable that was kept."""
     return fx_graph.kept(place.as_python_constant(), in_graph=True)
+
+
+def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
+    """Put one function into the graph; Dynamo calls it once with its fake tensors."""
+    made = dynamo_values.real(tx, call)
+    outlines: list[Any] = []
+
+    def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
+        found, outline = made.fun(list(arrays))
+        outlines[:] = [outline]
+        return as_results(found, arrays)
+
+    proxies = tuple([item.as_proxy() for item in arrays.items])
+    results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))
+    name = tx.output.install_global_by_id("adprotocol_outline", outlines[0])
+    outline = VariableBuilder(tx, GlobalSource(name))(outlines[0])
+    return TupleVariable([results, outline])
