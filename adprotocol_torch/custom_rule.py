@@ -134,7 +134,9 @@ class _Transformed(_Attached):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
-        rule = BatchedRule(call.rule, in_dims[1:], info.randomness)
+        axes = in_dims[1:]
+        is_rule = not hasattr(call.rule, "batched")
+        rule = BatchedRule(call.rule, axes, info.randomness) if is_rule else call.rule.batched(axes, info.batch_size)
         results, call.outline = custom_rule(rule, list(arrays))
         return tuple(results), (0,) * len(results)
 

@@ -294,6 +294,14 @@ def primal_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()  # no view, which would share the tangent, where forward mode is off
 
 
+def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
+    is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
+    # Tensors without values, subclasses, and the modes that see every operation; nothing public tells of modes.
+    modes = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    return not all(is_plain) or modes > 0 or torch.jit.is_tracing() or any(tensor.is_meta for tensor in tensors)
+
+
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
     if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
