@@ -31,9 +31,23 @@ if TYPE_CHECKING:
 @hookimpl
 def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""
+    if len([array for array in arrays if internals.is_batched_by_autograd(array)]) > 0:
+        return _by_batches(rule, arrays)
     call = _Call(rule, arrays)
     results = _Transformed.apply(call, *arrays) if functorch_is_active() else _attach(call, arrays)
     return list(results), call.outline
+
+
+def _by_batches(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Call with the batches of ``is_grads_batched``, a vmap within the engine that no level of torch.func shows."""
+    values, axes, size, wrap = internals.batches_of_autograd(arrays)
+    results, outline = custom_rule(_batched(rule, axes, size, "error"), values)
+    return list(map(wrap, results)), outline
+
+
+def _batched(rule: Any, axes: Sequence[int | None], size: int, randomness: str) -> Any:
+    """Return the rule of batches; a host function knows how to make its own."""
+    return rule.batched(axes, size) if hasattr(rule, "batched") else BatchedRule(rule, axes, randomness)
 
 
 class _Call:
@@ -134,9 +148,7 @@ class _Transformed(_Attached):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
-        axes = in_dims[1:]
-        is_rule = not hasattr(call.rule, "batched")
-        rule = BatchedRule(call.rule, axes, info.randomness) if is_rule else call.rule.batched(axes, info.batch_size)
+        rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
         results, call.outline = custom_rule(rule, list(arrays))
         return tuple(results), (0,) * len(results)
 

@@ -302,6 +302,23 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     return not all(is_plain) or modes > 0 or torch.jit.is_tracing() or any(tensor.is_meta for tensor in tensors)
 
 
+# The engine batches cotangents and tangents by an older vmap, which has no public name.
+is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor  # noqa: SLF001
+
+
+def batches_of_autograd(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[int | None], int, Any]:
+    """Return tensors that the engine has batched as they are, their axes and size of the batch, and the way back."""
+    level = torch._C._vmapmode_increment_nesting() - 1  # noqa: SLF001
+    torch._C._vmapmode_decrement_nesting()  # noqa: SLF001
+    axes = [0 if is_batched_by_autograd(tensor) else None for tensor in tensors]
+    values = [
+        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # type: ignore[attr-defined]  # noqa: SLF001
+        for tensor, axis in zip(tensors, axes, strict=True)
+    ]
+    size = max(value.shape[0] for value, axis in zip(values, axes, strict=True) if axis is not None)
+    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
     if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)

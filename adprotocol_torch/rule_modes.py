@@ -5,11 +5,12 @@ PyTorch's cotangents are the conjugates of those that a rule gets and returns.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import GradientPreventedError
+from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active
 
@@ -38,9 +39,36 @@ def pull(
             full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
             return tuple(as_tangents(rule.jvp(full, results, outline, arrays), results, outline))
 
-        _, transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))
-        gradients = list(transpose(tuple(cotangents)))
+        with _transposing(rule.name):
+            _, transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))
+            gradients = list(transpose(tuple(cotangents)))
     return _once(rule.once, gradients, results[: outline.count])
+
+
+class _Transposing(threading.local):
+    """Refuse a jvp rule whose transpose needs its own transpose, for ever; `depth` counts those under way."""
+
+    depth = 0
+
+    def __call__(self, name: str) -> _Transposing:
+        # The engine goes on in another thread at a depth of 60.
+        if self.depth == _DEEPEST:
+            msg = (
+                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that none "
+                f"can be derived from it; give it one with defvjp"
+            )
+            raise RuleError(msg)
+        return self
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.depth -= 1
+
+
+_DEEPEST = 30
+_transposing = _Transposing()
 
 
 def push(
