@@ -17,6 +17,7 @@ others.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
@@ -27,7 +28,6 @@ from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
-from adprotocol._rules import custom_derivative
 from adprotocol._trees import declaration, fields, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
@@ -119,7 +119,7 @@ def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
 
 
 @substitute_for(custom_derivative.sole_of_leaves)
-def _sole_of_leaves(values: Sequence[Any]) -> None:  # noqa: ARG001
+def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
 
 
@@ -190,15 +190,22 @@ class EagerCall:
 
 @substitute_for(custom_derivative.CustomDerivative.__call__)
 def _call_with_rule(self: custom_derivative.CustomDerivative, *args: Any, **static: Any) -> Any:
-    return _left_to_eager_code(self, self.has_residuals, args, static)
+    return _left_to_eager_code(self, args, static, has_residuals=self.has_residuals)
 
 
 @substitute_for(host_function.HostFunction.__call__)
 def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -> Any:
-    return _left_to_eager_code(self, False, args, static)
+    return _left_to_eager_code(self, args, static, has_residuals=False)
 
 
-def _left_to_eager_code(function: Any, has_residuals: bool, args: Any, static: Any) -> Any:  # noqa: FBT001
+# Dynamo knows no methods made by hand.
+@substitute_for(host_function.HostFunction.__get__)
+@substitute_for(custom_derivative.CustomDerivative.__get__)
+def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
+    return self if instance is None else functools.partial(self, instance)
+
+
+def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
     leaves, treespec = flatten_result((args, static))
     binding = sole_framework(leaves)
     if binding.framework is None:

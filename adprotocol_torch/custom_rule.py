@@ -17,7 +17,7 @@ from adprotocol.errors import RuleError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
-from adprotocol_torch.internals import functorch_is_active
+from adprotocol_torch.internals import functorch_is_active, never_compile
 from adprotocol_torch.rule_modes import as_results, pull, push
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from adprotocol_torch.rule_modes import Rule, Tensors
 
 
+# Where a graph broke around it, Dynamo would compile it and its callees one by one.
+@never_compile
 @hookimpl
 def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""

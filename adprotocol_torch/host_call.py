@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
 
+@internals.never_compile  # as custom_rule
 @hookimpl
 def host_call(
     fun: Callable[[list[Any]], list[Any]],
@@ -82,11 +83,19 @@ class _HostRule:
         def batch(arrays: list[Any]) -> list[Any]:
             import numpy as np  # noqa: PLC0415  (a host function has imported it)
 
-            given = [array if axis is None else np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
+            given = [
+                array if axis is None else np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)
+            ]
             if self.is_batched:
-                shared = [np.broadcast_to(array, (size, *array.shape)) if axis is None else array for array, axis in zip(given, axes, strict=True)]
+                shared = [
+                    np.broadcast_to(array, (size, *array.shape)) if axis is None else array
+                    for array, axis in zip(given, axes, strict=True)
+                ]
                 return run(shared)
-            rows = [run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)]) for i in range(size)]
+            rows = [
+                run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
+                for i in range(size)
+            ]
             return [np.stack(column) for column in zip(*rows, strict=True)]
 
         types = None if self.types is None else [((size, *shape), dtype) for shape, dtype in self.types]
@@ -126,7 +135,9 @@ torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRA
 
 def _as_numpy(array: torch.Tensor) -> Any:
     if array.dtype not in _NUMPY_DTYPES:
-        msg = f"a host function was given a tensor of dtype {array.dtype}, which NumPy has not; convert it, value.float()"
+        msg = (
+            f"a host function was given a tensor of dtype {array.dtype}, which NumPy has not; convert it, value.float()"
+        )
         raise RuleError(msg)
     return array.detach().cpu().resolve_conj().resolve_neg().numpy()
 

@@ -68,7 +68,9 @@ TRANSFORMS = {
 def test_a_solver_with_rules_equals_that_of_torch(kinds):
     ours, plain = norm(made(*kinds)), norm(inverted)
     for name, transform in TRANSFORMS.items():
-        torch.testing.assert_close(transform(ours)(A), transform(plain)(A), msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            transform(ours)(A), transform(plain)(A), msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_a_rule_for_forward_mode_alone_that_calls_its_function_has_no_reverse_mode():
@@ -199,7 +201,9 @@ def test_compiled_with_structures_and_without_shapes(backend):
         return {"sin": scale * np.sin(values["x"]), "rest": [values["x"].sum()]}
 
     f = host_function(run, like=lambda values, scale: {"sin": values["x"], "rest": [values["x"].sum()]})
-    compiled = torch.compile(lambda x: f({"x": x}, 3)["sin"] + f({"x": x}, 3)["rest"][0], fullgraph=True, backend=backend)
+    compiled = torch.compile(
+        lambda x: f({"x": x}, 3)["sin"] + f({"x": x}, 3)["rest"][0], fullgraph=True, backend=backend
+    )
     for x in (B, 2 * B):
         torch.testing.assert_close(compiled(x), 3 * x.sin() + x.sum())
     assert set(calls) == {3}
