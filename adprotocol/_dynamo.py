@@ -18,6 +18,7 @@ others.
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
@@ -28,9 +29,9 @@ from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
-from adprotocol._trees import declaration, fields, node, path, traversal
+from adprotocol._trees import declaration, fields, held, node, path, traversal
 from adprotocol._trees.treespec import build
-from adprotocol.errors import GradientPreventedError
+from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,6 +116,39 @@ def _are_callable(true_fun: Any, false_fun: Any) -> bool:
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    pass
+
+
+# Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
+@substitute_for(held.referents)
+def _referents(value: Any) -> list[Any]:
+    if _hides(type(value)):
+        msg = (
+            f"adprotocol was given {type(value).__name__} in a function that is compiled, where it cannot be looked "
+            "into; pass the arrays that it holds"
+        )
+        raise OpaqueValueError(msg)
+    return [getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)]
+
+
+@run_while_tracing
+def _hides(cls: type) -> bool:
+    base = fields.maker(cls)
+    # The flag of classes that the collector of garbage looks into; others refer to nothing.
+    return base is not object and base.__flags__ & (1 << 14) > 0 and not issubclass(cls, held.ITERABLE)
+
+
+@run_while_tracing
+def _slots(cls: type) -> tuple[str, ...]:
+    own = [base for base in cls.__mro__ if vars(base).get("__slots__")]
+    return tuple(
+        name for base in own for name, slot in vars(base).items() if isinstance(slot, types.MemberDescriptorType)
+    )
+
+
+# Releases of PyTorch before 2.13 cannot trace the attributes of a dict or a named tuple, empty ones included.
+@substitute_for(held.check_attributes)
+def _check_attributes(value: Any) -> None:
     pass
 
 

@@ -44,8 +44,8 @@ def _applied(call: _Call, *arrays: Any) -> Any:
     for result in results:
         if isbox(result):
             msg = (
-                f"the function {call.rule.name}, which has a derivative rule, uses a value that is differentiated and is "
-                "no argument of it, so that this derivative would be lost; pass the value as a positional argument"
+                f"the function {call.rule.name}, which has a derivative rule, uses a value that is differentiated and "
+                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
             )
             raise RuleError(msg)
     results = [result if type(result) in Box.type_mappings else asarray(result) for result in results]
@@ -64,61 +64,56 @@ def refuse_tracked(arrays: Sequence[Any], message: str) -> None:
             raise gradient_prevented(array, message, f"autograd: {adprotocol.explain(array)}")
 
 
-def _vjp(argnums: Sequence[int], answer: Any, args: Sequence[Any], _kwargs: Any) -> Callable[[Any], tuple[Any, ...]]:
-    call, arrays = args[0], args[1:]
-    outline = call.outline
-    needed = [i + 1 in argnums and _is_inexact(array) for i, array in enumerate(arrays)]
+class _Derivative:
+    """The derivative of one call by some of its arrays, as linear functions of cotangents or of tangents."""
 
-    def pull(cotangent: Any) -> tuple[Any, ...]:
-        results, cotangents = _split(answer, outline), _split(cotangent, outline)
-        _refuse_again(call.rule, results, arrays)
-        if call.rule.has_vjp:
-            found = call.rule.vjp(needed, cotangents, results, outline, arrays)
+    def __init__(self, argnums: Sequence[int], answer: Any, args: Sequence[Any]) -> None:
+        call, self.arrays = args[0], args[1:]
+        self.rule, self.outline = call.rule, call.outline
+        self.results = _split(answer, self.outline)
+        self.needed = [i in argnums and _is_inexact(array) for i, array in enumerate(self.arrays, 1)]
+        self.likes = [array for array, need in zip(self.arrays, self.needed, strict=True) if need]
+        if self.rule.once:
+            refuse_tracked((*self.results, *self.arrays), self.rule.once)
+
+    def backward(self, cotangents: list[Any]) -> list[Any]:
+        """Return the gradients of the arrays that are needed."""
+        if self.rule.has_vjp:
+            found = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
         else:
+            found = _transposed(self.forward, _zeros(self.likes), cotangents)
+        return [_as_like(gradient, like) for gradient, like in zip(found, self.likes, strict=True)]
 
-            def forward(tangents: list[Any]) -> list[Any]:
-                return _by_jvp(call.rule, needed, tangents, results, outline, arrays)
+    def forward(self, moving: list[Any]) -> list[Any]:
+        """Return the tangents of the results, given those of the arrays that are needed."""
+        if self.rule.has_jvp:
+            given = iter(moving)
+            tangents = [
+                next(given) if need else vspace(array).zeros() if _is_inexact(array) else None
+                for array, need in zip(self.arrays, self.needed, strict=True)
+            ]
+            found = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
+        else:
+            # The vjp is linear in the cotangent, so that its own transpose is the jvp.
+            found = _transposed(self.backward, _zeros(self.results), moving)
+        return [_as_like(tangent, result) for tangent, result in zip(found, self.results, strict=True)]
 
-            points = [vspace(array).zeros() for array, need in zip(arrays, needed, strict=True) if need]
-            found = _transposed(forward, points, cotangents)
-        gradients = iter(found)
-        return tuple(_as_like(next(gradients) if needed[i - 1] else None, arrays[i - 1]) for i in argnums)
+
+def _vjp(argnums: Sequence[int], answer: Any, args: Sequence[Any], _kwargs: Any) -> Callable[[Any], list[Any]]:
+    def pull(cotangent: Any) -> list[Any]:
+        derivative = _Derivative(argnums, answer, args)
+        gradients = iter(derivative.backward(_split(cotangent, derivative.outline)))
+        return [
+            next(gradients) if derivative.needed[i - 1] else vspace(derivative.arrays[i - 1]).zeros() for i in argnums
+        ]
 
     return pull
 
 
 def _jvp(argnums: Sequence[int], gs: Sequence[Any], answer: Any, args: Sequence[Any], _kwargs: Any) -> Any:
-    call, arrays = args[0], args[1:]
-    rule, outline = call.rule, call.outline
-    results = _split(answer, outline)
-    _refuse_again(rule, results, arrays)
-    given = dict(zip(argnums, gs, strict=True))
-    needed = [i + 1 in given and _is_inexact(array) for i, array in enumerate(arrays)]
-    moving = [given[i + 1] for i, need in enumerate(needed) if need]
-    if rule.has_jvp:
-        found = _by_jvp(rule, needed, moving, results, outline, arrays)
-    else:
-        # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-        points = [vspace(result).zeros() for result in results]
-        found = _transposed(lambda cts: _by_vjp(rule, needed, cts, results, outline, arrays), points, moving)
-    tangents = [_as_like(tangent, result) for tangent, result in zip(found, results, strict=True)]
-    return tangents[0] if outline.count == 1 else tuple(tangents)
-
-
-def _by_vjp(rule: Any, needed: Any, cotangents: Any, results: Any, outline: Any, arrays: Any) -> list[Any]:
-    found = rule.vjp(needed, cotangents, results, outline, arrays)
-    likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-    return [_as_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
-
-
-def _by_jvp(rule: Any, needed: Any, moving: Any, results: Any, outline: Any, arrays: Any) -> list[Any]:
-    given = iter(moving)
-    tangents = [
-        next(given) if need else vspace(array).zeros() if _is_inexact(array) else None
-        for array, need in zip(arrays, needed, strict=True)
-    ]
-    found = rule.jvp(tangents, results, outline, arrays)
-    return [_as_like(tangent, result) for tangent, result in zip(found, results, strict=True)]
+    derivative = _Derivative(argnums, answer, args)
+    tangents = derivative.forward([g for i, g in zip(argnums, gs, strict=True) if derivative.needed[i - 1]])
+    return tangents[0] if derivative.outline.count == 1 else tuple(tangents)
 
 
 def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -132,9 +127,8 @@ def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotang
     return [found.get(root) for root in roots]
 
 
-def _refuse_again(rule: DerivativeRule, results: Sequence[Any], arrays: Sequence[Any]) -> None:
-    if rule.once:
-        refuse_tracked((*results, *arrays), rule.once)
+def _zeros(values: Sequence[Any]) -> list[Any]:
+    return [vspace(value).zeros() for value in values]
 
 
 def _is_inexact(array: Any) -> bool:

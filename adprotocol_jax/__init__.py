@@ -19,6 +19,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_jax import derivative, host, internals, label, node, prevention, primitive
 from adprotocol_jax.cond import branch
 from adprotocol_jax.constant import as_constant
+from adprotocol_jax.internals import has_tangent_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,9 +47,9 @@ def array_types() -> dict[type, bool]:
 @hookimpl
 def within_gradient(value: Any) -> Any:
     """Bind a primitive, which JAX's transformations answer now or later."""
-    if not _can_be_tracked(value):
-        return False
-    return True if internals.has_tangent_now(value) else primitive.ask(value)
+    if has_tangent_now(value):
+        return True
+    return primitive.ask(value) if _can_be_tracked(value) else False
 
 
 @hookimpl
@@ -60,8 +61,13 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     ``eval_jaxpr``, ``equinox.filter_closure_convert``). Where a tracer is asked about
     as well, the answer may be staged anyhow, so the array is asked about with it.
     """
-    tracked = [value for value in values if _can_be_tracked(value)]
-    if any(internals.has_tangent_now(value) for value in tracked):
+    has_tangent, tracked = False, []
+    for value in values:
+        if has_tangent_now(value):
+            has_tangent = True
+        elif _can_be_tracked(value):
+            tracked.append(value)
+    if has_tangent:
         return True
     if not tracked:
         return False

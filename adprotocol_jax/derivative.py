@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
 from adprotocol.errors import RuleError
 from adprotocol_jax import internals, prevention
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 _CLOSED_OVER = (
-    "{}, which has a derivative rule, uses a value that is no argument of it, and is not differentiated by it; pass the "
-    "value as a positional argument"
+    "{}, which has a derivative rule, uses a value that is differentiated and is no argument of it, so that this "
+    "derivative would be lost; pass the value as a positional argument"
 )
 
 
@@ -41,7 +41,7 @@ class Body:
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
-        self.types = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        self.types = [internals.type_like(array) for array in arrays]
         # Known as soon as the function has run, which it does before anything is differentiated.
         self.outline: Any = None
         # For a staged program; its first operands are what the function closes over.
@@ -77,7 +77,7 @@ class Body:
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
         if not self.rule.has_jvp:
-            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` would need no point, but
+            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
             # goes through the functions that the rule calls instead of using their rules.)
             zeros = [jnp.zeros_like(result) for result in kept[: self.outline.count]]
             return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
@@ -124,7 +124,7 @@ class Batched(Body):
         self.mapped = mapped
 
     @property
-    def outline(self) -> Outline:  # type: ignore[override]
+    def outline(self) -> Outline:
         """Return that of a row."""
         return self.body.outline  # type: ignore[no-any-return]
 
@@ -189,8 +189,9 @@ def _stage(body: Body, arrays: list[Any]) -> list[Any]:
 def _refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
     if outline.objects:
         msg = (
-            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or batches "
-            "the function; return arrays as residuals, or a structure of them (register_structure makes one of a class)"
+            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or "
+            "batches the function; return arrays as residuals, or a structure of them (register_structure makes a "
+            "class one)"
         )
         raise RuleError(msg)
 
@@ -211,27 +212,19 @@ def _zeros(values: Sequence[Any]) -> list[Any]:
 
 
 # The function. It is evaluated by running it, at no level of differentiation.
-_function_p = Primitive("adprotocol_custom_derivative")
+_function_p: Any = Primitive("adprotocol_custom_derivative")
 _function_p.multiple_results = True
 
 
-@_function_p.def_impl
 def _run(*arrays: Any, body: Body) -> list[Any]:
     with internals.eval_context():
         return body.run(arrays)
 
 
-@_function_p.def_effectful_abstract_eval
 def _abstract(*types: Any, body: Body) -> Any:
     if body.program is None:
         body.program = jax.make_jaxpr(body.trace)(*types)
     return body.program.out_avals, body.program.effects
-
-
-def _derivative(arrays: Sequence[Any], needed: tuple[bool, ...], body: Body) -> tuple[list[Any], list[Any]]:
-    """Return the results, and what the linear function needs besides the tangents."""
-    results = _function_p.bind(*arrays, body=body)
-    return results, body.kept(results, arrays)
 
 
 def _is_moving(tangent: Any) -> bool:
@@ -250,8 +243,8 @@ def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, 
 
 def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, body: Body) -> tuple[list[Any], list[Any]]:
     needed = tuple(map(_is_moving, tangents))
-    results, kept = _derivative(arrays, needed, body)
-    return results, _tangents(kept, tangents, needed, body)
+    results = _function_p.bind(*arrays, body=body)
+    return results, _tangents(body.kept(results, arrays), tangents, needed, body)
 
 
 def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, body: Body) -> Any:
@@ -259,10 +252,10 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, body: Body)
         nonzero and _tangent_type(array).dtype != jax.dtypes.float0
         for nonzero, array in zip(nonzeros, arrays, strict=True)
     )
-    results, kept = _derivative(arrays, needed, body)
+    results = _function_p.bind(*arrays, body=body)
     count = body.outline.count if True in needed else 0
     moved = [place < count for place in range(len(results))]
-    return results, moved, kept, lambda kept, *tangents: _tangents(kept, tangents, needed, body)
+    return results, moved, body.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, body)
 
 
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, body: Body) -> Any:
@@ -277,6 +270,8 @@ def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, body: Body)
     return results, [0] * len(results)
 
 
+_function_p.def_impl(_run)
+_function_p.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[_function_p] = _jvp
 internals.linearize_by(_function_p, _linearize)
 internals.batch_by(_function_p, _batch)
@@ -285,7 +280,7 @@ internals.register_for_shard_map(_function_p)
 
 
 # Its derivative: linear in the operands after those that are kept.
-_linear_p = Primitive("adprotocol_custom_derivative_linear")
+_linear_p: Any = Primitive("adprotocol_custom_derivative_linear")
 _linear_p.multiple_results = True
 
 
@@ -294,10 +289,6 @@ def _evaluate(*operands: Any, body: Body, needed: tuple[bool, ...]) -> list[Any]
     return body.forward(needed, operands[:count], operands[count:])
 
 
-_linear_p.def_impl(_evaluate)
-
-
-@_linear_p.def_abstract_eval
 def _linear_abstract(*types: Any, body: Body, needed: tuple[bool, ...]) -> list[Any]:  # noqa: ARG001
     return [kind.to_tangent_aval().strip_weak_type() for kind in types[: body.outline.count]]
 
@@ -319,7 +310,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, body: Body, needed: tu
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
-    return [None] * count + body.backward(needed, operands[:count], [ad.instantiate_zeros(ct) for ct in cotangents])
+    return [None] * count + body.backward(needed, operands[:count], [internals.instantiated(ct) for ct in cotangents])
 
 
 def _linear_batch(
@@ -337,6 +328,8 @@ def _linear_batch(
     return results, [0] * len(results)
 
 
+_linear_p.def_impl(_evaluate)
+_linear_p.def_abstract_eval(_linear_abstract)
 ad.primitive_jvps[_linear_p] = _linear_jvp
 ad.primitive_transposes[_linear_p] = _transpose
 internals.batch_by(_linear_p, _linear_batch)

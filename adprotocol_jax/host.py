@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adprotocol.errors import RuleError
-from adprotocol_jax import prevention
+from adprotocol_jax import internals, prevention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def call(
             "result; give it host_function(like=...)"
         )
         raise RuleError(msg)
-    types = [jax.ShapeDtypeStruct(kind.shape, jax.dtypes.canonicalize_dtype(kind.dtype)) for kind in like]
+    types = [internals.type_like(kind) for kind in like]
 
     def callback(*values: Any) -> list[Any]:
         results = fun([np.asarray(value) for value in values])

@@ -93,7 +93,7 @@ def _asked_inside(what: str, divergence: str) -> UndecidableError:
 def inside_transform() -> bool:
     """Tell whether torch.func or a dual level is active during tracing; guard on it, so that a change traces again."""
     internals.guard_dual_level()
-    return internals.functorch_is_active() or internals.is_in_forward_mode()
+    return internals.in_transform()
 
 
 @_answered

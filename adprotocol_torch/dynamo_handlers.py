@@ -88,7 +88,7 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
 def find(_self: Any, _tx: Any, module: Any) -> Any:
     """Search a module that was given; one that the function itself makes is a copy of one that was searched."""
     given = module.value
-    return ConstantVariable.create(closure_search.find(given) if "_modules" in vars(given) else None)
+    return ConstantVariable.create(closure_search.find(given, in_graph=True) if "_modules" in vars(given) else None)
 
 
 def sharing(_self: Any, tx: Any, tensors: Any) -> Any:

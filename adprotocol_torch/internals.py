@@ -66,6 +66,9 @@ _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", Non
 # The function in which a checkpoint runs its first pass: a function of its own since 2.14.
 CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
+# What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
+CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
+
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 sequence_number: Any = operator.methodcaller("_sequence_nr")
@@ -77,6 +80,11 @@ use_count: Any = operator.methodcaller("_use_count")
 def is_in_forward_mode() -> bool:
     """Tell whether a dual level is open, in any thread; nothing public tells."""
     return forward_ad._current_level >= 0  # noqa: SLF001
+
+
+def in_transform() -> bool:
+    """Tell whether torch.func or a dual level is active."""
+    return functorch_is_active() or is_in_forward_mode()
 
 
 def is_below_autograd() -> bool:
@@ -93,6 +101,11 @@ def is_in_first_pass() -> bool:
     """Tell whether the first pass of a checkpoint packs what is saved now, where PyTorch tells."""
     hooks = None if _top_hooks is None else _top_hooks(True)  # noqa: FBT003
     return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook.")
+
+
+def use_checkpoint_frame(cls: type) -> None:
+    """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
+    checkpoint._CheckpointFrame = cls  # type: ignore[attr-defined,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
@@ -219,6 +232,16 @@ def compilation() -> Any:
     from torch._guards import CompileContext  # noqa: PLC0415  (as above)
 
     return CompileContext.try_get()
+
+
+@never_compile
+def tape_is_on() -> bool:
+    """Tell whether grad mode is on below all levels of torch.func."""
+    top = top_interpreter()
+    if top is None:
+        return torch.is_grad_enabled()
+    with coerce_cinterpreter(top).lower():
+        return tape_is_on()
 
 
 @never_compile

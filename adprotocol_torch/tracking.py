@@ -53,7 +53,10 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors, whose flags decide where no mode hides or adds anything."""
     if functorch_is_active() or not is_grad_enabled() or forward_ad._current_level >= 0:  # noqa: SLF001
         return any(map(within_gradient, values))
-    return any(value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)) for value in values)
+    for value in values:  # noqa: SIM110  (a generator takes 0.5 µs)
+        if value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)):
+            return True
+    return False
 
 
 def is_on_tape(value: torch.Tensor) -> bool:

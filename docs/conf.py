@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from sphinx.domains.python import PythonDomain
+
 import adprotocol
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,5 +35,14 @@ html_copy_source = False
 html_show_sourcelink = False
 
 
+class Domain(PythonDomain):
+    """Python's, but the search shows hooks, helpers and harness methods last: few readers look for them."""
+
+    def get_objects(self):
+        for name, shown, kind, page, anchor, priority in super().get_objects():
+            yield name, shown, kind, page, anchor, 2 if page in {"api_plugins", "api_conformance"} else priority
+
+
 def setup(app):
+    app.add_domain(Domain, override=True)
     app.connect("builder-inited", lambda _: generate.main())

@@ -62,6 +62,11 @@ def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hoo
     return False
 
 
+def always_recording() -> bool:
+    """Answer True: a derivative may enclose any call."""
+    return True
+
+
 def identity(value: Any) -> Any:
     """Return the identical object: a value of this kind is a constant already."""
     return value
@@ -104,6 +109,7 @@ class Binding:
     trainable: Callable[[Any], bool | None]
     identity: Callable[[Any], Any] | None
     freeze: Callable[[Any], Any]
+    is_recording: Callable[[], bool]
     value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
     custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
     host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
@@ -119,7 +125,7 @@ class Binding:
     def __init__(self, kind: Kind, framework: str | None = None, part: str = "", **given: Any) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
+        self.name = part or kind.name if framework is None else f"{kind.name} {framework}{part}"
         for slot, value in (_DEFAULTS | given).items():
             setattr(self, slot, value)
 
@@ -135,6 +141,7 @@ _DEFAULTS: dict[str, Any] = {
     "cond": call_branch,
     "trainable": not_trainable,
     "freeze": identity,
+    "is_recording": always_recording,
     "explain": "",
 }
 

@@ -20,7 +20,7 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Bindin
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from adprotocol._dispatch.binding import Flatten, Unflatten
 
@@ -98,8 +98,11 @@ def plugin_binding(name: str) -> Binding:
 
 def lookup(cls: type) -> Binding:
     """Return the binding for `cls`."""
-    known = TABLE.get(cls)
-    return getattr(BINDINGS, resolve(cls)) if known is None else known
+    try:
+        return TABLE[cls]
+    except KeyError:
+        pass  # resolved below, so that an error there is not chained to this one
+    return getattr(BINDINGS, resolve(cls))  # type: ignore[no-any-return]
 
 
 def _resolve(cls: type) -> Binding:
@@ -152,23 +155,6 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     )
     error.__cause__ = plugin.error
     return error
-
-
-def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
-    """Return the binding of the one framework among some leaves and the binding `found`, or that of plain values.
-
-    The values in labels and object arrays count too.
-
-    Raises `MixedFrameworksError` for two frameworks.
-    """
-    sole = BINDINGS.PLAIN if found is None else found
-    for leaf in values:
-        binding = lookup(type(leaf))
-        if binding is not sole:
-            sole = join(sole, binding)
-            if binding.framework is None and binding.stands_for is not None:
-                sole = sole_framework(binding.stands_for(leaf) or (), sole)
-    return sole
 
 
 def join(found: Binding, binding: Binding) -> Binding:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import LABEL, VIEWED
 from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._hooks.sameness import same
 from adprotocol._trees.traversal import Flattened, binding_for
 from adprotocol._trees.treespec import build, same_node
 
@@ -60,7 +61,7 @@ def common_structure(one: Treespec, other: Treespec) -> Treespec:
         return common_structure(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
     if one is None or other is None:
         return None if one is other else NotImplemented
-    if not same_node(one, other):
+    if not same_node(one, other) or not (one[0] is dict or same(one[1], other[1])):
         return NotImplemented
     children = [common_structure(*pair) for pair in zip(one[3], other[3], strict=True)]
     return NotImplemented if NotImplemented in children else (*one[:3], tuple(children))

@@ -61,7 +61,7 @@ class Arguments:
     all are leaves, as in most calls.
     """
 
-    __slots__ = ("_leaves", "_places", "_treespec", "specs")
+    __slots__ = ("_leaves", "_places", "_treespec", "are_arrays", "are_leaves", "specs")
 
     def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
         self._treespec = treespec
@@ -69,11 +69,15 @@ class Arguments:
         self._places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
         for place in self._places:
             self._leaves[place] = None
+        self.are_leaves: bool = treespec is None
+        self.are_arrays: bool = self.are_leaves and len(self._places) == len(self._leaves)
         # The structure of each positional argument.
         self.specs: tuple[Treespec, ...] = (None,) * len(self._leaves) if treespec is None else treespec[3][0][3]
 
     def filled(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with these arrays."""
+        if self.are_arrays:
+            return tuple(arrays), {}
         leaves = self._leaves.copy()
         for place, array in zip(self._places, arrays, strict=True):
             leaves[place] = array
@@ -81,6 +85,8 @@ class Arguments:
 
     def spread(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
         """Return for each leaf of the positional arguments the array whose gradient is needed, or None."""
+        if self.are_arrays:
+            return [array if need else None for array, need in zip(arrays, needed, strict=True)]
         leaves: list[Any] = [None] * len(self._leaves)
         for place, array, need in zip(self._places, arrays, needed, strict=True):
             if need:
@@ -164,6 +170,8 @@ class Outline:
 
     def returned(self, results: Sequence[Any]) -> Any:
         """Return what the function returned, with these arrays."""
+        if self is ONE_ARRAY:
+            return results[0]
         leaves = list(self._leaves)
         for place, array in zip(self._places, results, strict=True):
             leaves[place] = array
@@ -180,6 +188,8 @@ class Outline:
 
     def cotangent(self, cotangents: Sequence[Any]) -> Any:
         """Return the cotangents in the structure of the result."""
+        if self is ONE_ARRAY:
+            return cotangents[0]
         leaves = self.spread(cotangents)
         return leaves[0] if self._result is None else build(self.spec, iter(leaves))
 

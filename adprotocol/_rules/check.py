@@ -1,4 +1,4 @@
-"""What a rule returned, compared with the values whose gradients or tangents it is, before anything is computed with it."""
+"""What a rule returned, compared with what is due, before anything is computed with it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class Collector:
     """Take from what a rule returned the entries for some leaves of a structure.
 
     `likes` holds for each leaf the array whose shape and dtype its entry must have, or None
-    where none is needed. `of` says whose rule it is, and `what` it returned.
+    where none is needed. `words` say in errors who returned the entries, and as what.
     """
 
-    def __init__(self, likes: Sequence[Any], of: str, what: str) -> None:
+    def __init__(self, likes: Sequence[Any], words: tuple[str, str]) -> None:
         self.likes = likes
-        self.of = of
-        self.what = what
+        self.words = words
         # For each leaf with a like: its entry, None for zero.
         self.found: list[Any] = []
         self._next = 0
@@ -40,12 +39,12 @@ class Collector:
             like = self.likes[self._next]
             self._next += 1
             if like is not None:
-                self.found.append(self._checked(_called(entry), like, where))
+                self.found.append(checked(entry, like, self.words, where))
             return
         stop = self._next + count_leaves(treespec)
         likes = [like for like in self.likes[self._next : stop] if like is not None]
         if len(likes) > 0:
-            entry = _called(entry)
+            entry = entry() if lookup(type(entry)).kind is FUNCTION else entry
             if entry is not None:
                 self._add_children(entry, treespec, where)
                 return
@@ -60,41 +59,37 @@ class Collector:
         if children is None or found_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
             given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(found_names)}"
             msg = (
-                f"{self.of} returned {given} as {self.what} {where}, which is a {cls.__qualname__} of "
+                f"{self.words[0]} returned {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
                 f"{_listed(names)}; return the same structure, or None for zeros"
             )
             raise RuleError(msg)
         for child, spec, name in zip(children, specs, names, strict=True):
             self.add(child, spec, f"{where} at {name!r}")
 
-    def _checked(self, entry: Any, like: Any, where: str) -> Any:
-        """Return an entry that has the shape of `like`, and is complex only if `like` is."""
-        if isinstance(entry, NonDifferentiable):
-            entry = entry.value
-        if entry is None:
-            return None
-        shape = shape_of(entry)
-        if shape is None:
-            msg = (
-                f"{self.of} returned {kind_of(entry)} as {self.what} {where}, which is an array of shape "
-                f"{shape_of(like)}; return an array, or None for zeros"
-            )
-            raise RuleError(msg)
-        if shape != shape_of(like):
-            msg = (
-                f"{self.of} returned an array of shape {shape} as {self.what} {where}, which has the shape "
-                f"{shape_of(like)}; sum over what was broadcast, or return None for zeros"
-            )
-            raise RuleError(msg)
-        if _differ(entry, like) and is_complex(entry) and not is_complex(like):
-            msg = f"{self.of} returned a complex array as {self.what} {where}, which is real; return its real part"
-            raise RuleError(msg)
-        return entry
 
+def checked(entry: Any, like: Any, words: tuple[str, str], where: Any) -> Any:
+    """Return an entry, or what the function returns that was given in its place: an array like `like`, or None.
 
-def _called(entry: Any) -> Any:
-    """Return an entry, or what the function returns that was given in its place."""
-    return entry() if lookup(type(entry)).kind is FUNCTION else entry
+    Its shape is that of `like`, and it is complex only if `like` is.
+    """
+    if lookup(type(entry)).kind is FUNCTION:
+        entry = entry()
+    if isinstance(entry, NonDifferentiable):
+        entry = entry.value
+    if entry is None:
+        return None
+    shape, due = shape_of(entry), shape_of(like)
+    if shape != due:
+        given = kind_of(entry) if shape is None else f"an array of shape {shape}"
+        msg = (
+            f"{words[0]} returned {given} as {words[1]} {where}, which is an array of shape {due}; return one of the "
+            "same shape (sum over what was broadcast), or None for zeros"
+        )
+        raise RuleError(msg)
+    if _differ(entry, like) and is_complex(entry) and not is_complex(like):
+        msg = f"{words[0]} returned a complex array as {words[1]} {where}, which is real; return its real part"
+        raise RuleError(msg)
+    return entry
 
 
 def _listed(names: Any) -> str:

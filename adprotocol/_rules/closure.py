@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_tracked(functions: Iterable[Any], name: str) -> None:
-    """Raise `RuleError` if one of the functions holds a value that is differentiated, in its closure or its defaults."""
+    """Raise `RuleError` if a function holds a value that is differentiated, in its closure or its defaults."""
     for function in functions:
         found: list[Any] = []
         for cell in getattr(function, "__closure__", ()) or ():

@@ -7,8 +7,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
-from adprotocol._dispatch.table import TABLE, install, lookup, sole_framework
-from adprotocol._hooks.builtins import BINDINGS
+from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
@@ -16,6 +16,7 @@ from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:
@@ -105,15 +106,17 @@ class CustomDerivative:
         return self.functions.vjp is not None or self.functions.jvp is not None
 
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns a tuple of gradients."""
+        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
         self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
         self.functions.vjp = vjp
+        self.functions.known.clear()
         return vjp
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
         self.functions.jvp_takes_arguments = self._accept(jvp, self.functions.jvp, "defjvp", "tangents")
         self.functions.jvp = jvp
+        self.functions.known.clear()
         return jvp
 
     def _accept(self, rule: Any, known: Any, method: str, first: str) -> bool:
@@ -137,16 +140,23 @@ class CustomDerivative:
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
-        binding = sole_of_leaves((*args, *static.values()) if static else args)
-        if binding is None or (binding.framework is not None and static):
+        found = sole_of_leaves((*args, *static.values()) if static else args)
+        if found is None or (static and found[0].framework is not None):
             return self._structured(args, static)
+        binding, are_arrays = found
         if self.watched:
             refuse_tracked(self.watched, self.functions.name)
         if binding.framework is None:
             return self._plain(args, static)
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
-        return self._with_rule(binding, args, Arguments(args))
+        key = binding, len(args)
+        rule = self.functions.known.get(key) if are_arrays else None
+        if rule is None:
+            rule = DerivativeRule(self.functions, binding, Arguments(args))
+            if are_arrays:
+                self.functions.known[key] = rule
+        return self._with_rule(binding, rule, args)
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         returned = self.fun(*args, **static)
@@ -157,7 +167,7 @@ class CustomDerivative:
         if static:
             args, static = positional(self.fun, args, static)
         leaves, treespec = flatten_result((args, static))
-        binding = sole_framework(leaves)
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
         self._refuse_held(leaves)
         if self.watched:
             refuse_tracked(self.watched, functions.name)
@@ -168,10 +178,9 @@ class CustomDerivative:
         if static:
             message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
             leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
-        return self._with_rule(binding, leaves, Arguments(leaves, treespec))
+        return self._with_rule(binding, DerivativeRule(functions, binding, Arguments(leaves, treespec)), leaves)
 
-    def _with_rule(self, binding: Any, leaves: Sequence[Any], arguments: Arguments) -> Any:
-        rule = DerivativeRule(self.functions, binding, arguments)
+    def _with_rule(self, binding: Any, rule: DerivativeRule, leaves: Sequence[Any]) -> Any:
         results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
         returned = outline.returned(results)
         return returned[0] if self.has_residuals else returned
@@ -182,14 +191,15 @@ class CustomDerivative:
             kind = lookup(type(leaf)).kind
             if kind is FUNCTION:
                 refuse_tracked((leaf,), self.functions.name)
-            elif kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject):
-                # An object of unknown class that holds arrays is refused by this question.
-                if ask((leaf,)) is not False:
-                    msg = (
-                        f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
-                        "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
-                    )
-                    raise RuleError(msg)
+                continue
+            hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject)
+            # An object of unknown class that holds arrays is refused by this question.
+            if hides and ask((leaf,)) is not False:
+                msg = (
+                    f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
+                    "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
+                )
+                raise RuleError(msg)
 
     def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Run the function if nothing is differentiated, and see to it that nothing will be."""
@@ -205,9 +215,13 @@ class CustomDerivative:
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
 
 
-def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
-    """Return the binding of the one framework among arrays, numbers and strings; None if there is anything else."""
+def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding, bool] | None:
+    """Return the binding of the one framework among arrays and numbers, and whether all are its arrays.
+
+    None if there is anything else.
+    """
     found = BINDINGS.PLAIN
+    are_arrays = True
     for value in values:
         binding = TABLE.get(type(value))
         if binding is None:
@@ -217,9 +231,11 @@ def sole_of_leaves(values: Sequence[Any]) -> Binding | None:
             if found.framework not in (None, binding.framework):
                 return None
             found = binding
-        elif not (kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject)):
+        elif kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject):
+            are_arrays = False
+        else:
             return None
-    return found
+    return found, are_arrays
 
 
 def _name(rule: Any) -> str:

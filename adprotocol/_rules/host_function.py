@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN
 from adprotocol._dispatch.dtype import dtype_name
-from adprotocol._dispatch.table import install, lookup, sole_framework
-from adprotocol._hooks.builtins import BINDINGS
+from adprotocol._dispatch.table import BINDINGS, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import is_array
 from adprotocol._rules.check import is_complex
+from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, treespecs_equal
 from adprotocol.errors import PluginError, RuleError, kind_of
 
@@ -90,7 +91,7 @@ class HostFunction:
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function."""
         leaves, treespec = flatten_result((args, static))
-        binding = sole_framework(leaves)
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
         if binding.framework is None:
             args, static = build(treespec, iter([_read_only(leaf) for leaf in leaves]))
             return self.fun(*args, **static)
@@ -164,8 +165,8 @@ class HostCall:
         if kind is NUMPY or (kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))):
             return np.asarray(leaf)
         msg = (
-            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a structure "
-            "of them"
+            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a "
+            "structure of them"
         )
         raise RuleError(msg)
 
@@ -184,7 +185,7 @@ class HostCall:
         return result.astype(dtype, copy=False)
 
 
-def on_host(  # noqa: PLR0913
+def on_host(  # noqa: PLR0913, PLR0917
     binding: Binding,
     host: HostFunction,
     rule: Callable[..., list[Any]],
@@ -225,8 +226,8 @@ def _as_like(value: Any, like: Any) -> Any:
 def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
     if binding.host_call is None:
         msg = (
-            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; upgrade "
-            "the plugin, or give it that hook (adprotocol.hookspecs says how)"
+            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; "
+            "upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
         )
         raise PluginError(msg)
     return binding.host_call

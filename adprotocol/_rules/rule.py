@@ -13,7 +13,7 @@ from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, count_leaves, is_array, labelled_leaves
-from adprotocol._rules.check import Collector
+from adprotocol._rules.check import Collector, checked
 from adprotocol._rules.host_function import HostFunction, on_host
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol.errors import RuleError, full_kind_of, kind_of
@@ -36,6 +36,8 @@ class Functions:
         # Whether the rules take the arguments; with residuals they may do without.
         self.vjp_takes_arguments = True
         self.jvp_takes_arguments = True
+        # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
+        self.known: dict[tuple[Binding, int], DerivativeRule] = {}
 
     def keeps_arrays(self) -> bool:
         """Tell whether a rule takes the arguments."""
@@ -172,9 +174,12 @@ class DerivativeRule:
             )
             raise RuleError(msg)
         likes = self._arguments.spread(arrays, needed)
-        collector = Collector(likes, f"the vjp rule of {self.name}", "the gradient for")
+        words = (f"the vjp rule of {self.name}", "the gradient for argument")
+        if self._arguments.are_leaves:
+            return [checked(gradients[i], like, words, i) for i, like in enumerate(likes) if like is not None]
+        collector = Collector(likes, words)
         for number, gradient in enumerate(gradients):
-            collector.add(gradient, self._arguments.specs[number], f"argument {number}")
+            collector.add(gradient, self._arguments.specs[number], f"{number}")
         return self._arguments.gathered(collector.found, likes, needed)
 
     def jvp(
@@ -202,7 +207,7 @@ class DerivativeRule:
         args, static = self._arguments.filled(arrays)
         given = args if self._functions.jvp_takes_arguments else ()
         tangent = jvp(self._arguments.moved(tangents), outline.returned(results), *given, **static)
-        collector = Collector(outline.spread(results), f"the jvp rule of {self.name}", "the tangent of")
+        collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
         collector.add(tangent, outline.spec, "the result")
         return collector.found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol._trees.fields import by_fields, has_fields, is_enum
+from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -104,8 +104,9 @@ def functions_of(cls: type) -> Functions | None:
     if known is None and has_fields(cls) and not is_enum(cls):
         # A framework that knows the class knows which of its fields are static.
         known = of_blank(cls)
-        if known is None:
-            known = by_fields(cls)
+        base = maker(cls)
+        if known is None and (base is object or (base is dict and not issubclass(cls, defaultdict))):
+            known = by_fields(cls) if base is object else by_fields_and_items(cls)
             _BY_FIELDS.add(cls)
     if known is not None:
         _NODES[cls] = known
@@ -125,7 +126,7 @@ def of_value(value: Any) -> Functions | None:
 def of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        blank: Any = object.__new__(cls)
+        blank: Any = maker(cls).__new__(cls)
     except TypeError:  # abstract, or of an extension module
         return None
     return of_value(blank)

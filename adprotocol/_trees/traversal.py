@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE, Binding
-from adprotocol._dispatch.table import BINDINGS, TABLE, lookup
+from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build
 from adprotocol.errors import ADProtocolError, TreeError, with_article
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from adprotocol._trees.treespec import Treespec
+
+    # Leaves of one class, and their binding.
+    Group = tuple[Binding, Collection[Any]]
 
 
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
@@ -42,7 +45,7 @@ def admit(value: Any) -> str:
     """Return the name of that binding."""
     functions = node.of_value(value)
     if functions is None:
-        return BINDINGS.OPAQUE.name
+        return lookup(type(value)).name
     TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
     return binding.name
 
@@ -144,37 +147,50 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-def gather(values: Collection[Any]) -> Collection[Any]:
-    """Return the leaves of several values in any order, for a question about all of them.
+def gather(values: Collection[Any]) -> list[Group]:
+    """Return the leaves of several values in groups of one class, each with its binding, for a question about all.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
-    if _are_leaves(values):
-        return values
-    node.generation()
+    groups: list[Group] = []
     try:
-        return _gather(values)
+        _gather_into(groups, values, 0)
     except RecursionError as error:
         raise too_deep(next(filter(is_container, values))) from error
+    return groups
 
 
-def _are_leaves(values: Collection[Any]) -> bool:
-    for cls in set(map(type, values)):
+def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    classes = set(map(type, values))
+    are_mixed = len(classes) > 1
+    for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
+        of_class = [value for value in values if type(value) is cls] if are_mixed else values
         binding = lookup(cls)
-        if binding.flatten is not None or binding.kind is OPAQUE:
-            return False
-    return True
-
-
-def _gather(values: Collection[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        binding = binding_for(value)
+        if binding.kind is OPAQUE:
+            binding = admitted(next(iter(of_class)))
         if binding.children is None:
-            found.append(value)
-        else:
-            children = binding.children(value)
-            found.extend(children if _are_leaves(children) else _gather(children))
+            groups.append((binding, of_class))
+            continue
+        if depth == 0:
+            node.generation()
+        for value in of_class:
+            children = binding_for(value).children
+            _gather_into(groups, (value,) if children is None else children(value), depth + 1)
+
+
+def sole_framework(values: Collection[Any], found: Binding) -> Binding:
+    """Return the binding of the one framework among the leaves of some values and the binding `found`.
+
+    The values in labels and object arrays count too.
+
+    Raises `MixedFrameworksError` for two frameworks.
+    """
+    for binding, leaves in gather(values):
+        if binding is not found:
+            found = join(found, binding)
+            if binding.framework is None and binding.stands_for is not None:
+                for leaf in leaves:
+                    found = sole_framework(binding.stands_for(leaf) or (), found)
     return found
 
 
