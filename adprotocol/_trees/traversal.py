@@ -203,6 +203,8 @@ def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> No
             continue
         if depth == 0:
             node.refresh()
+        elif depth > DEEPEST:
+            raise RecursionError
         for value in of_class:
             children = binding_for(value).children
             _gather_into(groups, (value,) if children is None else children(value), depth + 1)
