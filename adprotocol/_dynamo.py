@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
@@ -88,6 +88,7 @@ for _function in (
     framework.named,
     where.matches,
     dtype.kind_of_dtype,
+    dtype.range_of_dtype,
 ):
     run_while_tracing(_function)
 
@@ -164,6 +165,24 @@ def _check_attributes(value: Any) -> None:
 @substitute_for(custom_derivative.sole_of_leaves)
 def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
+
+
+# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
+@substitute_for(builtins.elements)
+def _elements(array: Any) -> None:
+    pass
+
+
+@substitute_for(builtins.ask_array)
+def _ask_array(array: Any) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(builtins.trainable_array)
+def _trainable_array(array: Any) -> bool | None:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
 
 
 @substitute_for(within_gradient.within_gradient)

@@ -90,6 +90,8 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
         fx_graph.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+    for cond in conds:
+        fx_graph.make_gradients_dense(cond, modules)
     return ConstantVariable.create(None)
 
 

@@ -220,6 +220,8 @@ def _tensor(leaf: Any) -> torch.Tensor:
     """
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
     if hasattr(leaf, "mask"):
         msg = (
             f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "

@@ -56,6 +56,9 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 # PyTorch has no public tree library; its own packages register here.
 pytree = _pytree
 
+# In which a module keeps some hooks, those of state dicts among them.
+WrappedHook: Any = torch.nn.modules.module._WrappedHook  # noqa: SLF001
+
 # In torch.autograd.graph, but in no list of public names.
 get_gradient_edge: Any = graph.get_gradient_edge
 
