@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
-from adprotocol._dispatch.table import sole_framework
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
@@ -241,7 +241,7 @@ def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa:
 
 def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
     leaves, treespec = flatten_result((args, static))
-    binding = sole_framework(leaves)
+    binding = traversal.sole_framework(leaves, BINDINGS.PLAIN)
     if binding.framework is None:
         returned = function.fun(*args, **static)
         return returned[0] if has_residuals else returned

@@ -78,7 +78,7 @@ AUTOGRAD = Backend(
 )
 BACKENDS = (JAX, TORCH, AUTOGRAD)
 # Those whose plugins apply derivative rules.
-WITH_RULES = (JAX, AUTOGRAD)
+WITH_RULES = (JAX, TORCH, AUTOGRAD)
 
 on_every_backend = pytest.mark.parametrize("ad", BACKENDS, ids=lambda ad: ad.name)
 with_rules = pytest.mark.parametrize("ad", WITH_RULES, ids=lambda ad: ad.name)
