@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
-from adprotocol._dispatch.binding import UNSET
+from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
 from adprotocol._trees import declaration, fields, merge, node, path, traversal
@@ -28,7 +28,7 @@ from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from adprotocol._dispatch.binding import Binding
 
@@ -75,6 +75,7 @@ for _function in (
     node.generation,
     node.refresh,
     node.in_order,
+    node.same_keys,
     fields.field_names,
     fields.has_fields,
     declaration.class_declares,
@@ -96,6 +97,12 @@ def _lookup(cls: type) -> Binding:
     return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    binding = _lookup(type(value))
+    return traversal.admitted(value) if binding.kind is OPAQUE else binding
+
+
 # Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
 @substitute_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
@@ -109,6 +116,42 @@ def _are_callable(true_fun: Any, false_fun: Any) -> bool:
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
+# A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
+@substitute_for(traversal.are_leaves_of)
+def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
+    for cls in dict.fromkeys(map(type, values)):
+        if cls not in known:
+            binding = _lookup(cls)
+            if binding.flatten is not None or binding.kind is OPAQUE or (opened and binding.view is not None):
+                return False
+            known[cls] = binding
+    return True
+
+
+@substitute_for(traversal.gather)
+def _gather(values: Any) -> Any:
+    return traversal.tree_leaves(tuple(values))
+
+
+@substitute_for(table.sole_framework)
+def _sole_framework(values: Iterable[Any], found: Binding | None = None) -> Binding:
+    sole = table.BINDINGS.PLAIN if found is None else found
+    leaves = list(values)
+    for cls in dict.fromkeys(map(type, leaves)):
+        binding = _lookup(cls)
+        if binding is not sole:
+            sole = table.join(sole, binding)
+            if binding.framework is None and binding.stands_for is not None:
+                for leaf in [leaf for leaf in leaves if type(leaf) is cls]:
+                    sole = _sole_framework(binding.stands_for(leaf) or (), sole)
+    return sole
+
+
+@substitute_for(fields.attributes)
+def _attributes(value: Any) -> None:  # noqa: ARG001
+    return None
+
+
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass

@@ -11,15 +11,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
+from adprotocol.extend import (
+    attribute_names,
+    flags_of,
+    identities_of,
+    leaves_of_each,
+    run_while_tracing,
+    trace_instead,
+    tree_leaves,
+)
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -49,6 +57,9 @@ def mark() -> None:
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
+    trace_instead(leaves_in_graph)(tree_leaves)
+    trace_instead(identities_in_graph)(identities_of)
+    trace_instead(flags_in_graph)(flags_of)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
@@ -74,10 +85,8 @@ def within_gradient(value: torch.Tensor) -> bool:
 def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
     install()
-    for value in values:
-        if ask_fake(value) is not False:
-            return within_gradient(value)
-    return False
+    tracked = are_tracked(values)
+    return within_gradient(values[tracked.index(True)]) if True in tracked else False
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:
@@ -99,6 +108,68 @@ def inside_transform() -> bool:
 def ask_fake(value: torch.Tensor) -> bool | str:
     """Return the answer in a traced function, or why there is none."""
     return tracking.within_gradient(value)
+
+
+@_answered
+@internals.skip
+def are_tracked(values: Sequence[torch.Tensor]) -> list[bool]:
+    """Tell for each tensor whether `ask_fake` has an answer other than False; False for what is no tensor."""
+    return [isinstance(value, torch.Tensor) and tracking.within_gradient(value) for value in values]
+
+
+def tracked(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the tensors for which `ask_fake` has an answer other than False."""
+    install()
+    return [value for value, asked in zip(values, are_tracked(values), strict=True) if asked] if values else []
+
+
+def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
+    """Return the leaves of several values in order; of containers that Dynamo knows without tracing."""
+    install()
+    found = built_in_leaves(values)
+    return leaves_of_each(values) if found is None else found
+
+
+@_answered
+def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
+    """Return the tensors and constants in lists, tuples and dicts; None if there is anything else."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def owners(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Return the parameters among some tensors, each at its place, and None for the others."""
+    install()
+    found: list[Any] = [None] * len(tensors)
+    for i in parameters(tensors):
+        found[i] = tensors[i]
+    return found
+
+
+def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:
+    """Return the keys of the parameters among some leaves: no other tensor stands for one in a graph."""
+    install()
+    return {i: id(leaves[i]) for i in parameters(leaves)}
+
+
+def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
+    """Answer the hook `trainable` for some leaves, those that are no tensors as eager code does."""
+    install()
+    found = trainable_tensors(leaves, mask)
+    for i in [i for i, flag in enumerate(found) if flag == "ask"] if "ask" in found else ():
+        found[i] = bindings[type(leaves[i])].trainable(leaves[i])
+    return found
+
+
+@_answered
+def parameters(leaves: Sequence[Any]) -> list[int]:
+    """Return the positions of the parameters."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+@_answered
+def trainable_tensors(leaves: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """Answer for the tensors among the leaves in the mask; "ask" for what is no tensor."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 @run_while_tracing

@@ -28,10 +28,13 @@ _WALKED = 1_000
 @never_compile
 def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
-    tracked = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
+    is_traced = torch.compiler.is_dynamo_compiling()
+    leaves = tree_leaves(operands)
+    if is_traced:
+        leaves = dynamo.tracked(leaves)
+    tracked = [leaf for leaf in leaves if is_float(leaf) and _is_tracked(leaf)]
     if not tracked:
         return fun(*operands)
-    is_traced = torch.compiler.is_dynamo_compiling()
     has_graph = not is_traced and not functorch_is_active()
     start = next_sequence_number() if has_graph else 0
     result = fun(*operands)

@@ -48,14 +48,7 @@ class Structure(Flattened):
         self.mask: list[bool] = []
         self.identities: dict[int, Any] = {}
         if [binding for binding in self.bindings.values() if binding.identity is not None]:
-            self._identify()
-
-    def _identify(self) -> None:
-        for i, leaf in enumerate(self.leaves):
-            identity = self.bindings[type(leaf)].identity
-            key = None if identity is None else identity(leaf)
-            if key is not None:
-                self.identities[i] = key
+            self.identities = identities_of(self.leaves, self.bindings)
 
     @property
     def tree(self) -> Any:
@@ -135,8 +128,7 @@ class Structure(Flattened):
             mask = list(mask)
         for start, flags in known:
             mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
-        hooks = {cls: binding.trainable for cls, binding in self.bindings.items()}
-        found = [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(self.leaves, mask, strict=True)]
+        found = flags_of(self.leaves, mask, self.bindings)
         for start, flags in known:
             found[start : start + len(flags)] = flags
         return found
@@ -201,3 +193,20 @@ class Structure(Flattened):
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
+
+
+def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
+    """Return the keys of the leaves that have an identity, by position."""
+    found = {}
+    for i, leaf in enumerate(leaves):
+        identity = bindings[type(leaf)].identity
+        key = None if identity is None else identity(leaf)
+        if key is not None:
+            found[i] = key
+    return found
+
+
+def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
+    """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
+    hooks = {cls: binding.trainable for cls, binding in bindings.items()}
+    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]

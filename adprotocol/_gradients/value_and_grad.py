@@ -199,6 +199,8 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
     count = 0
+    if not [structure for structure in structures if structure.identities]:
+        return places, frozen
     for structure in structures:
         for i, taken in enumerate(structure.mask):
             if taken:

@@ -52,6 +52,11 @@ def admit(value: Any) -> str:
     return binding.name
 
 
+def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
+    """Tell whether all the values are leaves of classes that are known."""
+    return known.keys() >= set(map(type, values))
+
+
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`."""
     return binding_for(value).flatten is not None
@@ -99,6 +104,9 @@ class Flattened:
                 return (cls, metadata, names, self._visit_declared(value, children, names, depth))
             self._silent.add(cls)
         known, leaves = self.bindings, self.leaves
+        if are_leaves_of(known, children, opened=self._opened):
+            leaves.extend(children)
+            return (cls, metadata, names, (None,) * len(children))
         found: list[Treespec] = []
         for child in children:
             # Nothing is called for a leaf of a class that was met.
@@ -139,6 +147,11 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
+    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
     found: list[Any] = []
     for value in values:
         if is_container(value):
@@ -163,7 +176,7 @@ def gather(values: Collection[Any]) -> Collection[Any]:
 
 
 def _are_leaves(values: Collection[Any]) -> bool:
-    for cls in set(map(type, values)):
+    for cls in dict.fromkeys(map(type, values)):
         binding = lookup(cls)
         if binding.flatten is not None or binding.kind is OPAQUE:
             return False
@@ -228,7 +241,8 @@ def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        "traversal can follow; break the cycle, or pass the arrays themselves"
+        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
+        "the cycle, or pass the arrays themselves"
     )
 
 
