@@ -17,18 +17,23 @@ others.
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._trees import declaration, fields, merge, node, path, traversal
+from adprotocol._hooks.result import flatten_result
+from adprotocol._rules import custom_derivative, host_function
+from adprotocol._rules.arguments import Outline, is_array
+from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build
-from adprotocol.errors import GradientPreventedError
+from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
 
@@ -115,7 +120,6 @@ def _are_callable(true_fun: Any, false_fun: Any) -> bool:
     return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
 
 
-# Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 # A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
 @substitute_for(traversal.are_leaves_of)
 def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
@@ -130,21 +134,11 @@ def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> 
 
 @substitute_for(traversal.gather)
 def _gather(values: Any) -> Any:
-    return traversal.tree_leaves(tuple(values))
-
-
-@substitute_for(table.sole_framework)
-def _sole_framework(values: Iterable[Any], found: Binding | None = None) -> Binding:
-    sole = table.BINDINGS.PLAIN if found is None else found
-    leaves = list(values)
-    for cls in dict.fromkeys(map(type, leaves)):
-        binding = _lookup(cls)
-        if binding is not sole:
-            sole = table.join(sole, binding)
-            if binding.framework is None and binding.stands_for is not None:
-                for leaf in [leaf for leaf in leaves if type(leaf) is cls]:
-                    sole = _sole_framework(binding.stands_for(leaf) or (), sole)
-    return sole
+    leaves = traversal.tree_leaves(tuple(values))
+    classes = list(dict.fromkeys(map(type, leaves)))
+    if len(classes) == 1:
+        return [(_lookup(classes[0]), leaves)]
+    return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
 
 
 @substitute_for(fields.attributes)
@@ -152,8 +146,47 @@ def _attributes(value: Any) -> None:  # noqa: ARG001
     return None
 
 
+# Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
+    pass
+
+
+# Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
+@substitute_for(held.referents)
+def _referents(value: Any) -> list[Any]:
+    if _hides(type(value)):
+        msg = (
+            f"adprotocol was given {type(value).__name__} in a function that is compiled, where it cannot be looked "
+            "into; pass the arrays that it holds"
+        )
+        raise OpaqueValueError(msg)
+    return [getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)]
+
+
+@run_while_tracing
+def _hides(cls: type) -> bool:
+    base = fields.maker(cls)
+    # The flag of classes that the collector of garbage looks into; others refer to nothing.
+    return base is not object and base.__flags__ & (1 << 14) > 0 and not issubclass(cls, held.ITERABLE)
+
+
+@run_while_tracing
+def _slots(cls: type) -> tuple[str, ...]:
+    own = [base for base in cls.__mro__ if vars(base).get("__slots__")]
+    return tuple(
+        name for base in own for name, slot in vars(base).items() if isinstance(slot, types.MemberDescriptorType)
+    )
+
+
+# Releases of PyTorch before 2.13 cannot trace the attributes of a dict or a named tuple, empty ones included.
+@substitute_for(held.check_attributes)
+def _check_attributes(value: Any) -> None:
+    pass
+
+
+@substitute_for(custom_derivative.sole_of_leaves)
+def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
 
 
@@ -200,3 +233,58 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
 @substitute_for(where.match)
 def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]
+
+
+class EagerCall:
+    """A call that a compiled graph leaves to eager code; the hook `custom_rule` gets it in place of a rule.
+
+    A graph cannot hold a rule, whose derivative is chosen by the transformations around it. Eager code that the
+    compiler's next stage traces can: there the call with these arrays does what it does anywhere.
+    """
+
+    def __init__(self, function: Any, treespec: Any, leaves: Sequence[Any], places: Sequence[int]) -> None:
+        self.function = function
+        self.treespec = treespec
+        self.leaves = leaves
+        self.places = places
+
+    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Call the function with these arrays; return the arrays of its result and the rest."""
+        leaves = list(self.leaves)
+        for place, array in zip(self.places, arrays, strict=True):
+            leaves[place] = array
+        args, static = build(self.treespec, iter(leaves))
+        found, treespec = flatten_result(self.function(*args, **static))
+        places = [i for i, leaf in enumerate(found) if is_array(leaf)]
+        others = [None if i in places else leaf for i, leaf in enumerate(found)]
+        return [found[i] for i in places], Outline(treespec, others, places)
+
+
+@substitute_for(custom_derivative.CustomDerivative.__call__)
+def _call_with_rule(self: custom_derivative.CustomDerivative, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=self.has_residuals)
+
+
+@substitute_for(host_function.HostFunction.__call__)
+def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=False)
+
+
+# Dynamo knows no methods made by hand.
+@substitute_for(host_function.HostFunction.__get__)
+@substitute_for(custom_derivative.CustomDerivative.__get__)
+def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
+    return self if instance is None else functools.partial(self, instance)
+
+
+def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
+    leaves, treespec = flatten_result((args, static))
+    binding = traversal.sole_framework(leaves, table.BINDINGS.PLAIN)
+    if binding.framework is None:
+        returned = function.fun(*args, **static)
+        return returned[0] if has_residuals else returned
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+    others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+    call: Any = EagerCall(function, treespec, others, places)
+    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    return outline.returned(results)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
     attribute_names,
@@ -24,10 +22,13 @@ from adprotocol.extend import (
     tree_leaves,
 )
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import torch
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -60,6 +61,8 @@ def mark() -> None:
     trace_instead(leaves_in_graph)(tree_leaves)
     trace_instead(identities_in_graph)(identities_of)
     trace_instead(flags_in_graph)(flags_of)
+    trace_instead(_names_of_tensors)(names_of_tensors)
+    trace_instead(custom_rule)(eager_rule)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
@@ -85,8 +88,8 @@ def within_gradient(value: torch.Tensor) -> bool:
 def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
     install()
-    tracked = are_tracked(values)
-    return within_gradient(values[tracked.index(True)]) if True in tracked else False
+    first = first_tracked(values)
+    return False if first is None else within_gradient(values[first])
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:
@@ -100,7 +103,7 @@ def _asked_inside(what: str, divergence: str) -> UndecidableError:
 def inside_transform() -> bool:
     """Tell whether torch.func or a dual level is active during tracing; guard on it, so that a change traces again."""
     internals.guard_dual_level()
-    return internals.functorch_is_active() or internals.is_in_forward_mode()
+    return internals.in_transform()
 
 
 @_answered
@@ -112,15 +115,21 @@ def ask_fake(value: torch.Tensor) -> bool | str:
 
 @_answered
 @internals.skip
-def are_tracked(values: Sequence[torch.Tensor]) -> list[bool]:
-    """Tell for each tensor whether `ask_fake` has an answer other than False; False for what is no tensor."""
-    return [isinstance(value, torch.Tensor) and tracking.within_gradient(value) for value in values]
+def first_tracked(values: Sequence[torch.Tensor]) -> int | None:
+    """Return the position of the first tensor for which `ask_fake` has an answer other than False."""
+    return next((i for i, value in enumerate(values) if tracking.within_gradient(value)), None)
+
+
+@_answered
+def tracked_floats(values: Sequence[Any]) -> list[int]:
+    """Return the positions of the tensors that can carry a derivative and for which the answer is not False."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 def tracked(values: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the tensors for which `ask_fake` has an answer other than False."""
+    """Return the tensors that can carry a derivative and for which `ask_fake` has an answer other than False."""
     install()
-    return [value for value, asked in zip(values, are_tracked(values), strict=True) if asked] if values else []
+    return [values[i] for i in tracked_floats(values)]
 
 
 def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
@@ -191,6 +200,22 @@ def held_names(value: Any) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
+def names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or containers that hold some."""
+    return closure_search.names_of_tensors(owner)
+
+
+def _names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    install()
+    return held_tensors(owner)
+
+
+@_answered
+def held_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return those names for a module that Dynamo stands for."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
 @_answered
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
     """Return the positions of the operands from which no derivative flows into the results."""
@@ -216,6 +241,19 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     The gradient would be zero: torch.cond runs its branches without autograd. So does
     a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.
     """
+
+
+def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Leave a call with a rule to eager code, in a function that Dynamo traces."""
+    install()
+    results, outline = left_to_eager_code(rule, arrays)
+    return results, outline
+
+
+@_answered
+def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 # They run as they are where nothing traces, or nothing but export.

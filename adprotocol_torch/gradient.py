@@ -18,7 +18,7 @@ from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import never_compile, next_sequence_number
 from adprotocol_torch.parameters import here, parameter_of
 
 if TYPE_CHECKING:
@@ -33,9 +33,18 @@ class _Call:
     def __init__(self) -> None:
         self.calls = here()
         self.is_differentiable = torch.is_grad_enabled()
-        self.is_over = False
+        self.is_over = True
         # The ids of what is tracked.
         self.own: set[int] = set()
+
+    def open(self) -> Callable[[], None]:
+        """Let gradients with respect to this call's leaves be needed until the returned function is called."""
+        before, self.is_over = self.is_over, False
+
+        def close() -> None:
+            self.is_over = before
+
+        return close
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a tensor a leaf of this call."""
@@ -81,7 +90,7 @@ class _Call:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
     tensors = [leaf if isinstance(leaf, torch.Tensor) else _tensor(leaf) for leaf in leaves]
-    if torch.compiler.is_dynamo_compiling() or functorch_is_active() or internals.is_in_forward_mode():
+    if torch.compiler.is_dynamo_compiling() or internals.in_transform():
         return _by_functorch(fun, tensors)
     return _by_engine(fun, tensors)
 
@@ -93,7 +102,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = []
+    undo: list[Callable[[], None]] = [calls.change(call.open)]
     # The one that leaves inference mode enables gradients too.
     mode = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else torch.enable_grad()
     try:
@@ -105,9 +114,12 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             if has_owners:
                 undo.append(calls.replace(tensors, tracked, owners))
             # A function that changes a copy in place changes what the name stands for, not what was given.
-            inputs = [tensor if tensor.is_leaf else internals.get_gradient_edge(tensor) for tensor in tracked]
+            inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
             are_held = has_owners and aliases.have_history(tracked, owners)
             call.own.update(map(id, tracked))
+            # autocast keeps what it has cast, with its history, until it ends.
+            torch.clear_autocast_cache()
+            undo.append(torch.clear_autocast_cache)
             nodes: set[Any] = set()
             start = next_sequence_number()
             value, aux = fun(tracked)
@@ -142,13 +154,11 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
                 gradients = [torch.zeros_like(tensor) for tensor in tensors]
     finally:
         # Not before: a checkpoint runs parts of the function again for the derivative.
-        call.is_over = True
         for leave in reversed(undo):
             leave()
     if not again:
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
-        autograd_graph.release(nodes)
     return value, aux, gradients
 
 

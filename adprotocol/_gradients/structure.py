@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.table import BINDINGS, join, sole_framework
+from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, tree_leaves, tree_split, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
@@ -37,15 +37,16 @@ class Structure(Flattened):
     `shown` is the treespec of results, in which a view is its container.
     `identities` are the keys of the leaves that have one, by position; `mask` tells for
     each leaf whether it is differentiated, once that is known. With `declared`, `flags`
-    follows the declarations of the classes.
+    follows the declarations of the classes. With `is_frozen`, nothing is selected.
     """
 
-    def __init__(self, argument: Any, *, declared: bool = False) -> None:
+    def __init__(self, argument: Any, *, declared: bool = False, is_frozen: bool = False) -> None:
         super().__init__(argument, opened=True, declared=declared)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
-        path.check_paths(argument, self.shown)
-        self.mask: list[bool] = []
+        if not is_frozen:
+            path.check_paths(argument, self.shown)
+        self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
         self.identities: dict[int, Any] = {}
         if [binding for binding in self.bindings.values() if binding.identity is not None]:
             self.identities = identities_of(self.leaves, self.bindings)
@@ -184,6 +185,14 @@ class Structure(Flattened):
             return value
 
         return tree_unflatten(self.treespec, leaves, self.argument, show)
+
+    def fill_frozen(self, shared: Mapping[Any, Any], undo: Undo) -> Any:
+        """Return the argument with constants in the place of leaves with an identity, itself if it holds only views."""
+        if not [i for i, key in self.identities.items() if shared[key] is not self.leaves[i]]:
+            return self.argument
+        filled = self.fill(iter(()), shared, undo)
+        pairs = zip(tree_leaves((filled,)), tree_leaves((self.argument,)), strict=True)
+        return filled if [new for new, old in pairs if new is not old] else self.argument
 
     def only(self, leaves: Iterable[Any]) -> Any:
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""

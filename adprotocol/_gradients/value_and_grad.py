@@ -168,18 +168,26 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     select(structures, where, several=len(argnums) > 1)
     _check_trainable(structures, positions, where)
     leaves = [leaf for structure in structures for leaf in structure.selected()]
-    places, frozen = _identified(structures)
+    constant: dict[int | str, Structure] = {}
+    if not binding.is_recording():
+        # No derivative can enclose the call: what it does not select is constant in every argument.
+        given = {**{i: arg for i, arg in enumerate(args) if i not in positions}, **kwargs}
+        constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
+    places, frozen = _identified([*structures, *constant.values()])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
         shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
-        filled = list(args)
+        filled: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         rest = iter(tracked)
         for i, structure in zip(positions, structures, strict=True):
             filled[i] = structure.fill(rest, shared, undo)
-        return output.split(fun(*filled, **kwargs), binding, has_aux=has_aux)
+        for name, structure in constant.items():
+            filled[name] = structure.fill_frozen(shared, undo)
+        by_position = [filled[i] for i in range(len(args))]
+        return output.split(fun(*by_position, **{name: filled[name] for name in kwargs}), binding, has_aux=has_aux)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]

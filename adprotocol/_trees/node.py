@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol._trees.fields import by_fields, has_fields, is_enum
+from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -31,6 +31,9 @@ NAMESPACE = "adprotocol"
 # framework knew them.
 _NODES: dict[type, Functions] = {}
 _BY_FIELDS: set[type] = set()
+
+# Those that a framework's own trees know.
+_BY_LIBRARY: set[type] = set()
 
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
@@ -138,12 +141,18 @@ def functions_of(cls: type) -> Functions | None:
     if known is None and has_fields(cls) and not is_enum(cls):
         # A framework that knows the class knows which of its fields are static.
         known = of_blank(cls)
-        if known is None:
-            known = by_fields(cls)
+        base = maker(cls)
+        if known is None and (base is object or (base is dict and not issubclass(cls, defaultdict))):
+            known = by_fields(cls) if base is object else by_fields_and_items(cls)
             _BY_FIELDS.add(cls)
     if known is not None:
         _NODES[cls] = known
     return known
+
+
+def origin(cls: type) -> str | None:
+    """Return ``"library"`` for a class that a framework's own trees know, ``"fields"`` for one that none knows."""
+    return "library" if cls in _BY_LIBRARY else "fields" if cls in _BY_FIELDS else None
 
 
 def of_value(value: Any) -> Functions | None:
@@ -152,6 +161,7 @@ def of_value(value: Any) -> Functions | None:
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
             _NODES[type(value)] = named = _with_names(*found)
+            _BY_LIBRARY.add(type(value))
             return named
     return None
 
@@ -159,7 +169,7 @@ def of_value(value: Any) -> Functions | None:
 def of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        blank: Any = object.__new__(cls)
+        blank: Any = maker(cls).__new__(cls)
     except TypeError:  # abstract, or of an extension module
         return None
     return of_value(blank)

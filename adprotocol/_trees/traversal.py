@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import OPAQUE, Binding
-from adprotocol._dispatch.table import BINDINGS, TABLE, lookup
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
+from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
 from adprotocol.errors import ADProtocolError, TreeError, with_article
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from adprotocol._trees.treespec import Treespec
+
+    # Leaves of one class, and their binding.
+    Group = tuple[Binding, Collection[Any]]
 
 
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
@@ -47,8 +50,8 @@ def admit(value: Any) -> str:
     """Return the name of that binding."""
     functions = node.of_value(value)
     if functions is None:
-        return BINDINGS.OPAQUE.name
-    TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
+        return lookup(type(value)).name
+    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin="library")
     return binding.name
 
 
@@ -66,7 +69,9 @@ class Flattened:
     """Hold what one pass over a value finds: leaves, treespec, and the bindings of the leaves by class.
 
     Where views are opened, an object that has one (a module) is a node above its
-    container; `views` holds each with the position of its first leaf. Where
+    container; `views` holds each with the position of its first leaf. Inside a node of a
+    framework's own trees, a dataclass that these see as a leaf is one, unless it holds
+    an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
     them freeze.
 
@@ -86,10 +91,15 @@ class Flattened:
             self.bindings: dict[type, Binding] = {}
             self.views: list[tuple[int, View]] = []
             self.frozen: list[tuple[int, int]] = []
+            self._in_library = False
+            self._inert: list[type] = []
             try:
                 self.treespec: Treespec = self._visit(value, 0)
             except RecursionError as error:
                 raise too_deep(value) from error
+        # Only now: another instance may be opened.
+        for cls in self._inert:
+            self.bindings[cls] = BINDINGS.OPAQUE
 
     def _visit(self, value: Any, depth: int) -> Treespec:
         cls = type(value)
@@ -99,22 +109,35 @@ class Flattened:
         if depth > DEEPEST:
             raise RecursionError
         children, metadata, names = binding.flatten(value)
+        outside = self._in_library
+        if binding.origin is not None and self._opened:
+            if outside and binding.origin == "fields" and _is_inert(children):
+                self._inert.append(cls)
+                self.leaves.append(value)
+                return None
+            self._in_library = outside or binding.origin == "library"
+        declares = False
         if self._declared and cls not in self._silent:
-            if declaration.declares(cls):
-                return (cls, metadata, names, self._visit_declared(value, children, names, depth))
-            self._silent.add(cls)
-        known, leaves = self.bindings, self.leaves
-        if are_leaves_of(known, children, opened=self._opened):
-            leaves.extend(children)
-            return (cls, metadata, names, (None,) * len(children))
+            declares = declaration.declares(cls)
+            if not declares:
+                self._silent.add(cls)
         found: list[Treespec] = []
-        for child in children:
-            # Nothing is called for a leaf of a class that was met.
-            if type(child) in known:
-                leaves.append(child)
-                found.append(None)
+        if declares:
+            found = self._visit_declared(value, children, names, depth)
+        else:
+            known, leaves = self.bindings, self.leaves
+            if are_leaves_of(known, children, opened=self._opened):
+                leaves.extend(children)
+                found = [None] * len(children)
             else:
-                found.append(self._visit(child, depth + 1))
+                for child in children:
+                    # Nothing is called for a leaf of a class that was met.
+                    if type(child) in known:
+                        leaves.append(child)
+                        found.append(None)
+                    else:
+                        found.append(self._visit(child, depth + 1))
+        self._in_library = outside
         return (cls, metadata, names, tuple(found))
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
@@ -126,9 +149,7 @@ class Flattened:
         self.leaves.append(value)
         return None
 
-    def _visit_declared(
-        self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int
-    ) -> tuple[Treespec, ...]:
+    def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int) -> list[Treespec]:
         trained = declaration.trainable_names(value, [str(name) for name in names])
         found: list[Treespec] = []
         for child, name in zip(children, names, strict=True):
@@ -136,7 +157,16 @@ class Flattened:
             found.append(self._visit(child, depth + 1))
             if str(name) not in trained:
                 self.frozen.append((start, len(self.leaves)))
-        return tuple(found)
+        return found
+
+
+def _is_inert(children: Sequence[Any]) -> bool:
+    """Tell whether there are only settings among the children: integers, texts and functions."""
+    for leaf in tree_leaves(tuple(children)):
+        kind = lookup(type(leaf)).kind
+        if kind is not FUNCTION and kind is not CLASS and type(leaf) not in (int, str, bytes):
+            return False
+    return True
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
@@ -161,37 +191,50 @@ def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-def gather(values: Collection[Any]) -> Collection[Any]:
-    """Return the leaves of several values in any order, for a question about all of them.
+def gather(values: Collection[Any]) -> list[Group]:
+    """Return the leaves of several values in groups of one class, each with its binding, for a question about all.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
-    if _are_leaves(values):
-        return values
-    node.refresh()
+    groups: list[Group] = []
     try:
-        return _gather(values)
+        _gather_into(groups, values, 0)
     except RecursionError as error:
         raise too_deep(next(filter(is_container, values))) from error
+    return groups
 
 
-def _are_leaves(values: Collection[Any]) -> bool:
-    for cls in dict.fromkeys(map(type, values)):
+def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    classes = set(map(type, values))
+    are_mixed = len(classes) > 1
+    for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
+        of_class = [value for value in values if type(value) is cls] if are_mixed else values
         binding = lookup(cls)
-        if binding.flatten is not None or binding.kind is OPAQUE:
-            return False
-    return True
-
-
-def _gather(values: Collection[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        binding = binding_for(value)
+        if binding.kind is OPAQUE:
+            binding = admitted(next(iter(of_class)))
         if binding.children is None:
-            found.append(value)
-        else:
-            children = binding.children(value)
-            found.extend(children if _are_leaves(children) else _gather(children))
+            groups.append((binding, of_class))
+            continue
+        if depth == 0:
+            node.refresh()
+        for value in of_class:
+            children = binding_for(value).children
+            _gather_into(groups, (value,) if children is None else children(value), depth + 1)
+
+
+def sole_framework(values: Collection[Any], found: Binding) -> Binding:
+    """Return the binding of the one framework among the leaves of some values and the binding `found`.
+
+    The values in labels and object arrays count too.
+
+    Raises `MixedFrameworksError` for two frameworks.
+    """
+    for binding, leaves in gather(values):
+        if binding is not found:
+            found = join(found, binding)
+            if binding.framework is None and binding.stands_for is not None:
+                for leaf in leaves:
+                    found = sole_framework(binding.stands_for(leaf) or (), found)
     return found
 
 
