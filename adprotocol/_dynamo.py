@@ -21,7 +21,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, registry, table, wrapper
+from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
@@ -114,10 +114,19 @@ def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[...
     return wrapping
 
 
-# Older releases of PyTorch cannot ask it of a partial, which has a function.
-@substitute_for(cond.are_callable)
-def _are_callable(true_fun: Any, false_fun: Any) -> bool:
-    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
+@substitute_for(cond.cond)
+def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
+    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
+    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
+        raise cond.branch_error(true_fun, false_fun)
+    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
+    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
+
+
+# An error in a graph has the frames of what was traced.
+@substitute_for(frames.leave_out)
+def _leave_out(error: BaseException) -> None:
+    pass
 
 
 # A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
