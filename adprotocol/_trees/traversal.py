@@ -55,6 +55,11 @@ def admit(value: Any) -> str:
     return binding.name
 
 
+def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
+    """Tell whether all the values are leaves of classes that are known."""
+    return known.keys() >= set(map(type, values))
+
+
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`."""
     return binding_for(value).flatten is not None
@@ -121,13 +126,17 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            for child in children:
-                # Nothing is called for a leaf of a class that was met.
-                if type(child) in known:
-                    leaves.append(child)
-                    found.append(None)
-                else:
-                    found.append(self._visit(child, depth + 1))
+            if are_leaves_of(known, children, opened=self._opened):
+                leaves.extend(children)
+                found = [None] * len(children)
+            else:
+                for child in children:
+                    # Nothing is called for a leaf of a class that was met.
+                    if type(child) in known:
+                        leaves.append(child)
+                        found.append(None)
+                    else:
+                        found.append(self._visit(child, depth + 1))
         self._in_library = outside
         return (cls, metadata, names, tuple(found))
 
@@ -168,6 +177,11 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
+    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
     found: list[Any] = []
     for value in values:
         if is_container(value):
@@ -280,7 +294,8 @@ def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        "traversal can follow; break the cycle, or pass the arrays themselves"
+        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
+        "the cycle, or pass the arrays themselves"
     )
 
 
