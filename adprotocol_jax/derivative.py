@@ -167,7 +167,8 @@ class Batched(Body):
 def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Return what the function returns; its derivative is that of the rule."""
     body = Body(rule, arrays)
-    if not internals.is_eager():
+    # A tracer that the function closes over is of a trace that the primitive's rules know nothing of.
+    if not internals.is_eager() or any(isinstance(value, jax.core.Tracer) for value in rule.closed_over()):
         arrays = _stage(body, arrays)
     results = _function_p.bind(*arrays, body=body)
     return list(results), body.outline

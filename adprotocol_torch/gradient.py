@@ -123,6 +123,9 @@ def _by_engine(
         inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own.update(map(id, tracked))
+        # autocast keeps what it has cast, with its history, until it ends.
+        torch.clear_autocast_cache()
+        undo.append(torch.clear_autocast_cache)
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -217,6 +220,8 @@ def _tensor(leaf: Any) -> torch.Tensor:
     """
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
     if hasattr(leaf, "mask"):
         msg = (
             f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
@@ -259,20 +264,41 @@ def _refuse_number(value: Any, start: int) -> None:
         raise OutputError(msg)
 
 
-# Gradients are on at the level of torch.func in the function; outside of that level the switch of the caller counts.
-@never_compile  # as _by_engine
 def _by_functorch(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
-    tensors = [here().substitute(tensor) for tensor in tensors]
-    owners = [parameter_of(tensor) for tensor in tensors]
+    if torch.is_grad_enabled():
+        return _by_functorch_with_gradients(fun, tensors)
+    # As with the engine, gradients are on in the function, and what comes out has none.
+    with torch.enable_grad():
+        value, aux, gradients = _by_functorch_with_gradients(fun, tensors)
+    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
+
+
+def _without_history(leaf: Any) -> Any:
+    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+@never_compile  # as _by_engine
+def _by_functorch_with_gradients(
+    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
+) -> tuple[Any, Any, list[Any]]:
+    calls = here()
+    if torch.compiler.is_dynamo_compiling():
+        owners: list[Any] = dynamo.owners(tensors)
+    else:
+        tensors = [calls.substitute(tensor) for tensor in tensors]
+        owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    # A flag of a parameter is no outer derivative here either.
-    own = [
-        owner is tensor and tensor.is_leaf and not here().is_variable(tensor)
-        for tensor, owner in zip(tensors, owners, strict=True)
-    ]
-    leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
+    own, leaves = [False] * len(tensors), tensors
+    if has_owners:
+        # A flag of a parameter is no outer derivative here either.
+        own = [
+            owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
+            for tensor, owner in zip(tensors, owners, strict=True)
+        ]
+        leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []
     undo: list[Callable[[], None]] = []
@@ -307,8 +333,9 @@ def _by_functorch(
     finally:
         for leave in undo:
             leave()
-    hooked = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
-    return value, combine_aux(rest[0], inside), hooked
+    if has_owners:
+        gradients = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
+    return value, combine_aux(rest[0], inside), gradients
 
 
 def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

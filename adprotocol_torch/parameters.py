@@ -308,9 +308,16 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     parameter = parameter_of(value)
     if parameter is None or not parameter.requires_grad:
         return value
-    if here().is_variable(value) and (is_recording() or in_transform()):
+    if here().is_variable(value) and is_recording():
         return value
-    constant = value.detach()
+    if not torch.compiler.is_dynamo_compiling() and torch.nn.parameter.is_lazy(value):
+        # The function sets its shape; with that it is put back.
+        constant = torch.nn.parameter.UninitializedParameter(False, value.device, value.dtype)  # noqa: FBT003
+        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (as below)
+        return constant
+    # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
+    has_levels = in_transform() and here().is_variable(value)
+    constant = value.clone() if has_levels else value.detach()
     if not torch.compiler.is_dynamo_compiling():
         constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
     return constant

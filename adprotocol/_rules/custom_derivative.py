@@ -13,7 +13,7 @@ from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
-from adprotocol._rules.closure import refuse_tracked
+from adprotocol._rules.closure import may_hold, refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
 from adprotocol._trees.traversal import sole_framework
@@ -91,7 +91,7 @@ class CustomDerivative:
         name = getattr(fun, "__name__", type(fun).__name__)
         self.functions = Functions(fun, name, has_residuals=has_residuals)
         # Those whose closures are looked into at each call.
-        self.watched: list[Any] = [fun] if _may_hold(fun) else []
+        self.watched: list[Any] = [fun] if may_hold(fun) else []
         functools.update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class CustomDerivative:
         takes = not self.has_residuals or takes_arguments(rule)
         if takes:
             refuse_arity(rule, self.fun, f"{name}.{method}", first)
-        if _may_hold(rule):
+        if may_hold(rule):
             self.watched.append(rule)
         return takes
 
@@ -240,12 +240,6 @@ def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding, bool] | None:
 
 def _name(rule: Any) -> str:
     return getattr(rule, "__qualname__", type(rule).__qualname__)
-
-
-def _may_hold(function: Any) -> bool:
-    """Tell whether a function may hold arrays; a plain function without closure and defaults cannot."""
-    inner = getattr(function, "fun", function)
-    return not isinstance(inner, types.FunctionType) or bool(inner.__closure__ or inner.__defaults__)
 
 
 install(BINDINGS.FUNCTION, CustomDerivative)

@@ -14,6 +14,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, count_leaves, is_array, labelled_leaves
 from adprotocol._rules.check import Collector, checked
+from adprotocol._rules.closure import closed_over, may_hold
 from adprotocol._rules.host_function import HostFunction, on_host
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol.errors import RuleError, full_kind_of, kind_of
@@ -90,6 +91,10 @@ class DerivativeRule:
 
     def __repr__(self) -> str:
         return f"<DerivativeRule of {self.name}>"
+
+    def closed_over(self) -> list[Any]:
+        """Return the arrays that the function closes over, as far as they can be found; none is differentiated."""
+        return closed_over(self._functions.fun) if may_hold(self._functions.fun) else []
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Run the function; return the arrays that it returned, NumPy's and inexact numbers included, and the rest.

@@ -217,6 +217,18 @@ def test_a_value_that_a_staged_function_closes_over_is_an_operand_and_no_more():
         jax.grad(jax.jit(lambda x, z: uses(z)(x)), 1)(x, z)
 
 
+def test_rows_may_be_what_a_function_closes_over():
+    def loss(z, x):
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda ct, returned, x: (7.0 * ct,))
+        return f(x)
+
+    z = jnp.arange(3.0)
+    assert close(jax.vmap(loss, in_axes=(0, None))(z, 2.0), 2.0 * z)
+    assert close(jax.vmap(jax.grad(loss, 1), in_axes=(0, None))(z, 2.0), [7.0, 7.0, 7.0])
+    assert close(jax.grad(lambda x: jax.vmap(loss, in_axes=(0, None))(z, x).sum())(2.0), 21.0)
+
+
 SCALE = []
 
 
