@@ -1,21 +1,48 @@
 """PyTorch's graph of reverse mode, walked backwards from its results.
 
 0.5 µs a node.
+
+From 2.13 a node that Python has seen keeps its Python object, and PyTorch frees such nodes inside of each other: behind
+some 50,000 in a row the stack overflows. So about one in `_EVERY` of the nodes that are walked holds on to those after
+it (`_Stop`), which are then freed one after the other.
 """
 
 from __future__ import annotations
 
+import random
+import threading
 from typing import TYPE_CHECKING, Any
 
-from adprotocol_torch.internals import sequence_number
+from adprotocol_torch.internals import get_gradient_edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import torch
 
-# As many nodes as can be freed inside of each other.
-_DEEP = 1_000
+# How many walked nodes there are for one that stops the recursion of a release.
+_EVERY = 100
+
+
+# How many nodes are walked before the next stop; threads that lose a count to each other do no harm.
+_left = _EVERY
+
+
+def node_of(tensor: torch.Tensor) -> Any:
+    """Return the node that computed a tensor, or None."""
+    global _left  # noqa: PLW0603
+    node = tensor.grad_fn
+    if node is not None:
+        _left -= 1
+        if _left <= 0:
+            _left = _stop_at(node)
+    return node
+
+
+def edge_of(tensor: torch.Tensor) -> Any:
+    """Return a tensor that was computed as the engine takes it: by its node and output."""
+    node_of(tensor)
+    return get_gradient_edge(tensor)
 
 
 def walk(
@@ -38,7 +65,9 @@ def walk_nodes(nodes: Iterable[Any]) -> list[tuple[Any, int]]:
 def _follow(
     waiting: list[tuple[Any, int]], enter: Callable[[Any], bool] | None, seen: set[Any]
 ) -> list[tuple[Any, int]]:
+    global _left  # noqa: PLW0603
     found: list[tuple[Any, int]] = []
+    left = _left
     while waiting:
         edge = waiting.pop()
         node = edge[0]
@@ -47,23 +76,55 @@ def _follow(
         found.append(edge)
         if node not in seen:
             seen.add(node)
+            left -= 1
+            if left <= 0:
+                left = _stop_at(node)
             if enter is None or enter(node):
                 waiting += node.next_functions
+    _left = left
     return found
 
 
-def release(nodes: set[Any]) -> None:
-    """Let go of a graph that nothing else holds, from the results to the leaves, one node after the other.
+class _Stop:
+    """Hold the nodes after one that is freed until its release is over.
 
-    PyTorch does so itself as long as no node has a Python object. Of the nodes that have one, as all have that are
-    walked, newer releases free each inside of the one before, and overflow the stack where some 50,000 follow each
-    other.
+    It lies with the node and refers to what the node refers to, so it keeps nothing alive.
     """
-    if len(nodes) > _DEEP:
-        ordered = sorted(nodes, key=sequence_number)
-        nodes.clear()
-        while ordered:
-            ordered.pop()
+
+    __slots__ = ("following",)
+
+    def __init__(self, following: Any) -> None:
+        self.following = following
+
+    def __del__(self) -> None:
+        released = _released.nodes
+        released.append(self.following)
+        del self.following
+        if not _released.is_running:
+            _released.is_running = True
+            try:
+                while released:
+                    released.pop()  # may free the node of another stop, which comes here and adds to the list
+            finally:
+                _released.is_running = False
+
+
+class _Released(threading.local):
+    """What the stops of a thread let go."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.is_running = False
+
+
+_released = _Released()
+
+
+def _stop_at(node: Any) -> int:
+    """Stop a release at a node; return how many nodes later the next stop is due."""
+    node.metadata[_Stop] = _Stop(node.next_functions)
+    # At random: where several chains grow in turn, a fixed number could meet the same one each time.
+    return random.randrange(1, 2 * _EVERY)  # noqa: S311  (no secret)
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:

@@ -20,6 +20,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import is_below_autograd, run_engine
+from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,13 +64,11 @@ class _Watch(TorchFunctionMode):
         # Below autograd is what the engine itself computes: a mode that counts, say, sees its operations in Python.
         if isinstance(result, torch.Tensor) and func not in _STOPS and not is_below_autograd():
             for argument in args:
-                if (
-                    isinstance(argument, torch.Tensor)
-                    and argument.requires_grad
-                    and self.reaches_others(argument)
-                    and not _is_shown()
-                ):
-                    raise _hidden()
+                if isinstance(argument, torch.Tensor) and argument.requires_grad:
+                    # A transformation of torch.func that the pass itself began has leaves of its own.
+                    tensor = below_levels(argument)
+                    if tensor.requires_grad and self.reaches_others(tensor) and not _is_shown():
+                        raise _hidden()
         return result
 
     def reaches_others(self, tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def mark() -> None:
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
     trace_instead(_names_of_tensors)(names_of_tensors)
+    trace_instead(custom_rule)(eager_rule)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
@@ -162,6 +164,19 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     The gradient would be zero: torch.cond runs its branches without autograd. So does
     a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.
     """
+
+
+def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Leave a call with a rule to eager code, in a function that Dynamo traces."""
+    install()
+    results, outline = left_to_eager_code(rule, arrays)
+    return results, outline
+
+
+@_answered
+def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 # They run as they are where nothing traces, or nothing but export.

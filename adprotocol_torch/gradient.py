@@ -114,7 +114,7 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
             if has_owners:
                 undo.append(calls.replace(tensors, tracked, owners))
             # A function that changes a copy in place changes what the name stands for, not what was given.
-            inputs = [tensor if tensor.is_leaf else internals.get_gradient_edge(tensor) for tensor in tracked]
+            inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
             are_held = has_owners and aliases.have_history(tracked, owners)
             call.own.update(map(id, tracked))
             # autocast keeps what it has cast, with its history, until it ends.
@@ -159,7 +159,6 @@ def _by_engine(fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.
     if not again:
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
-        autograd_graph.release(nodes)
     return value, aux, gradients
 
 

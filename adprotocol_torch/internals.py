@@ -7,6 +7,7 @@ of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -301,6 +302,76 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     torch.func.jvp does not enter in Python.
     """
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
+
+
+def enable_forward_mode() -> Any:
+    """Switch forward mode on in a block; torch.autograd.forward_ad has no public name for that."""
+    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
+
+
+def primal_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its tangent of the innermost level, and with all else that it carries.
+
+    The public unpack_dual works within its own dual_level alone, and ``detach`` drops all levels.
+    """
+    try:
+        return torch.ops.aten._fw_primal(tensor, 0)  # type: ignore[no-any-return]  # noqa: SLF001
+    except RuntimeError:  # of vmap, which has no rule for it
+        return tensor.clone()  # no view, which would share the tangent, where forward mode is off
+
+
+def hold_others_constant(tensors: Sequence[torch.Tensor]) -> None:
+    """Let a compiler that traces with these take a tensor from elsewhere as a constant of the graph, as export does."""
+    from torch._guards import detect_fake_mode  # noqa: PLC0415  (as above)
+
+    mode = detect_fake_mode(tensors)
+    if mode is not None:
+        mode.allow_non_fake_inputs = True
+
+
+def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
+    is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
+    # Tensors without values, subclasses, and the modes that see every operation; nothing public tells of modes.
+    modes = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    return not all(is_plain) or modes > 0 or torch.jit.is_tracing() or any(tensor.is_meta for tensor in tensors)
+
+
+# The engine batches cotangents and tangents by an older vmap, which has no public name.
+is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor  # noqa: SLF001
+
+
+def batches_of_autograd(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[int | None], int, Any]:
+    """Return tensors that the engine has batched as they are, their axes and size of the batch, and the way back."""
+    level = torch._C._vmapmode_increment_nesting() - 1  # noqa: SLF001
+    torch._C._vmapmode_decrement_nesting()  # noqa: SLF001
+    axes = [0 if is_batched_by_autograd(tensor) else None for tensor in tensors]
+    values = [
+        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # type: ignore[attr-defined]  # noqa: SLF001
+        for tensor, axis in zip(tensors, axes, strict=True)
+    ]
+    size = max(value.shape[0] for value, axis in zip(values, axes, strict=True) if axis is not None)
+    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
+    """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
+    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
+        return None
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device):
+        return None
+    return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def autocast_as(setting: tuple[str, bool, Any] | None, tensors: Sequence[torch.Tensor]) -> Any:
+    """Set autocast, for a block that computes with some tensors, to what it was."""
+    now = setting or autocast_of(tensors)
+    if now is None:
+        return contextlib.nullcontext()
+    device, enabled, dtype = now
+    # A cast weight is not cached: it would have no history where the block runs without gradients.
+    return torch.autocast(device, dtype, enabled and setting is not None, cache_enabled=False)
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[int, Any]:

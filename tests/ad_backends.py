@@ -27,6 +27,8 @@ class Backend:
     derivative: Callable[[Any], Any]
     # The class of an array while it is being differentiated.
     tracked_type: type
+    # The derivative of a function of one array in a direction, by forward mode.
+    tangent: Callable[[Any, Any, Any], Any]
 
     def numpy(self, array):
         if isinstance(array, torch.Tensor):
@@ -45,7 +47,14 @@ def _jax_make(value):
 
 
 JAX = Backend(
-    "jax", jnp, _jax_make, jax.Array, lambda fun, leaves: jax.value_and_grad(fun)(leaves), jax.grad, jax.core.Tracer
+    "jax",
+    jnp,
+    _jax_make,
+    jax.Array,
+    lambda fun, leaves: jax.value_and_grad(fun)(leaves),
+    jax.grad,
+    jax.core.Tracer,
+    lambda fun, x, t: jax.jvp(fun, (x,), (t,))[1],
 )
 TORCH = Backend(
     "torch",
@@ -55,6 +64,7 @@ TORCH = Backend(
     _torch_native,
     torch.func.grad,
     torch.Tensor,
+    lambda fun, x, t: torch.func.jvp(fun, (x,), (t,))[1],
 )
 AUTOGRAD = Backend(
     "autograd",
@@ -64,10 +74,14 @@ AUTOGRAD = Backend(
     lambda fun, leaves: autograd.value_and_grad(fun)(leaves),
     autograd.grad,
     Box,
+    lambda fun, x, t: autograd.make_jvp(fun)(x)(t)[1],
 )
 BACKENDS = (JAX, TORCH, AUTOGRAD)
+# Those whose plugins apply derivative rules.
+WITH_RULES = (JAX, AUTOGRAD)
 
 on_every_backend = pytest.mark.parametrize("ad", BACKENDS, ids=lambda ad: ad.name)
+with_rules = pytest.mark.parametrize("ad", WITH_RULES, ids=lambda ad: ad.name)
 
 
 def close(got, want):

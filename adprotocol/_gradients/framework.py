@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import FUNCTION, OPAQUE
-from adprotocol._dispatch.table import lookup, plugin_binding, sole_framework
+from adprotocol._dispatch.table import lookup, plugin_binding
 from adprotocol._trees.held import held, search
-from adprotocol._trees.traversal import tree_leaves
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from adprotocol._dispatch.binding import Binding
 
 
-def of_values(found: Binding, others: Iterable[Any], fun: Callable[..., Any]) -> Binding:
+def of_values(found: Binding, others: Collection[Any], fun: Callable[..., Any]) -> Binding:
     """Return the binding of the one framework among the values of a call.
 
     `found` is the binding of the differentiated arguments, `others` are the other
     arguments. If all leaves are NumPy arrays and Python numbers, the values bound
     to `fun` decide.
     """
-    found = sole_framework(tree_leaves(tuple(others)), found)
-    return found if found.framework is not None else sole_framework(tree_leaves(tuple(_bound(fun))), found)
+    found = sole_framework(others, found)
+    return found if found.framework is not None else sole_framework(_bound(fun), found)
 
 
 def find(found: Binding, backend: str | None) -> Binding:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.table import BINDINGS, join, sole_framework
+from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, tree_leaves, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
@@ -119,31 +119,32 @@ class Structure(Flattened):
         allowed = [True] * len(self.leaves)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
-        for leaf, taken in zip(self.leaves, allowed, strict=True) if self._has_opaque() else ():
-            if taken and self.bindings[type(leaf)].kind is OPAQUE and declaration.declares(type(leaf)):
+        declaring = [cls for cls in self._opaque if declaration.declares(cls)]
+        for leaf, taken in zip(self.leaves, allowed, strict=True) if declaring else ():
+            if taken and type(leaf) in declaring:
                 declaration.refuse_opaque(leaf)
         # What a class freezes is not searched for hidden arrays.
-        return [flag if taken else False for flag, taken in zip(self.capable(allowed), allowed, strict=True)]
+        flags = self.capable(allowed)
+        return [flag if taken else False for flag, taken in zip(flags, allowed, strict=True)] if self.frozen else flags
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
-        bindings = self.bindings
-        if self._has_opaque():
+        if self._opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
-        asked = list(mask)
+        if known:
+            mask = list(mask)
         for start, flags in known:
-            asked[start : start + len(flags)] = [False] * len(flags)
-        found = [
-            bindings[type(leaf)].trainable(leaf) if wanted else None
-            for leaf, wanted in zip(self.leaves, asked, strict=True)
-        ]
+            mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
+        hooks = {cls: binding.trainable for cls, binding in self.bindings.items()}
+        found = [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(self.leaves, mask, strict=True)]
         for start, flags in known:
             found[start : start + len(flags)] = flags
         return found
 
-    def _has_opaque(self) -> bool:
-        return len([binding for binding in self.bindings.values() if binding.kind is OPAQUE]) > 0
+    @property
+    def _opaque(self) -> list[type]:
+        return [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE]
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
@@ -152,13 +153,24 @@ class Structure(Flattened):
         for leaf, wanted in zip(self.leaves, mask, strict=True):
             if wanted and self.bindings[type(leaf)].kind is OPAQUE and id(leaf) not in searched:
                 searched.add(id(leaf))
-                check_opaque(leaf, (self.tree,))
+                check_opaque(leaf, (self.argument,))
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """Return `tree` with other leaves, which may be None."""
         result = tree_unflatten(self.shown, leaves, self.argument)
-        path.check_keeps_none(self.argument, self.shown, result, leaves)
+        if not path.keeps_none(self.argument, self.shown):
+            path.check_keeps_none(self.argument, self.shown, result, leaves)
         return result
+
+    def split(self) -> tuple[Any, Any]:
+        """Return `tree` with the leaves in the mask alone, and with the others alone."""
+        leaves, mask = self.leaves, self.mask
+        parts = tree_split(self.shown, leaves, mask, self.argument)
+        if not path.keeps_none(self.argument, self.shown):
+            for part, wanted in zip(parts, (True, False), strict=True):
+                held = [leaf if taken is wanted else None for leaf, taken in zip(leaves, mask, strict=True)]
+                path.check_keeps_none(self.argument, self.shown, part, held)
+        return parts
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""

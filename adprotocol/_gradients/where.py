@@ -81,6 +81,9 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
                 "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
                 "layers)"
             )
+            if pattern in every:
+                escaped = pattern.replace("[", "[[]")
+                msg += f". A bracket begins a set of characters; for that path write {escaped!r}"
             raise SelectionError(msg)
     masks = []
     for paths, of_structure, names in zip(known, found, aliases, strict=True):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
-from adprotocol._dispatch.table import BINDINGS, lookup, sole_framework
+from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.traversal import tree_leaves
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     if not are_callable(true_fun, false_fun):
         raise _branch_error(true_fun, false_fun)
     pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
-    binding = sole_framework(tree_leaves(operands), binding)
+    binding = sole_framework(operands, binding)
     return binding.cond(pred, true_fun, false_fun, operands)
 
 

@@ -1,0 +1,81 @@
+"""PyTorch frees the nodes that Python has seen inside of each other; with many in a row that ends the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+SETUP = """
+import torch
+import adprotocol
+
+STEPS = 70_000
+scale = torch.ones(2, requires_grad=True)
+
+def deep(x):
+    for _ in range(STEPS):
+        x = x + 1.0
+    return x.sum()
+
+def step(x):
+    return adprotocol.cond(True, lambda x: x + 1.0, lambda x: x, x)
+"""
+
+PROGRAMS = {
+    "a gradient": "adprotocol.value_and_grad(deep)(torch.ones(2))",
+    "a gradient that is differentiable": "adprotocol.value_and_grad(lambda x: deep(x * scale))(torch.ones(2))",
+    "an auxiliary output that outlives the value": """
+def halves(x):
+    half = (x * scale).expand(2)
+    for _ in range(STEPS):
+        half = half + 1.0
+    return deep(half), half
+
+(value, half), gradient = adprotocol.value_and_grad(halves, has_aux=True)(torch.ones(2))
+del value, gradient
+del half
+""",
+    "a gradient in each step": """
+x = scale
+for _ in range(STEPS // 2):
+    x = x + adprotocol.grad(lambda y: (y * y * scale).sum())(x) * 1e-9
+del x
+""",
+    "a parameter of a module": """
+module = torch.nn.Linear(2, 2)
+with torch.no_grad():
+    adprotocol.value_and_grad(lambda module: deep(module.weight))(module)
+""",
+    "a branch": "adprotocol.cond(True, deep, deep, scale)",
+    "a branch in each step": """
+x = scale
+for _ in range(STEPS):
+    x = step(x)
+x.sum().backward()
+del x
+""",
+    "a branch in each step of several chains": """
+chains = [scale + 0.0 for _ in range(2)]
+for _ in range(STEPS):
+    chains = [step(x) for x in chains]
+del chains
+""",
+    "an operand that is not used": """
+x = scale
+for _ in range(STEPS):
+    x = x + 1.0
+    adprotocol.cond(True, lambda x, y: y * 2.0, lambda x, y: y, x, scale)
+del x
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_long_graph_is_released(name):
+    program = f"{SETUP}\n{PROGRAMS[name]}\nprint('released', flush=True)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("released\n", 0), done.stderr
