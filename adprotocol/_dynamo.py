@@ -21,7 +21,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, registry, table, wrapper
+from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
@@ -96,6 +96,11 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    return traversal.find_binding(value)
+
+
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:
@@ -108,34 +113,25 @@ def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[...
     return wrapping
 
 
-# Older releases of PyTorch cannot ask it of a partial, which has a function.
-@substitute_for(cond.are_callable)
-def _are_callable(true_fun: Any, false_fun: Any) -> bool:
-    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
+@substitute_for(cond.cond)
+def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
+    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
+    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
+        raise cond.branch_error(true_fun, false_fun)
+    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
+    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
+
+
+# An error in a graph has the frames of what was traced.
+@substitute_for(frames.leave_out)
+def _leave_out(error: BaseException) -> None:
+    pass
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
-
-
-# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
-@substitute_for(builtins.elements)
-def _elements(array: Any) -> None:
-    pass
-
-
-@substitute_for(builtins.ask_array)
-def _ask_array(array: Any) -> bool:  # noqa: ARG001
-    return False
-
-
-@substitute_for(builtins.trainable_array)
-def _trainable_array(array: Any) -> bool | None:
-    import torch  # noqa: PLC0415  (Dynamo traces)
-
-    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
 
 
 # Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
@@ -174,6 +170,24 @@ def _check_attributes(value: Any) -> None:
 @substitute_for(custom_derivative.sole_of_leaves)
 def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
+
+
+# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
+@substitute_for(builtins.elements)
+def _elements(array: Any) -> None:
+    pass
+
+
+@substitute_for(builtins.ask_array)
+def _ask_array(array: Any) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(builtins.trainable_array)
+def _trainable_array(array: Any) -> bool | None:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
 
 
 @substitute_for(within_gradient.within_gradient)

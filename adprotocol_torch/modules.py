@@ -17,7 +17,7 @@ from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import closure_search, distributed, dynamo, functional_copy, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import here, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,13 +151,14 @@ def _exchange(
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
         return _put(changed)
-    _refuse_scripted(changed)
-    flat = _flat_weights(changed)
+    if changed:
+        _refuse_scripted(changed)
+    flat = _flat_weights(changed) if changed else []
     leave = here().use(module, [owner for owner, *_ in changed])
     if leave is None:
         raise _used_by_two(module)
     data = [_data_of(new) for _, _, _, _, new in changed]
-    put_back = here().change(lambda: _put(changed))
+    put_back = here().change(lambda: _put(changed)) if changed else nothing
     # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
     held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -191,6 +191,8 @@ def gather(values: Collection[Any]) -> list[Group]:
 
 
 def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    if depth > DEEPEST:
+        raise RecursionError
     classes = set(map(type, values))
     are_mixed = len(classes) > 1
     for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
@@ -217,12 +219,18 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
 
     Raises `MixedFrameworksError` for two frameworks.
     """
-    for binding, leaves in gather(values):
-        if binding is not found:
-            found = join(found, binding)
-            if binding.framework is None and binding.stands_for is not None:
-                for leaf in leaves:
-                    found = sole_framework(binding.stands_for(leaf) or (), found)
+    for value in values:
+        binding = lookup(type(value))
+        if binding is found or binding.kind is PLAIN:
+            continue
+        if binding.framework is not None:
+            found = binding if found.framework is None else join(found, binding)
+        else:
+            for inner, leaves in gather((value,)):
+                found = join(found, inner)
+                if inner.framework is None and inner.stands_for is not None:
+                    for leaf in leaves:
+                        found = sole_framework(inner.stands_for(leaf) or (), found)
     return found
 
 
