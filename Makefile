@@ -100,10 +100,11 @@ bench-pennylane-env: ## PennyLane, for the benchmarks, in an environment of its 
 	$(PYTHON) -m venv .venv-pennylane
 	.venv-pennylane/bin/python -m pip install --quiet --disable-pip-version-check pennylane autograd jax --editable .
 
+# geomstats imports a function that NumPy 2.4 has no more.
 bench-peers-env: ## Keras, POT and geomstats, likewise
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt keras pot geomstats torch \
-		--editable .
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check keras pot geomstats 'numpy<2.4' \
+		"$$(grep '^torch==' constraints.txt)" --editable .
 
 hooks: $(VENV)/.dev ## run .pre-commit-config.yaml before each commit
 	$(PIP) install --quiet --constraint constraints.txt --group hooks

@@ -1,8 +1,8 @@
 """A backend-agnostic AD-mode protocol.
 
-Every automatic differentiation (AD) system answers the same four questions in its
-own way. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them in
-one way. A library depends on this package alone; JAX, PyTorch and autograd answer
+Every automatic differentiation (AD) system answers the same few questions in its own
+way. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them in one
+way. A library depends on this package alone; JAX, PyTorch and autograd answer
 through plugins, which are loaded when their framework is in use.
 """
 
@@ -14,6 +14,8 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import non_differentiable
 from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.within_gradient import explain, within_gradient
+from adprotocol._rules.custom_derivative import custom_derivative
+from adprotocol._rules.host_function import host_function
 from adprotocol._trees.declaration import register_trainable
 from adprotocol._trees.registration import register_structure
 from adprotocol.errors import ADProtocolError
@@ -29,8 +31,10 @@ __all__ = [
     "NonDifferentiable",
     "combine",
     "cond",
+    "custom_derivative",
     "explain",
     "grad",
+    "host_function",
     "non_differentiable",
     "partition",
     "prevent_gradient",

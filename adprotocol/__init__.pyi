@@ -32,8 +32,10 @@ __all__ = [
     "NonDifferentiable",
     "combine",
     "cond",
+    "custom_derivative",
     "explain",
     "grad",
+    "host_function",
     "non_differentiable",
     "partition",
     "prevent_gradient",
@@ -55,6 +57,7 @@ _Value = TypeVar("_Value")
 _A = TypeVar("_A", bound=Any)
 _B = TypeVar("_B", bound=Any)
 _P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
 _Ts = TypeVarTuple("_Ts")
 
 # A module of PyTorch's, whose parts and gradients are dicts from qualified name to tensor.
@@ -62,7 +65,12 @@ class _Module(Protocol):
     def named_parameters(self) -> Iterator[tuple[str, Any]]: ...
     def named_buffers(self) -> Iterator[tuple[str, Any]]: ...
 
-_M = TypeVar("_M", bound=_Module)
+# A wrapper whose differentiated argument is one. Not by a bounded type variable in the argument: mypy lets that be any
+# type variable of a generic function, whose gradient would be Any.
+class _OfModule(Protocol):
+    @property
+    def _argument(self) -> _Module: ...
+
 # What is differentiated: an array or a float, not a tuple (`has_aux`), a string or None.
 _S = TypeVar("_S", bound=SupportsFloat)
 
@@ -76,47 +84,56 @@ class _Wrapper:
 class _Function(_Wrapper, Generic[_P, _T]):
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
 
-class _ValueAndGrad(_Wrapper, Generic[_A, _P, _Value]):
+# A method has both: as an attribute of its class, and bound.
+class _Portable(_Wrapper, Generic[_P, _T]):
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
     @overload
-    def __call__(
-        self: _ValueAndGrad[_M, _P, _Value], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> tuple[_Value, Any]: ...
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: _Portable[Concatenate[Any, _Q], _T], instance: object, owner: type | None = None
+    ) -> Callable[_Q, _T]: ...
+
+class _CustomDerivative(_Portable[_P, _T]):
+    def defvjp(self, vjp: _F) -> _F: ...
+    def defjvp(self, jvp: _F) -> _F: ...
+
+class _ValueAndGrad(_Wrapper, Generic[_A, _P, _Value]):
+    _argument: _A
+    @overload
+    def __call__(self: _OfModule, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[_Value, Any]: ...
     @overload
     def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[_Value, _A]: ...
     @overload
     def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
     @overload
-    def __get__(
-        self: _ValueAndGrad[_M, _P, _Value], instance: _M, owner: Any = None, /
-    ) -> Callable[_P, tuple[_Value, Any]]: ...
+    def __get__(self: _OfModule, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[_Value, Any]]: ...
     @overload
     def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[_Value, _A]]: ...
 
 class _Grad(_Wrapper, Generic[_A, _P]):
+    _argument: _A
     @overload
-    def __call__(self: _Grad[_M, _P], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
+    def __call__(self: _OfModule, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
     @overload
     def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> _A: ...
     @overload
     def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
     @overload
-    def __get__(self: _Grad[_M, _P], instance: _M, owner: Any = None, /) -> Callable[_P, Any]: ...
+    def __get__(self: _OfModule, instance: _A, owner: Any = None, /) -> Callable[_P, Any]: ...
     @overload
     def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, _A]: ...
 
 class _GradAndAux(_Wrapper, Generic[_A, _P, _Aux]):
+    _argument: _A
     @overload
-    def __call__(
-        self: _GradAndAux[_M, _P, _Aux], argument: _M, /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> tuple[Any, _Aux]: ...
+    def __call__(self: _OfModule, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[Any, _Aux]: ...
     @overload
     def __call__(self, argument: _A, /, *args: _P.args, **kwargs: _P.kwargs) -> tuple[_A, _Aux]: ...
     @overload
     def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
     @overload
-    def __get__(
-        self: _GradAndAux[_M, _P, _Aux], instance: _M, owner: Any = None, /
-    ) -> Callable[_P, tuple[Any, _Aux]]: ...
+    def __get__(self: _OfModule, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[Any, _Aux]]: ...
     @overload
     def __get__(self, instance: _A, owner: Any = None, /) -> Callable[_P, tuple[_A, _Aux]]: ...
 
@@ -155,6 +172,28 @@ def register_trainable(cls: type, names: Iterable[str]) -> None: ...
 def register_structure(cls: _C, static: Iterable[str] = ()) -> _C: ...
 @overload
 def register_structure(cls: None = None, static: Iterable[str] = ()) -> Callable[[_C], _C]: ...
+@overload
+def custom_derivative(fun: Callable[_P, _T], *, has_residuals: Literal[False] = False) -> _CustomDerivative[_P, _T]: ...
+@overload
+def custom_derivative(
+    fun: Callable[_P, tuple[_T, Any]], *, has_residuals: Literal[True]
+) -> _CustomDerivative[_P, _T]: ...
+@overload
+def custom_derivative(
+    fun: None = None, *, has_residuals: Literal[True]
+) -> Callable[[Callable[_P, tuple[_T, Any]]], _CustomDerivative[_P, _T]]: ...
+@overload
+def custom_derivative(
+    fun: None = None, *, has_residuals: Literal[False] = False
+) -> Callable[[Callable[_P, _T]], _CustomDerivative[_P, _T]]: ...
+@overload
+def host_function(
+    fun: Callable[_P, _T], *, like: Callable[..., Any] | None = None, batched: bool = False
+) -> _Portable[_P, _T]: ...
+@overload
+def host_function(
+    fun: None = None, *, like: Callable[..., Any] | None = None, batched: bool = False
+) -> Callable[[Callable[_P, _T]], _Portable[_P, _T]]: ...
 @overload
 def value_and_grad(
     fun: Callable[Concatenate[_A, _P], _S],

@@ -15,6 +15,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `Divergence`, `read_divergences`: one rule that the framework does not allow the plugin to keep, and those in a
   Markdown file.
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
+- `DerivativeRule`, `Outline`: what the hook `custom_rule` is given, and what the function returned besides its arrays.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
@@ -28,6 +29,8 @@ from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
+from adprotocol._rules.arguments import Outline
+from adprotocol._rules.rule import DerivativeRule
 from adprotocol._trees.declaration import declares, trainable_names
 from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.held import held, search
@@ -39,7 +42,9 @@ from adprotocol.view import View
 __all__ = [
     "ASK_PARAMETERS",
     "Branches",
+    "DerivativeRule",
     "Divergence",
+    "Outline",
     "TreeLibrary",
     "View",
     "attribute_names",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import types
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autograd.core import VJPNode, add_outgrads, vspace
@@ -20,7 +21,7 @@ from adprotocol.errors import SelectionError, full_kind_of
 from adprotocol.extend import check_output, map_aux, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class _Enclosing(threading.local):
@@ -37,25 +38,33 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
     value, aux, end = _trace(fun, leaves, roots)
-    found = {} if end is None else _backward(vspace(value).ones(), end, frozenset(roots))
+    found = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
     gradients = [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
     return value, aux, _separate(gradients)
 
 
-def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
-    # An inner trace must have a higher number than the traces around it. autograd
-    # counts traces in one global counter, which other threads change meanwhile and
-    # which an exception leaves too high.
+@contextmanager
+def new_trace() -> Iterator[int]:
+    """Open a trace and yield its number, which is higher than those of the traces around it.
+
+    autograd counts traces in one global counter, which other threads change meanwhile and
+    which an exception leaves too high.
+    """
     before, enclosing = trace_stack.top, _ENCLOSING.trace
     trace = max(before, enclosing) + 1
     trace_stack.top = _ENCLOSING.trace = trace
     try:
-        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
-        check_output(value, getval(value))
+        yield trace
     finally:
         _ENCLOSING.trace = enclosing
         if trace_stack.top == trace:
             trace_stack.top = before
+
+
+def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
+    with new_trace() as trace:
+        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
+        check_output(value, getval(value))
 
     def unboxed(leaf: Any) -> Any:
         if isbox(leaf):
@@ -105,7 +114,7 @@ def _end_boxes(value: Any, trace: int) -> None:
                 item._trace, item._node = -0.5, Ended.new_root()  # noqa: SLF001
 
 
-def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
+def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
     """Return the gradients at the roots, as ``autograd.core.backward_pass`` does for one root."""
     outgrads: dict[Any, Any] = {end: (cotangent, False)}
     found: dict[Any, Any] = {}

@@ -15,9 +15,9 @@ import torch
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import distributed, functional_copy, internals
+from adprotocol_torch import closure_search, distributed, dynamo, functional_copy, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import here, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def views() -> dict[type, Callable[[Any], View]]:
 def view(value: torch.nn.Module) -> View:
     """Show parameters and buffers by qualified name; a tensor with several names has the first."""
     contents = _Contents(value)
-    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild)
+    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild, contents.others)
 
 
 class _Contents:
@@ -48,6 +48,8 @@ class _Contents:
         self.aliases: dict[str, str] = {}
         self._module = module
         self._calls = here()
+        # Where submodules keep what they have computed from their tensors.
+        self._cached: list[tuple[dict[str, Any], str]] = []
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
         self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
@@ -73,6 +75,8 @@ class _Contents:
             if "__trainable__" in owner.__dict__:
                 _refuse_own_declaration(owner)
             allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(type(owner)) else None
+            for name in closure_search.cached_names(type(owner)):
+                self._cached.append((owner.__dict__, name))
             if parameters:
                 self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
             for name, buffer in buffers.items():
@@ -110,7 +114,11 @@ class _Contents:
             if filled[path] is not self.tensors[path]
             for owner, parameters, name in places
         ]
-        return self._module, _exchange(self._module, changed)
+        return self._module, _exchange(self._module, changed, self._cached)
+
+    def others(self) -> list[Any]:
+        """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
+        return [owner.__dict__[name] for owner in self._module.modules() for name in dynamo.names_of_tensors(owner)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
@@ -134,26 +142,37 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], None]:
+def _exchange(
+    module: torch.nn.Module, changed: list[_Change], cached: list[tuple[dict[str, Any], str]]
+) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
         wrappers = distributed.wrapper_types()
         for owner in module.modules() if wrappers else ():
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
         return _put(changed)
-    _refuse_scripted(changed)
-    flat = _flat_weights(changed)
+    if changed:
+        _refuse_scripted(changed)
+    flat = _flat_weights(changed) if changed else []
     leave = here().use(module, [owner for owner, *_ in changed])
     if leave is None:
         raise _used_by_two(module)
-    put_back = here().change(lambda: _put(changed))
-    # What the cache of ``parametrize.cached()`` holds was computed before, so it is a constant of the call.
+    data = [_data_of(new) for _, _, _, _, new in changed]
+    put_back = here().change(lambda: _put(changed)) if changed else nothing
+    # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
+    held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]
 
     def restore() -> None:
         put_back()
+        for (_, _, _, old, new), assigned in zip(changed, data, strict=True):
+            _keep_assigned(old, new, assigned)
         for owner, lists in flat:
             vars(owner).update(lists)
+        for attributes, name in cached:
+            attributes.pop(name, None)
+        for attributes, name, value in held:
+            attributes[name] = value
         leave()
         internals.exchange_cache(cache)
 
@@ -166,10 +185,33 @@ def _put(changed: list[_Change]) -> Callable[[], None]:
         parameters[name] = new
 
     def put_back() -> None:
-        for (_, parameters, name, _, _), old in zip(changed, before, strict=True):
-            parameters[name] = old
+        for (_, parameters, name, _, new), old in zip(changed, before, strict=True):
+            # What the function put there itself stays, as after a plain call. (Dynamo cannot always tell.)
+            if torch.compiler.is_dynamo_compiling() or (name in parameters and parameters[name] is new):
+                parameters[name] = old
 
     return put_back
+
+
+@internals.never_compile
+def _data_of(tensor: Any) -> Any:
+    """Return what an assignment to the ``data`` of a tensor changes; None where there is none, as in torch.func."""
+    if torch.nn.parameter.is_lazy(tensor) or internals.level_of(tensor) > 0 or type(tensor) not in _PLAIN:
+        return None
+    return internals.memory_of(tensor)[0], tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _keep_assigned(old: Any, new: Any, data: Any) -> None:
+    """Give a parameter the data that the function assigned to what was in its place."""
+    if torch.nn.parameter.is_lazy(old):
+        if not torch.nn.parameter.is_lazy(new):
+            old.materialize(new.shape, device=new.device, dtype=new.dtype)
+            old.data = new.data
+    elif data is not None and _data_of(new) != data:
+        old.data = new.data
 
 
 def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:

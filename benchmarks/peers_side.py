@@ -8,9 +8,6 @@ import os
 import sys
 import warnings
 from dataclasses import asdict
-
-os.environ["KERAS_BACKEND"] = os.environ["GEOMSTATS_BACKEND"] = "torch"
-
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,6 +62,7 @@ def geomstats_rows() -> Iterator[Row]:
 
 
 def main() -> None:
+    os.environ["KERAS_BACKEND"], os.environ["GEOMSTATS_BACKEND"] = "torch", "pytorch"  # before they are imported
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}" for name in ("keras", "pot", "geomstats", "torch")
     )

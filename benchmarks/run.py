@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 RECORD = HERE / "record.json"
 # What is timed to the nanosecond comes first, in a process that has compiled nothing yet.
-_CALLS = ("query", "branch", "pluggy", "pennylane", "gradient", "import", "compiled", "trace")
+_CALLS = ("query", "branch", "pluggy", "pennylane", "gradient", "import", "compiled", "rules", "trace")
 SUBJECTS = (*_CALLS, "structure", "scaling", "frozen", "peers", "conformance")
 # One thread each: of two, on a shared machine, one may have to wait for the other.
 THREADS = {

@@ -3,8 +3,10 @@
 import ast
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import autograd
 import autograd.numpy as anp
@@ -232,6 +234,62 @@ def test_accumulated_gradients_are_the_mean(array):
     close(value, (1.0 + 12.0) / 2)
     close(gradient["w"], [1.0, 6.0])
     assert gradient["n"] is None
+
+
+@dataclass(frozen=True)
+class Line:
+    slope: Any
+    offset: Any
+    name: str = "line"
+
+    def __call__(self, x):
+        return self.slope * x + self.offset
+
+
+def line(slope, offset):
+    """A module that computes as `Line` does."""
+    module = torch.nn.Linear(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight.fill_(slope)
+        module.bias.fill_(offset)
+    return module
+
+
+def test_a_teacher_is_constant(way):
+    make, grad = way
+    student, x = Line(make([3.0]), make([0.0])), make([2.0])
+    assert recipes.constant_model(student).name == "line"
+    close(grad(lambda w: recipes.distillation(student, Line(w, w), x) + w.sum())(make([1.0])), [1.0])
+    close(grad(lambda w: recipes.distillation(Line(w, 0.0), student, x))(make([1.0])), [2 * (2.0 - 6.0) * 2.0])
+
+
+def test_a_teacher_that_is_a_module_is_constant_and_unchanged():
+    student, teacher, x = line(3.0, 0.0), line(1.0, 0.0), tensor([2.0])
+    value, gradient = adprotocol.value_and_grad(recipes.distillation)(student, teacher, x)
+    close(value, 16.0)
+    close(gradient["weight"], [[16.0]])
+    recipes.distillation(student, teacher, x).backward()
+    close(student.weight.grad, [[16.0]])
+    assert teacher.weight.grad is None
+    assert teacher.weight.requires_grad
+    fixed = recipes.constant_model(teacher)
+    assert (adprotocol.within_gradient(teacher), adprotocol.within_gradient(fixed)) == (True, False)
+
+
+def test_the_moving_average_has_no_history(array):
+    model = Line(array([4.0]), array([2.0]))
+    average = recipes.moving_average(Line(array([0.0]), array([0.0])), model, decay=0.75)
+    close(average.slope, [1.0])
+    close(average.offset, [0.5])
+    assert average.name == "line"
+
+
+def test_the_moving_average_of_a_module_whose_flags_are_off():
+    average = line(0.0, 0.0).requires_grad_(False)
+    for _ in range(2):
+        average = recipes.moving_average(average, line(4.0, 2.0), decay=0.5)
+    close(average(tensor([1.0])), [3.0 + 1.5])
+    assert not average.weight.requires_grad
 
 
 def test_lora_trains_its_factors(array):

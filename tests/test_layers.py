@@ -20,6 +20,7 @@ CORE = (
     {"_dispatch"},
     {"_trees"},
     {"_hooks"},
+    {"_rules"},
     {"_gradients"},
     {"_dynamo"},
     {"extend", "plugins", "__init__"},

@@ -37,6 +37,7 @@ class Bindings:
     LABEL: Binding
     VARIABLE: Binding
     OPAQUE: Binding
+    WRAPPER: Binding
     MISSING: Binding
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
@@ -114,7 +115,7 @@ def _resolve(cls: type) -> Binding:
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
-        found = _viewed(cls, plugin, OBJECT)
+        found = BINDINGS.WRAPPER if cls in plugin.functions else _viewed(cls, plugin, OBJECT)
         if found is not None:
             return found
     return BINDINGS.recognise(cls)

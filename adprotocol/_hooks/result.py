@@ -1,12 +1,13 @@
-"""What a branch returns: its leaves and its structure, a treespec in which a label is a node too."""
+"""What a function takes or returns: its leaves and its structure, a treespec in which a label is a node too."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.binding import LABEL, VIEWED
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.sameness import same
-from adprotocol._trees.traversal import tree_flatten
+from adprotocol._trees.traversal import Flattened, binding_for
 from adprotocol._trees.treespec import build, same_node
 
 if TYPE_CHECKING:
@@ -16,25 +17,32 @@ if TYPE_CHECKING:
 
 
 def flatten_result(result: Any) -> tuple[list[Any], Treespec]:
-    """Return the leaves of a result and its structure; the value in a label is made constant."""
+    """Return the leaves of a value and its structure.
+
+    The value in a label is made constant, and an array that is also a container (the box of a dict) is opened.
+    """
     found: list[Any] = []
     return found, _flatten(result, found)
 
 
 def _flatten(result: Any, found: list[Any]) -> Treespec:
-    leaves, treespec = tree_flatten(result)
-    if not any(isinstance(leaf, NonDifferentiable) for leaf in leaves):
-        found.extend(leaves)
-        return treespec
-    return _with_labels(treespec, iter(leaves), found)
+    flat = Flattened(result)
+    for binding in flat.bindings.values():
+        if binding.kind is LABEL or binding.kind is VIEWED:
+            return _opened(flat.treespec, iter(flat.leaves), found)
+    found.extend(flat.leaves)
+    return flat.treespec
 
 
-def _with_labels(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
+def _opened(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
     if treespec is not None:
-        return (*treespec[:3], tuple([_with_labels(child, leaves, found) for child in treespec[3]]))
+        return (*treespec[:3], tuple([_opened(child, leaves, found) for child in treespec[3]]))
     leaf = next(leaves)
     if isinstance(leaf, NonDifferentiable):
         return (NonDifferentiable, None, ("",), (_flatten(leaf.value, found),))
+    binding = binding_for(leaf)
+    if binding.kind is VIEWED and binding.view is not None:
+        return _flatten(binding.view(leaf).container, found)
     found.append(leaf)
     return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import faulthandler
 import os
 import sys
 from pathlib import Path
@@ -19,24 +18,18 @@ from adprotocol._cli import terminal
 from adprotocol.conformance._reports import badge, text, written
 from adprotocol.conformance._reports.text import Progress
 from adprotocol.conformance._reports.words import encodable
-from adprotocol.conformance._run import declared, result, runner, suite
+from adprotocol.conformance._run import declared, result, runner, supervisor
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance._run.survey import Survey
-from adprotocol.conformance.harness import CAPABILITIES
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from adprotocol.conformance._run.result import Report, Result
-
-# Seconds beyond the limit of a scenario: a whole step is measured, reports included.
-_GRACE = 30.0
-# A day: faulthandler has an upper limit.
-_LONGEST = 86400.0
+    from adprotocol.conformance._run.result import Report
 
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
@@ -180,25 +173,16 @@ def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) 
 
 def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
     """Return the report, and the message of an interrupt by the user if there was one."""
-    with _prints_apart(), Progress() as progress, _watch(arguments.time_limit) as watch:
-
-        def start(total: int) -> None:
-            watch()
-            progress.start(total)
-
-        def advance(result: Result) -> None:
-            watch()
-            progress.advance(result)
-
+    with Progress() as progress:
         try:
-            report = suite.run(
+            report = supervisor.run(
                 backend,
                 keywords=arguments.keywords,
                 level=arguments.level,
                 device=arguments.device,
                 seconds=arguments.time_limit,
-                on_start=start,
-                on_result=advance,
+                on_start=progress.start,
+                on_result=progress.advance,
             )
         except Interrupted as interrupt:
             return interrupt.report, str(interrupt)
@@ -224,26 +208,6 @@ def _prints_apart() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, output)
         os.close(kept)
-
-
-@contextlib.contextmanager
-def _watch(seconds: float) -> Iterator[Callable[[], None]]:
-    """Yield a function to call while the run makes progress; if it is not called, the process ends with its stack.
-
-    This is for code that hangs holding the interpreter's lock, which no thread can time. Before the first scenario
-    every capability may take its time.
-    """
-
-    def watch(times: int = 2) -> None:
-        limit = min(times * seconds + _GRACE, _LONGEST)
-        if sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
-
-    watch(2 * len(CAPABILITIES))
-    try:
-        yield watch
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def _save(content: str, target: str) -> bool:

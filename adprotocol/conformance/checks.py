@@ -25,6 +25,10 @@ class WrongAnswer(AssertionError):  # noqa: N818  (it reports an answer, not an 
     """A value, gradient, structure or answer differs from the closed form, and there was no error."""
 
 
+class NoError(AssertionError):
+    """An error was due, and there was none."""
+
+
 class HarnessFault(Exception):  # noqa: N818
     """A function of the harness does not do what `Harness` documents."""
 
@@ -220,7 +224,7 @@ class Checked:
                 raise RuntimeError(msg) from error
         else:
             msg = f"no error; a {names} was expected"
-            raise self.wrong(msg)
+            raise NoError(msg)
 
 
 def _shown(value: Any) -> str:

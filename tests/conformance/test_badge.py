@@ -7,7 +7,7 @@ import reports
 from reports import made, report
 
 from adprotocol.conformance._reports import badge
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, WRONG, Problem
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, WRONG, Problem
 
 CASES = [
     (report(made(), made("cond/a"), made("cond/n", NOT_APPLICABLE)), "2/2", "brightgreen", False),
@@ -20,6 +20,7 @@ CASES = [
     (reports.interrupted(), "1 problem", "orange", True),
     (report(made(), total=312), "1/1 of 312 selected", "yellow", False),
     (report(made(), made("cond/a", WRONG, level="MAY"), made("cond/b", FAIL)), "1 silently wrong", "red", True),
+    (report(made(), made("cond/a", CRASHED, level="MAY"), made("cond/b", FAIL)), "1 crashed", "red", True),
     (report(made(), made("cond/a", FAIL), total=312), "1 of 2 fail", "red", True),
     (report(made(), problems=(Problem(where="harness", message="it raised"),)), "1 problem", "orange", True),
     (report(), "nothing ran", "lightgrey", True),

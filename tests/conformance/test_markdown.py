@@ -84,11 +84,11 @@ def test_a_remedy_shows_its_code():
 
 def test_the_summary_counts_outcomes_by_level():
     assert [[cell.strip() for cell in row] for row in tables(written.to_markdown(reports.mixed()))[0]] == [
-        ["level", "ran", "silently wrong", "fail", "expected failure", "pass", "n/a"],
-        ["MUST", "6 of 8", "**!! 1**", "**✗ 1**", "2", "2", "2"],
-        ["SHOULD", "1 of 1", "0", "-", "-", "1", "-"],
-        ["MAY", "1 of 1", "0", "**✗ 1**", "-", "-", "-"],
-        ["all", "8 of 10", "**!! 1**", "**✗ 2**", "2", "3", "2"],
+        ["level", "ran", "silently wrong", "crashed", "fail", "expected failure", "pass", "n/a"],
+        ["MUST", "6 of 8", "**!! 1**", "-", "**✗ 1**", "2", "2", "2"],
+        ["SHOULD", "1 of 1", "0", "-", "-", "-", "1", "-"],
+        ["MAY", "1 of 1", "0", "-", "**✗ 1**", "-", "-", "-"],
+        ["all", "8 of 10", "**!! 1**", "-", "**✗ 2**", "2", "3", "2"],
     ]
 
 

@@ -8,7 +8,7 @@ from reports import made, report
 
 from adprotocol import errors
 from adprotocol.conformance._run import result
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 
 @pytest.mark.parametrize("build", [reports.mixed, reports.hostile, reports.blocked, reports.all_absent, report])
@@ -25,7 +25,14 @@ def test_the_json_has_a_schema_and_a_summary():
     assert data["ok"] is False
     summary = data["summary"]
     assert (summary["selected"], summary["ran"]) == (10, 8)
-    assert {outcome: summary[outcome] for outcome in OUTCOMES} == {WRONG: 1, FAIL: 2, EXPECTED: 2, PASS: 3, "n/a": 2}
+    assert {outcome: summary[outcome] for outcome in OUTCOMES} == {
+        WRONG: 1,
+        CRASHED: 0,
+        FAIL: 2,
+        EXPECTED: 2,
+        PASS: 3,
+        "n/a": 2,
+    }
     assert summary["levels"]["MAY"][FAIL] == 1
     assert summary["sentence"] == reports.mixed().sentence()
 

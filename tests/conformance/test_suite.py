@@ -331,3 +331,29 @@ def test_a_scenario_by_hand():
 def test_a_harness_is_found_by_name_or_path():
     assert type(harness_of("small:Plain")) is Plain
     assert ran("small:Plain", a_number).ok
+
+
+def test_tests_behind_one_that_leaves_the_system_broken_are_skipped(tmp_path):
+    source = """
+    class Fragile(Autograd):
+        broken = False
+
+        def grad(self, fun):
+            gradient = super().grad(fun)
+            return lambda x, *rest: (0.0 if Fragile.broken else 1.0) * gradient(x, *rest)
+
+        def jvp(self, fun, primal, tangent):
+            Fragile.broken = len(used) > 2
+            used.append(fun)
+            return super().jvp(fun, primal, tangent)
+
+    used = []
+
+    class TestConformance(ConformanceTests):
+        harness = Fragile
+        keywords = ["within_gradient/jvp", "within_gradient/grad"]
+    """
+    done, outcomes = pytests(tmp_path, source=source)
+    assert [outcome for outcome, _ in outcomes].count("FAILED") == 1
+    assert "the system is broken: the gradient of x * x at 3 is 0.; 6. was expected" in done.stdout
+    assert re.search(r"SKIPPED .*not run: behind within_gradient/", done.stdout)

@@ -133,9 +133,9 @@ def test_what_does_not_apply_is_one_line_for_each_reason():
 
 def test_the_table_adds_up():
     rows = [row.split() for row in written(reports.mixed()).splitlines() if " of " in row and "-" in row]
-    assert ["within_gradient", "4", "of", "4", "1", "-", "1", "2", "-"] in rows
-    assert ["cond", "1", "of", "3", "-", "-", "-", "1", "2"] in rows
-    assert "all                 8 of 10               1     2                 2     3    2\n" in written(
+    assert ["within_gradient", "4", "of", "4", "1", "-", "-", "1", "2", "-"] in rows
+    assert ["cond", "1", "of", "3", "-", "-", "-", "-", "1", "2"] in rows
+    assert "all                 8 of 10               1        -     2                 2     3    2\n" in written(
         reports.mixed()
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from adprotocol.conformance._run.result import EXPECTED, FAIL, PASS, WRONG
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, PASS, WRONG
 
 if TYPE_CHECKING:
     from adprotocol.conformance._run.result import Report
@@ -26,6 +26,8 @@ def _message(report: Report) -> tuple[str, str]:
     problems = len(report.problems)
     if counts[WRONG]:
         return f"{counts[WRONG]} silently wrong", "red"
+    if counts[CRASHED]:
+        return f"{counts[CRASHED]} crashed", "red"
     if failed:
         return f"{failed} of {report.ran + report.blocked} fail", "red"
     if problems:

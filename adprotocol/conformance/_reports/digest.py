@@ -11,7 +11,17 @@ from adprotocol.conformance._reports.entries import Entry, entries, reasons
 from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance._reports.words import line, seconds
 from adprotocol.conformance._run import result as results
-from adprotocol.conformance._run.result import EXPECTED, FAIL, HARNESS, NOT_APPLICABLE, OUTCOMES, PASS, THERE, WRONG
+from adprotocol.conformance._run.result import (
+    CRASHED,
+    EXPECTED,
+    FAIL,
+    HARNESS,
+    NOT_APPLICABLE,
+    OUTCOMES,
+    PASS,
+    THERE,
+    WRONG,
+)
 from adprotocol.conformance.scenario import LEVELS
 from adprotocol.divergence import CORE
 from adprotocol.divergence import WRONG as DECLARED_WRONG
@@ -24,9 +34,12 @@ if TYPE_CHECKING:
 # What the headings of the reports add to an outcome.
 MEANINGS: Mapping[str, str] = {
     WRONG: "an answer that is wrong, with no error",
+    CRASHED: "the process ended, or had to be ended; the rest ran in another",
     FAIL: "an error where an answer was due, or another fault that is named",
     EXPECTED: "declared by the plugin, with the reason",
 }
+# The outcomes that the plugin does not declare.
+BAD = (WRONG, CRASHED, FAIL)
 ALSO = "what the plugin declares and no scenario of this run shows"
 
 _BLAME: Mapping[str, str] = {
@@ -147,7 +160,7 @@ class Digest:
         declared: dict[str, list[Result]] = {}
         for result in sorted(self.of(EXPECTED), key=lambda result: order.get(result.divergence, len(order))):
             declared.setdefault(result.divergence, []).append(result)
-        found = {outcome: entries(self.report, self.of(outcome)) for outcome in (WRONG, FAIL)}
+        found = {outcome: entries(self.report, self.of(outcome)) for outcome in BAD}
         return {**found, EXPECTED: list(map(Entry, declared.values()))}
 
     @cached_property
@@ -171,7 +184,7 @@ class Digest:
     def standing(self, entry: Entry) -> str:
         """Return levels, rules and versions of the scenarios, and who is at fault if not the plugin."""
         notes, result = [entry.standing], entry.first
-        if result.outcome in (WRONG, FAIL):
+        if result.outcome in BAD:
             notes += [_BLAME[result.cause]] if result.cause in _BLAME else []
             notes += [] if result.bad else ["it does not fail the suite"]
         return line("; ".join(notes))
@@ -228,6 +241,7 @@ class Digest:
             "matrix": "Support matrix" * bool(report.results),
             "problems": f"Problems{report.troubled}: {len(report.problems)}" * bool(report.problems),
             WRONG: f"{WRONG.capitalize()}: {count[WRONG]}",
+            CRASHED: f"{CRASHED.capitalize()}: {count[CRASHED]}" * bool(count[CRASHED]),
             FAIL: f"{FAIL.capitalize()}: {count[FAIL]}" * bool(count[FAIL]),
             EXPECTED: f"Expected failures: {count[EXPECTED]}" * bool(count[EXPECTED]),
             "also": f"Also declared: {len(self.also_declared)}" * bool(self.also_declared),
@@ -246,7 +260,7 @@ class Digest:
         if report.ok:
             return ""
         if results.RUN in places:
-            return "run it again; the report has what ran until the interrupt"
+            return "run it again; the report has what ran until then"
         if HARNESS in places:
             return "begin with the problems, which come first above, and run it again; -v shows where each is raised"
         if bad is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +22,12 @@ STATES = (SILENT, DECLARED, LOUD, STAGED, RIGHT, ABSENT)
 LEGEND = (RIGHT, STAGED, LOUD, DECLARED, SILENT, ABSENT)
 
 # Beside the colour, which not every reader sees.
-SIGNS: Mapping[str, str] = {WRONG: "!!", FAIL: "✗", EXPECTED: "~", PASS: "✓", NOT_APPLICABLE: "-"}
+SIGNS: Mapping[str, str] = {WRONG: "!!", CRASHED: "✗✗", FAIL: "✗", EXPECTED: "~", PASS: "✓", NOT_APPLICABLE: "-"}
 
 # An outcome has the colours of the state that it gives to a cell.
 COLOURED_AS: Mapping[str, str] = {
     WRONG: SILENT,
+    CRASHED: LOUD,
     FAIL: LOUD,
     EXPECTED: DECLARED,
     PASS: RIGHT,

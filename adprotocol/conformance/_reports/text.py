@@ -12,10 +12,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from adprotocol._cli import terminal
-from adprotocol.conformance._reports.digest import ALSO, MEANINGS, Digest
+from adprotocol.conformance._reports.digest import ALSO, BAD, MEANINGS, Digest
 from adprotocol.conformance._reports.looks import SIGNS
 from adprotocol.conformance._reports.words import clean, cut, encodable, line, seconds, some
-from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, OUTCOMES, PASS, WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,7 @@ _REDRAW = 0.1
 _LINES = 10
 _STYLES = {
     WRONG: "bold white on red",
+    CRASHED: "bold red",
     FAIL: "bold red",
     EXPECTED: "yellow",
     PASS: "green",
@@ -65,13 +66,13 @@ class _Text:
             yield self._field("  ", f"{line(problem.where)}: {line(problem.message)}")
             if self.verbose:
                 yield _block(problem.detail)
-        for outcome in (WRONG, FAIL, EXPECTED):
+        for outcome in (*BAD, EXPECTED):
             yield from self._list(outcome)
         if digest.also_declared:
             yield _head(f"ALSO DECLARED ({len(digest.also_declared)}): {ALSO}")
         for declared in digest.also_declared:
             yield self._field("  ", line(declared.brief), hang=5)
-        for outcome in (WRONG, FAIL, *([EXPECTED] if self.verbose else [])):
+        for outcome in (*BAD, *([EXPECTED] if self.verbose else [])):
             for entry in digest.entries[outcome]:
                 if entry.first.ran:  # else the problems say all that there is to say
                     yield from self._full(entry)
@@ -249,4 +250,4 @@ class Progress:
         self.stream.flush()
 
     def _bad(self) -> str:
-        return "".join(f"{self.counts[outcome]} {outcome}  " for outcome in (WRONG, FAIL) if self.counts[outcome])
+        return "".join(f"{self.counts[outcome]} {outcome}  " for outcome in BAD if self.counts[outcome])

@@ -85,7 +85,9 @@ def environment(form: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    outcomes = {name: getattr(results, name) for name in ("WRONG", "FAIL", "EXPECTED", "PASS", "NOT_APPLICABLE")}
+    outcomes = {
+        name: getattr(results, name) for name in ("WRONG", "CRASHED", "FAIL", "EXPECTED", "PASS", "NOT_APPLICABLE")
+    }
     made.globals |= outcomes | {"OUTCOMES": results.OUTCOMES, "digests": digest, "looks": looks, "form_name": form}
     shown = _code_html if is_html else code
     made.filters |= {

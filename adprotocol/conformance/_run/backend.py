@@ -98,7 +98,7 @@ def find(name: str, device: str | None = None) -> Backend:
     if name == NUMPY:
         from adprotocol.conformance._run.numpy_harness import NumpyHarness  # noqa: PLC0415  (imports NumPy)
 
-        return around(NumpyHarness(device), expression=_expression(name, device))
+        return around(NumpyHarness(device), expression=expression_of(name, device))
     plugin = _activated(name)
     hook = plugin.hooks.get("harness")
     if hook is None:
@@ -116,7 +116,7 @@ def find(name: str, device: str | None = None) -> Backend:
         raise BrokenBackend(f"{where} returned a harness with the name {harness.name!r:.60}; its name is {name!r}")
     # Scenarios name the plugin by it; it differs from the framework's name if two plugins serve one framework.
     harness.name = name
-    return around(harness, expression=_expression(name, device))
+    return around(harness, expression=expression_of(name, device))
 
 
 def load(path: str, device: str | None = None) -> Backend:
@@ -133,7 +133,7 @@ def load(path: str, device: str | None = None) -> Backend:
             made = operator.attrgetter(attribute)(importlib.import_module(module))
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise UsageError(f"--harness {path!r} names nothing: {one_line(error)}; it is MODULE:CLASS") from error
-    return around(made, device, expression=_expression(path, device))
+    return around(made, device, expression=expression_of(path, device))
 
 
 def around(harness: Any, device: str | None = None, *, expression: str = "") -> Backend:
@@ -153,7 +153,7 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
     if not isinstance(name, str) or not name:
         raise UsageError(f"{cls.__qualname__} has the name {name!r:.60}; set the attribute name to that of its plugin")
     _check_device(harness, device)
-    expression = expression or _expression(f"{cls.__module__}:{cls.__qualname__}", harness.device)
+    expression = expression or expression_of(f"{cls.__module__}:{cls.__qualname__}", harness.device)
     made = functools.partial(Backend, name=name, harness=harness, expression=expression)
     if name == NUMPY:
         version = metadata.version(NUMPY)
@@ -175,7 +175,8 @@ def _distributions() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
-def _expression(name: str, device: str | None) -> str:
+def expression_of(name: str, device: str | None) -> str:
+    """Return Python that makes the harness of a name or path on a device."""
     return f"harness_of({name!r})" if device is None else f"harness_of({name!r}, {device!r})"
 
 

@@ -26,11 +26,13 @@ SCHEMA = 1
 
 # An answer that is wrong with no error: the first of the failures in every report.
 WRONG = "silently wrong"
+# The process ended, by a signal for example, or hung where only its end helps.
+CRASHED = "crashed"
 FAIL = "fail"
 EXPECTED = "expected failure"
 PASS = "pass"  # noqa: S105  (an outcome)
 NOT_APPLICABLE = "n/a"
-OUTCOMES = (WRONG, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
+OUTCOMES = (WRONG, CRASHED, FAIL, EXPECTED, PASS, NOT_APPLICABLE)
 
 # Who is at fault for a failure.
 PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time limit"
@@ -38,7 +40,7 @@ PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time l
 # The states of a capability.
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
 
-# Where a problem is if neither the harness nor a divergence is at fault: the user interrupted the run.
+# Where a problem is if neither the harness nor a divergence is at fault: the run did not come to its end.
 RUN = "run"
 
 
@@ -90,13 +92,15 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Return whether it fails the suite: silently wrong at any level, a failure above the level MAY."""
-        return self.outcome == WRONG or (self.outcome == FAIL and (self.level != MAY or self.cause != PLUGIN))
+        """Return whether it fails the suite: silently wrong or crashed at any level, a failure above MAY."""
+        if self.outcome == FAIL:
+            return self.level != MAY or self.cause != PLUGIN
+        return self.outcome in (WRONG, CRASHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Hold what is wrong apart from any scenario: with the harness, the divergences or, if interrupted, the run."""
+    """Hold what is wrong apart from any scenario: with the harness, the divergences or, if cut short, the run."""
 
     where: str
     message: str

@@ -6,6 +6,7 @@ next case can run.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 import time
@@ -19,7 +20,7 @@ from adprotocol.conformance._run.clock import TimeLimit
 from adprotocol.conformance._run.repro import repro
 from adprotocol.conformance._run.result import Result
 from adprotocol.conformance._run.survey import Survey, detail_of
-from adprotocol.conformance.checks import Absent, Checked, HarnessFault, WrongAnswer
+from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
 from adprotocol.divergence import ERROR, WRONG
 from adprotocol.errors import one_line
 
@@ -34,6 +35,10 @@ LONGEST = threading.TIMEOUT_MAX
 
 class NotRun(Exception):  # noqa: N818
     """A case cannot run for a fault of the harness, which is a problem of its own."""
+
+
+class LeftBroken(Exception):  # noqa: N818
+    """The system does no longer what it did before a case."""
 
 
 class Runner:
@@ -93,6 +98,14 @@ class Runner:
             return native
         return error
 
+    def blamed(self, case: Case, found: Result, fault: str) -> Result:
+        """Return the result of a case that has left the system broken, which no pass does."""
+        message = f"it leaves the system in a broken state: {fault}"
+        if found.outcome == result.PASS or found.cause == result.DIVERGENCES:
+            known = {"id": case.id, "seconds": found.seconds, "staged": found.staged}
+            return self._judged(case, LeftBroken(message), functools.partial(Result.of, case.scenario, **known))
+        return dataclasses.replace(found, message=f"{found.message}; {message}")
+
     def _judged(self, case: Case, error: BaseException | None, made: functools.partial[Result]) -> Result:
         known = declared.of(self.survey.divergences, case.id)
         if error is None:
@@ -101,10 +114,12 @@ class Runner:
             message = f"it passes, although the divergence {known.name!r} declares that it fails; remove that"
             return made(outcome=result.FAIL, cause=result.DIVERGENCES, message=message)
         silent = isinstance(error, WrongAnswer)
-        message = str(error) if silent else one_line(error)
+        message = str(error) if isinstance(error, (WrongAnswer, NoError, LeftBroken)) else one_line(error)
         made = functools.partial(made, detail=detail_of(error))
         # A time limit or a fault of the harness is not the error that a divergence declares.
-        found = WRONG if silent else "" if isinstance(error, (TimeLimit, HarnessFault)) else ERROR
+        found = "" if isinstance(error, (TimeLimit, HarnessFault)) else ERROR
+        if silent or isinstance(error, NoError):
+            found = WRONG
         if known is not None and known.outcome == found:
             return made(outcome=result.EXPECTED, message=message, divergence=known.name)
         if known is not None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import unittest
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from adprotocol.conformance._run import backend as backends
-from adprotocol.conformance._run import declared
+from adprotocol.conformance._run.canary import Canary
 from adprotocol.conformance._run.case import select
-from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS, RUN, Report
+from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS, Report
 from adprotocol.conformance._run.runner import SECONDS, Runner
+from adprotocol.conformance._run.session import Log, Selection, Session
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY
 
@@ -91,46 +91,15 @@ def run(  # noqa: PLR0913  (the options of the command line)
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
         KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
-    found = backends.of(backend, device)
-    begin = time.perf_counter()
-    runner = Runner(found, seconds)
-    survey = runner.survey
-    select((), keywords, level)  # a wrong selection is refused before anything runs
-    every: list[Case] = []
-    chosen: list[Case] = []
-    results: list[Result] = []
-
-    def report() -> Report:
-        return Report(
-            backend=found.name,
-            framework_version=found.framework_version,
-            plugin=found.plugin,
-            plugin_version=found.plugin_version,
-            device=found.harness.device,
-            level=level,
-            keywords=tuple(keywords),
-            total=len(every),
-            results=tuple(results),
-            capabilities=survey.capabilities,
-            divergences=declared.reported(survey.divergences),
-            problems=tuple(survey.problems),
-            seconds=round(time.perf_counter() - begin, 2),
-        )
-
+    log = Log(on_start, on_result)
+    session = Session(backends.of(backend, device), Selection(keywords=keywords, level=level, seconds=seconds))
     try:
-        survey.make()
-        every = survey.cases()
-        chosen = select(every, keywords, level)
-        on_start(len(chosen))
-        for case in chosen:
-            results.append(runner.run(case))
-            on_result(results[-1])
+        session.run(log.take)
     except KeyboardInterrupt as error:
-        survey.note(RUN, f"interrupted after {len(results)} of {len(chosen)} scenarios")
-        raise Interrupted(report()) from error
-    finally:
-        survey.close()
-    return report()
+        raise Interrupted(log.interrupted()) from error
+    if not log.ended:
+        log.broken()
+    return log.report()
 
 
 class ConformanceTests:
@@ -166,10 +135,13 @@ class ConformanceTests:
     # For pytest where it collects more than Test*: this class is not a test, its subclasses are.
     __test__: ClassVar[bool] = False
     _runner: ClassVar[Runner | None] = None
+    _canary: ClassVar[Canary | None] = None
+    # In which way a scenario has left the system broken: what follows would show that, and nothing of its own.
+    _fault: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._runner = None
+        cls._runner, cls._canary, cls._fault = None, None, ""
         if "__test__" not in vars(cls):
             cls.__test__ = True
         if cls.harness is None:
@@ -193,6 +165,19 @@ class ConformanceTests:
             raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in problems))
 
     @classmethod
+    def _result(cls, case: Case) -> Result:
+        runner = cls._prepared()
+        if cls._fault:
+            raise unittest.SkipTest(f"not run: {cls._fault}")
+        if cls._canary is None:
+            cls._canary = Canary(runner.survey)
+        result = runner.run(case)
+        if fault := cls._canary.behind(result):
+            cls._fault = f"behind {case.id}, or one of the few scenarios before it, the system is broken: {fault}"
+            raise AssertionError(cls._fault)
+        return result
+
+    @classmethod
     def _prepared(cls) -> Runner:
         if cls._runner is None:
             raise backends.UsageError(f"{cls.__qualname__} has no harness; set the attribute harness")
@@ -207,7 +192,7 @@ def _name(case: Case) -> str:
 
 def _method(name: str, case: Case) -> Callable[[ConformanceTests], None]:
     def test(self: ConformanceTests) -> None:
-        result = self._prepared().run(case)
+        result = self._result(case)
         if result.outcome == NOT_APPLICABLE:
             raise unittest.SkipTest(result.message)
         if result.outcome == EXPECTED:

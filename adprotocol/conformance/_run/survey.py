@@ -49,6 +49,8 @@ class Survey:
         divergences: what the plugin declares.
         problems: the faults found.
         nestings: why the system lacks a nesting, by nesting, as the harness says.
+        announce: called with the name of each check of a capability or variant before it runs.
+        crashed: what ended the process, for each check that did in an earlier session.
     """
 
     def __init__(self, backend: Backend, seconds: float) -> None:
@@ -59,6 +61,8 @@ class Survey:
         self.divergences: tuple[Any, ...] = ()
         self.problems: list[Problem] = []
         self.nestings: dict[str, str] = {}
+        self.announce: Callable[[str], None] = lambda _: None
+        self.crashed: Mapping[str, str] = {}
         self._declared = backend.divergences
         self._worker = Worker()
         self._made = False
@@ -116,13 +120,20 @@ class Survey:
             for basis in ("array", "to_numpy", *preflight.BASIS.get(capability, ())):
                 if self.capabilities.get(basis, "").startswith(BROKEN):
                     return f"{BROKEN}: not checked, for {basis} is broken"
-            error = self.error(lambda: preflight.check(self.harness, capability))
+            error = self._check(capability, lambda: preflight.check(self.harness, capability))
         if error is None:
             return THERE
         if isinstance(error, Absent):
             return f"{ABSENT}: {error}"
         self.note("harness", f"{capability}: {_fault(error)}", detail_of(error))
         return f"{BROKEN}: {_fault(error)}"
+
+    def _check(self, name: str, check: Callable[[], object]) -> BaseException | None:
+        """Return the error of a check; one that has ended a process is not made again."""
+        if name in self.crashed:
+            return HarnessFault(f"its check crashed: {self.crashed[name]}")
+        self.announce(name)
+        return self.error(check)
 
     def _nestings(self, reasons: Mapping[str, str]) -> None:
         """Note the nestings that the harness says the system lacks; one that the system does right is a problem."""
@@ -154,6 +165,7 @@ class Survey:
             self.note("harness", _TRACKED)
             return
         for capability, call in preflight.RESULTS.items():
+            self.announce(capability)
             if self._has(capability) and self._tracked(functools.partial(call, self.harness)):
                 fault = _STILL_TRACKED.format(capability)
                 self.note("harness", f"{capability}: {fault}")
@@ -166,10 +178,11 @@ class Survey:
         return error is None and answers[0] is True
 
     def _variant(self, capability: str, name: str, function: Callable[..., Any]) -> None:
-        error = self.error(lambda: preflight.check(self.harness, capability, {capability: function}))
+        variant = f"{capability}={name}"
+        error = self._check(variant, lambda: preflight.check(self.harness, capability, {capability: function}))
         if error is not None:
-            fault = self.broken_variants[f"{capability}={name}"] = _fault(error)
-            self.note("harness", f"variant {capability}={name}: {fault}", detail_of(error))
+            fault = self.broken_variants[variant] = _fault(error)
+            self.note("harness", f"variant {variant}: {fault}", detail_of(error))
 
     def note(self, where: str, message: str, detail: str = "") -> None:
         """Note a problem of the harness, the divergences or the run itself."""
@@ -206,8 +219,11 @@ def detail_of(error: BaseException) -> str:
         return error.detail
     shown = traceback.TracebackException.from_exception(error, limit=-FRAMES, compact=True)
     shown.stack[:] = [frame for frame in shown.stack if frame.filename not in MACHINERY]
-    text = "".join(shown.format())
-    # A report may be published: no folders of this machine.
+    return without_folders("".join(shown.format()))
+
+
+def without_folders(text: str) -> str:
+    """Return a traceback without the folders of this machine: a report may be published."""
     for folder in sorted({*sys.path, str(Path.cwd())}, key=len, reverse=True):
         text = text.replace(f'File "{folder}/', 'File "') if folder else text
     return text

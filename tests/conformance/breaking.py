@@ -1,0 +1,79 @@
+"""A harness and scenarios that end the process, hang, or leave the system broken; `BREAKING` names those that run."""
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+import small
+
+
+class Breaking(small.Autograd):
+    """Autograd, which `poisons` leaves without gradients, and which may crash while it is checked."""
+
+    poisoned = False
+
+    def grad(self, fun):
+        gradient = super().grad(fun)
+        return lambda x, *rest: (0.0 if Breaking.poisoned else 1.0) * gradient(x, *rest)
+
+    def jvp(self, fun, primal, tangent):
+        if "jvp" in chosen():
+            os.kill(os.getpid(), signal.SIGABRT)
+        return super().jvp(fun, primal, tangent)
+
+
+def fine(h):
+    h.assert_equal(h.array(1.0), 1.0)
+
+
+def gradient(h):
+    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0)
+
+
+def crashes(h):
+    signal.pthread_kill(threading.get_ident(), signal.SIGSEGV)
+
+
+def leaves(h):
+    os._exit(7)
+
+
+def holds(h):
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+def poisons(h):
+    Breaking.poisoned = True
+
+
+def poisons_and_fails(h):
+    Breaking.poisoned = True
+    raise ValueError("refused")
+
+
+def waits(h):
+    sys.stderr.write("waiting\n")
+    sys.stderr.flush()
+    time.sleep(30)
+
+
+def last(h):
+    h.assert_equal(h.array(1.0), 1.0)
+
+
+def chosen():
+    return os.environ.get("BREAKING", "").split()
+
+
+def functions():
+    return [globals()[name] for name in chosen() if name in globals()]
+
+
+# In the process that runs them; that which waits for it has them from the test.
+if multiprocessing.parent_process() is not None:
+    KEPT = small.scenarios(*functions(), level="MUST", needs=())
+    KEPT.__enter__()
