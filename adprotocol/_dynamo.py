@@ -17,15 +17,18 @@ others.
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, registry, table, wrapper
+from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._rules import custom_derivative
-from adprotocol._trees import declaration, fields, held, node, path, traversal
+from adprotocol._hooks.result import flatten_result
+from adprotocol._rules import custom_derivative, host_function
+from adprotocol._rules.arguments import Outline, is_array
+from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
@@ -75,6 +78,7 @@ for _function in (
     table.resolve,
     traversal.admit,
     node.generation,
+    node.refresh,
     node.in_order,
     fields.field_names,
     fields.has_fields,
@@ -103,10 +107,19 @@ def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[...
     return wrapping
 
 
-# Older releases of PyTorch cannot ask it of a partial, which has a function.
-@substitute_for(cond.are_callable)
-def _are_callable(true_fun: Any, false_fun: Any) -> bool:
-    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
+@substitute_for(cond.cond)
+def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
+    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
+    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
+        raise cond.branch_error(true_fun, false_fun)
+    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
+    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
+
+
+# An error in a graph has the frames of what was traced.
+@substitute_for(frames.leave_out)
+def _leave_out(error: BaseException) -> None:
+    pass
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
@@ -178,9 +191,14 @@ def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-@substitute_for(path.check_keeps_none)
-def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    pass
+@substitute_for(merge.repeat_paths)
+def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(path.keeps_none)
+def _keeps_none(tree: Any, spec: Any) -> bool:  # noqa: ARG001
+    return True
 
 
 @substitute_for(traversal.tree_unflatten)
@@ -191,3 +209,58 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
 @substitute_for(where.match)
 def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]
+
+
+class EagerCall:
+    """A call that a compiled graph leaves to eager code; the hook `custom_rule` gets it in place of a rule.
+
+    A graph cannot hold a rule, whose derivative is chosen by the transformations around it. Eager code that the
+    compiler's next stage traces can: there the call with these arrays does what it does anywhere.
+    """
+
+    def __init__(self, function: Any, treespec: Any, leaves: Sequence[Any], places: Sequence[int]) -> None:
+        self.function = function
+        self.treespec = treespec
+        self.leaves = leaves
+        self.places = places
+
+    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Call the function with these arrays; return the arrays of its result and the rest."""
+        leaves = list(self.leaves)
+        for place, array in zip(self.places, arrays, strict=True):
+            leaves[place] = array
+        args, static = build(self.treespec, iter(leaves))
+        found, treespec = flatten_result(self.function(*args, **static))
+        places = [i for i, leaf in enumerate(found) if is_array(leaf)]
+        others = [None if i in places else leaf for i, leaf in enumerate(found)]
+        return [found[i] for i in places], Outline(treespec, others, places)
+
+
+@substitute_for(custom_derivative.CustomDerivative.__call__)
+def _call_with_rule(self: custom_derivative.CustomDerivative, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=self.has_residuals)
+
+
+@substitute_for(host_function.HostFunction.__call__)
+def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=False)
+
+
+# Dynamo knows no methods made by hand.
+@substitute_for(host_function.HostFunction.__get__)
+@substitute_for(custom_derivative.CustomDerivative.__get__)
+def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
+    return self if instance is None else functools.partial(self, instance)
+
+
+def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
+    leaves, treespec = flatten_result((args, static))
+    binding = traversal.sole_framework(leaves, table.BINDINGS.PLAIN)
+    if binding.framework is None:
+        returned = function.fun(*args, **static)
+        return returned[0] if has_residuals else returned
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+    others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+    call: Any = EagerCall(function, treespec, others, places)
+    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    return outline.returned(results)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import checkpoints, dynamo, label
 from adprotocol_torch.cond import cond
+from adprotocol_torch.custom_rule import custom_rule
 from adprotocol_torch.gradient import value_and_grad
+from adprotocol_torch.host_call import host_call
 from adprotocol_torch.label import label_protocol
 from adprotocol_torch.modules import views
 from adprotocol_torch.node import tree_library

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def mark() -> None:
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
+    trace_instead(_names_of_tensors)(names_of_tensors)
+    trace_instead(custom_rule)(eager_rule)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.
@@ -120,6 +123,22 @@ def held_names(value: Any) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
+def names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or containers that hold some."""
+    return closure_search.names_of_tensors(owner)
+
+
+def _names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    install()
+    return held_tensors(owner)
+
+
+@_answered
+def held_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return those names for a module that Dynamo stands for."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
 @_answered
 def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
     """Return the positions of the operands from which no derivative flows into the results."""
@@ -145,6 +164,19 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     The gradient would be zero: torch.cond runs its branches without autograd. So does
     a cond that is differentiated, where PyTorch has no whole derivative of torch.cond.
     """
+
+
+def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Leave a call with a rule to eager code, in a function that Dynamo traces."""
+    install()
+    results, outline = left_to_eager_code(rule, arrays)
+    return results, outline
+
+
+@_answered
+def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 # They run as they are where nothing traces, or nothing but export.

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
-from torch._dynamo.variables import ConstantVariable
-from torch._dynamo.variables.builder import SourcelessBuilder
+from torch._dynamo.source import GlobalSource
+from torch._dynamo.variables import ConstantVariable, TupleVariable
+from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.divergence import remedy
+from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +31,7 @@ def register(functions: Iterable[Callable[..., Any]]) -> None:
     for function in functions:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = globals()[function.__name__]
+    dynamo_regions.watch()
 
 
 def _nodes(items: Any) -> list[Any]:
@@ -48,12 +53,19 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in layers):
         return ConstantVariable.create("batched")
-    return ConstantVariable.create(tracking.within_gradient(value.as_proxy().node.meta["example_value"]))
+    return ConstantVariable.create(dynamo_regions.ask(tx, value.as_proxy().node))
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
     """Answer for the instance that a variable stands for."""
     return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
+
+
+def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
+    """Answer for the module as it is, and for what was set while it was traced."""
+    names = closure_search.names_of_tensors(owner.value) if hasattr(owner.value, "_modules") else []
+    set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
+    return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
 
 
 def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
@@ -110,3 +122,33 @@ def keep(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
 def kept(_self: Any, _tx: Any, place: Any) -> Any:
     """Return the variable that was kept."""
     return fx_graph.kept(place.as_python_constant(), in_graph=True)
+
+
+_WITH_DUALS = (
+    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and called "
+    "inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+)
+
+
+def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
+    """Put one function into the graph; Dynamo calls it with its fake tensors, and what follows with its own."""
+    # PyTorch runs a graph with dual tensors through the operations in it, past the rule.
+    internals.guard_dual_level()
+    if internals.levels_around(tx.output)[0] >= 0:
+        raise Unsupported(_WITH_DUALS + remedy("dual-level-around-compiled"))
+    made = dynamo_values.real(tx, call)
+    outlines: list[Any] = []
+
+    def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
+        internals.hold_others_constant(arrays)
+        # Where a graph broke in a call, Dynamo has traced the rest of it and got the rule itself.
+        apply = eager_rule if hasattr(made, "has_vjp") else type(made).fun
+        found, outline = apply(made, list(arrays))
+        outlines[:] = [outline]
+        return as_results(found, arrays)
+
+    proxies = tuple([item.as_proxy() for item in arrays.items])
+    results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))
+    name = tx.output.install_global_by_id("adprotocol_outline", outlines[0])
+    outline = VariableBuilder(tx, GlobalSource(name))(outlines[0])
+    return TupleVariable([results, outline])

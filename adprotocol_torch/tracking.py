@@ -65,9 +65,14 @@ def is_on_tape(value: torch.Tensor) -> bool:
     That is the answer for a wrapper whose level is not active in this thread, too: PyTorch unwraps it and drops its
     derivative, in a child thread and after the transformation has ended.
     """
+    return below_levels(value).requires_grad
+
+
+def below_levels(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without the wrappers of torch.func."""
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
-    return value.requires_grad
+    return value
 
 
 def is_dual(value: torch.Tensor) -> bool:

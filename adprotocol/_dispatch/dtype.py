@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 # The first that a name holds: bfloat16 and __bf16 as C calls them, uint8, complex64.
@@ -25,10 +26,21 @@ def dtype_name(dtype: Any) -> str:
     return words[-1] if words else ""
 
 
+# The kinds of the dtypes that were met: 4 µs for the name of one.
+_KINDS: dict[Any, str] = {}
+
+
 def kind_of_dtype(dtype: Any) -> str:
     """Return bool, int, float or complex, as the name of a dtype tells; empty if it does not."""
+    try:
+        return _KINDS[dtype]
+    except (KeyError, TypeError):  # not met, or without a hash
+        pass
     name = dtype_name(dtype).lower()
-    return next((kind for mark, kind in _MARKS if mark in name), "")
+    kind = next((kind for mark, kind in _MARKS if mark in name), "")
+    with contextlib.suppress(TypeError):
+        _KINDS[dtype] = kind
+    return kind
 
 
 def is_inexact(dtype: Any) -> bool:

@@ -92,16 +92,21 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
+def of_container(
+    flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
+) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
-    children = children or (lambda value: flatten(value)[0])
+    contents = contents or flatten
+    children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
         within_gradient=lambda value: ask(children(value), (value,)),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
+        contents=contents,
         children=children,
+        origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
@@ -110,9 +115,9 @@ def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
 
 def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
     """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
-    flatten, unflatten = functions
     if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
-        return of_container(flatten, unflatten, children)
+        return of_container(*functions, children=children, origin=node.origin(cls))
+    flatten, unflatten, *_ = functions
 
     def checked(value: Any) -> Any:
         check_attributes(value)
@@ -306,12 +311,8 @@ install(
         trainable=_refuse_variable,
     )
 )
-install(
-    Binding(
-        OPAQUE,
-        within_gradient=_ask_one,
-        non_differentiable=constant.opaque,
-        explain="not an array",
-    )
-)
+_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
+install(Binding(OPAQUE, **_opaque))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

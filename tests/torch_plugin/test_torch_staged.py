@@ -140,3 +140,20 @@ def test_nested_reentrant_checkpoints_are_refused(layer, depth):
         nested(layer, depth)(W.clone().requires_grad_())
     with torch.no_grad():
         assert nested(layer, depth)(W.clone().requires_grad_()) == 10.0
+
+
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(W.clone())
+        self.register_buffer("scale", torch.tensor(3.0))
+
+    def forward(self, x):
+        return cond(x.sum() > 0, lambda x: x * self.w, lambda x: x * self.scale, x)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_parameter_in_a_branch_is_exported(strict):
+    exported = torch.export.export(Branching(), (X,), strict=strict).module()
+    assert exported(X).tolist() == [2.0] * 3
+    assert exported(-X).tolist() == [-3.0] * 3
