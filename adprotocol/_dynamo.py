@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import UNSET
+from adprotocol._dispatch.table import BINDINGS
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._hooks.builtins import BINDINGS
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
@@ -248,5 +248,6 @@ def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals:
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
     call: Any = EagerCall(function, treespec, others, places)
-    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    custom_rule: Any = binding.custom_rule
+    results, outline = custom_rule(call, [leaves[i] for i in places])
     return outline.returned(results)

@@ -117,8 +117,8 @@ def kept(_self: Any, _tx: Any, place: Any) -> Any:
 
 
 _WITH_DUALS = (
-    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and called "
-    "inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and "
+    "called inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
 )
 
 

@@ -9,11 +9,13 @@ from typing import Any
 from torch._dynamo import variables
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.variables.functions import FunctoolsPartialVariable
+from torch._dynamo.variables.tensor import SymNodeVariable
 
 
 def real(tx: Any, variable: Any) -> Any:
     """Return the value, and guard on it; it must not hold a tensor, nor a closure that was made while Dynamo traced."""
-    if isinstance(variable, variables.SymNodeVariable):
+    if isinstance(variable, SymNodeVariable):
         return variable.evaluate_expr(tx.output)
     if isinstance(variable, variables.UserDefinedObjectVariable):
         return _instance(tx, variable)
@@ -22,7 +24,7 @@ def real(tx: Any, variable: Any) -> Any:
         return items if isinstance(variable, variables.ListVariable) else tuple(items)
     if isinstance(variable, variables.UserMethodVariable):
         return types.MethodType(variable.fn, real(tx, variable.obj))
-    if isinstance(variable, variables.FunctoolsPartialVariable):
+    if isinstance(variable, FunctoolsPartialVariable):
         keywords = {name: real(tx, value) for name, value in variable.keywords.items()}
         return functools.partial(real(tx, variable.func), *[real(tx, item) for item in variable.args], **keywords)
     try:
