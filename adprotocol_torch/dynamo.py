@@ -16,6 +16,7 @@ from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.divergence import remedy
+from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,6 +150,7 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """
 
 
+@internals.skip
 def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
     """Leave a call with a rule to eager code, in a function that Dynamo traces."""
     install()
@@ -157,9 +159,13 @@ def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tenso
 
 
 @_answered
+@internals.skip
 def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
+    """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
+    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+        return eager_rule(call, arrays)
+    results, outline = call.fun(arrays)
+    return as_results(results, arrays), outline
 
 
 # They run as they are where nothing traces, or nothing but export.

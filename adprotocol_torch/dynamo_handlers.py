@@ -16,10 +16,8 @@ from torch._dynamo.variables import ConstantVariable, TupleVariable
 from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, dynamo_values, fx_graph, internals, tracking
-from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch import closure_search, dynamo, dynamo_values, fx_graph, internals, tracking
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,11 +131,9 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
 
     def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
         internals.hold_others_constant(arrays)
-        # Where a graph broke in a call, Dynamo has traced the rest of it and got the rule itself.
-        apply = eager_rule if hasattr(made, "has_vjp") else type(made).fun
-        found, outline = apply(made, list(arrays))
+        results, outline = dynamo.left_to_eager_code(made, list(arrays))
         outlines[:] = [outline]
-        return as_results(found, arrays)
+        return results
 
     proxies = tuple([item.as_proxy() for item in arrays.items])
     results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))
