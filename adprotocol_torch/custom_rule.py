@@ -40,6 +40,15 @@ def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     return list(results), call.outline
 
 
+@internals.skip
+def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
+    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+        return custom_rule(call, arrays)
+    results, outline = call.fun(arrays)
+    return as_results(results, arrays), outline
+
+
 def _by_batches(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Call with the batches of ``is_grads_batched``, a vmap within the engine that no level of torch.func shows."""
     values, axes, size, wrap = internals.batches_of_autograd(arrays)

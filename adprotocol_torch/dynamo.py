@@ -15,8 +15,8 @@ from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,19 +158,10 @@ def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tenso
     return results, outline
 
 
-@_answered
-@internals.skip
-def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-    """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
-    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
-        return eager_rule(call, arrays)
-    results, outline = call.fun(arrays)
-    return as_results(results, arrays), outline
-
-
 # They run as they are where nothing traces, or nothing but export.
 _answered(closure_search.find)
 sharing: Any = _answered(fx_graph.sharing)
 new_key: Any = _answered(fx_graph.new_key)
+left_to_eager_code: Any = _answered(run_eagerly)
 keep: Any = _answered(fx_graph.keep)
 kept: Any = _answered(fx_graph.kept)

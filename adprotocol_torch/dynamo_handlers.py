@@ -16,7 +16,8 @@ from torch._dynamo.variables import ConstantVariable, TupleVariable
 from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, dynamo, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch import closure_search, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
 
     def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
         internals.hold_others_constant(arrays)
-        results, outline = dynamo.left_to_eager_code(made, list(arrays))
+        results, outline = run_eagerly(made, list(arrays))
         outlines[:] = [outline]
         return results
 
