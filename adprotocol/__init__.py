@@ -1,8 +1,8 @@
 """A backend-agnostic AD-mode protocol.
 
-Every automatic differentiation (AD) system answers the same four questions in its
-own way. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them in
-one way. A library depends on this package alone; JAX, PyTorch and autograd answer
+Every automatic differentiation (AD) system answers the same few questions in its own
+way. `within_gradient`, `non_differentiable`, `trainable` and `cond` ask them in one
+way. A library depends on this package alone; JAX, PyTorch and autograd answer
 through plugins, which are loaded when their framework is in use.
 """
 

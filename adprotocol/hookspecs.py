@@ -235,6 +235,15 @@ def views() -> Mapping[type, Callable[[Any], View]]:
 
 
 @hookspec
+def function_types() -> Sequence[type]:
+    """List the classes of what the framework makes of a function: one that is compiled, one with a rule of its own.
+
+    Optional, for speed. An instance has the function as ``__wrapped__``. If that is
+    one, no arrays are searched in the instance, as in any function.
+    """
+
+
+@hookspec
 def tree_library() -> TreeLibrary:
     """Return the functions that reach the framework's own tree library.
 

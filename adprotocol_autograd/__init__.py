@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Divergence, Outline
 
 
-# Nodes of tools that record a graph without differentiating it.
-_TRACING = (ConstGraphNode, FullGraphNode)
+# Nodes of tools that record a graph without differentiating it, and of boxes that outlived their trace.
+_TRACING = (ConstGraphNode, FullGraphNode, gradient.Ended)
 
 
 @hookimpl

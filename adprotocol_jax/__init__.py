@@ -35,6 +35,8 @@ _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stag
 _NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
+# As global names: a model has thousands of leaves.
+_CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
 
 
 @hookimpl
@@ -120,8 +122,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Answer by the dtype; a reference itself takes no gradient."""
-    if isinstance(value, internals.ArrayImpl):  # first: the check below takes 1 µs
-        return True if internals.is_differentiated(value.dtype) else None
+    if type(value) is _CONCRETE:  # first: the check below takes 1 µs
+        return True if _is_differentiated(value.dtype) else None
     if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
         return None
     dtype = getattr(value, "dtype", None)
@@ -145,6 +147,12 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
     (value, inside), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
     return value, combine_aux(rest[-1], inside), gradients
+
+
+@hookimpl
+def function_types() -> Sequence[type]:
+    """List what ``jax.jit``, ``jax.custom_jvp`` and ``jax.custom_vjp`` return."""
+    return type(jax.jit(len)), jax.custom_jvp, jax.custom_vjp
 
 
 @hookimpl

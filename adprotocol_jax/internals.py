@@ -91,6 +91,17 @@ def is_registered(cls: type) -> bool:
     return cls in _NODES
 
 
+def node_functions(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None:
+    """Return the functions with which a class is registered with ``jax.tree_util``, or None."""
+    entry = _NODES.get(cls)
+    return None if entry is None else (entry.to_iter, entry.from_iter)
+
+
+def is_by_fields(flatten: Any) -> bool:
+    """Tell whether this is the function of a class of ``jax.tree_util.register_dataclass``."""
+    return getattr(flatten, "__qualname__", "").startswith("register_dataclass.")
+
+
 def is_reference(value: Any) -> bool:
     """Tell whether an array or tracer is, or stands for, a mutable reference."""
     if isinstance(value, jax.core.Tracer):
@@ -187,6 +198,42 @@ eval_context: Callable[[], Any] = _core.eval_context
 def without_constants(program: Any) -> Any:
     """Return a traced program with its constants as first operands."""
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
+
+
+# For what JAX's own solvers trace a function that they differentiate in a second run.
+_SOLVERS = {
+    "custom_root": "jax.lax.custom_root",
+    "custom_linear_solve": "jax.lax.custom_linear_solve",
+    "linear_call fun": "jax.custom_derivatives.linear_call",
+}
+
+
+def solver_tracing() -> str | None:
+    """Return the name of JAX's solver in which the code is traced, or None."""
+    trace = _core.trace_ctx.trace
+    while trace is not None:
+        info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(info, "traced_for", "") in _SOLVERS:
+            return _SOLVERS[info.traced_for]  # type: ignore[union-attr]
+        trace = getattr(trace, "parent_trace", None)
+    return None
+
+
+# For what a function is traced that becomes a program, whose constants others can make inputs of; the
+# other forms (scan, checkpoint, cond) stay equations of the trace around them. And a function of this package's.
+_PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
+_OWN = "adprotocol_branch"
+
+
+def is_closed_over_by_program(tracer: Any) -> bool:
+    """Tell whether a tracer is a constant of a program of its own that is being traced."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and trace is not tracer._trace:  # noqa: SLF001
+        info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(info, "traced_for", "") in _PROGRAMS and not info.func_src_info.startswith(_OWN):  # type: ignore[union-attr]
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
 
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:

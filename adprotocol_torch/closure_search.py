@@ -19,6 +19,7 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import held, run_while_tracing, search
+from adprotocol_torch import internals
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # The attributes in which a module keeps its parts.
@@ -123,6 +124,24 @@ def _cached_names(cls: type) -> tuple[str, ...]:
     )
 
 
+# What every module has in its ``__dict__``.
+_COMMON = frozenset(vars(torch.nn.Module()))
+
+
+def names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or containers that hold some.
+
+    Those of `OldTensor` are left out: of what they stand for nothing is computed.
+    """
+    kinds = (torch.Tensor, dict, list, tuple, set)
+    held = [(name, value) for name, value in vars(owner).items() if name not in _COMMON and isinstance(value, kinds)]
+    return [name for name, value in held if any(map(_is_tensor, _opened(value)))]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and type(value) is not OldTensor
+
+
 def is_set_by_hook(owner: torch.nn.Module, name: str) -> bool:
     """Tell whether a hook that knows the name sets an attribute before each call, as for weight norm and pruning."""
     hooks = owner._forward_pre_hooks.values()  # noqa: SLF001  (as TABLES)
@@ -147,6 +166,8 @@ def _opened(value: Any) -> list[Any]:
             waiting.extend((item.func, *item.args, *item.keywords.values()))
         elif isinstance(item, types.MethodType):
             waiting.append(item.__self__)
+        elif isinstance(item, internals.WrappedHook):
+            waiting.append(item.hook)
         elif not isinstance(item, weakref.ref):
             found.append(item)
     return found

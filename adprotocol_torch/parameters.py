@@ -143,7 +143,7 @@ class Calls:
         current.given = [*self.current.given, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
-                current.update(dict.fromkeys((id(leaf), id(owner), id(new)), new))
+                current[id(leaf)] = current[id(owner)] = current[id(new)] = new
                 if new is not owner:
                     new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
         return self.set_current(current)
@@ -281,10 +281,18 @@ def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     return parameter if isinstance(parameter, torch.nn.Parameter) else None
 
 
+def _identity_traced(value: torch.Tensor) -> int | None:
+    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+
+
+@trace_instead(_identity_traced)
+@skip  # as parameter_of
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+    if type(value) is torch.Tensor and not value.__dict__:
+        return None
+    return _identity_traced(value)
 
 
 @hookimpl
@@ -300,9 +308,16 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     parameter = parameter_of(value)
     if parameter is None or not parameter.requires_grad:
         return value
-    if here().is_variable(value) and (is_recording() or in_transform()):
+    if here().is_variable(value) and is_recording():
         return value
-    constant = value.detach()
+    if not torch.compiler.is_dynamo_compiling() and torch.nn.parameter.is_lazy(value):
+        # The function sets its shape; with that it is put back.
+        constant = torch.nn.parameter.UninitializedParameter(False, value.device, value.dtype)  # noqa: FBT003
+        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (as below)
+        return constant
+    # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
+    has_levels = in_transform() and here().is_variable(value)
+    constant = value.clone() if has_levels else value.detach()
     if not torch.compiler.is_dynamo_compiling():
         constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
     return constant

@@ -1,6 +1,8 @@
 """Sphinx configuration: MyST pages, the reference by autodoc, Furo."""
 
+import os
 import sys
+import tomllib
 from pathlib import Path
 
 from sphinx.domains.python import PythonDomain
@@ -9,6 +11,8 @@ import adprotocol
 
 sys.path.insert(0, str(Path(__file__).parent))
 import generate
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "adprotocol"
 author = "The adprotocol authors"
@@ -31,6 +35,15 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = f"adprotocol {release}"
+html_logo = html_favicon = "_static/logo.svg"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+html_theme_options = {
+    "source_repository": PROJECT["urls"]["Source"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+if ".dev" in release:
+    html_theme_options["announcement"] = f"These pages describe {release}, which is not released."
 html_copy_source = False
 html_show_sourcelink = False
 

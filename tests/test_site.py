@@ -143,6 +143,16 @@ def test_nothing_is_cut_off_on_a_desk_or_on_a_telephone(site, tab):
     assert wrong == []
 
 
+def test_the_remedies_of_the_errors_are_seen_on_a_telephone(site, tab):
+    tab.open((site / "errors.html").as_uri(), NARROW)
+    hidden = """[...document.querySelectorAll("table.stacked td:last-child")].filter(cell => {
+      const box = cell.getBoundingClientRect();
+      return box.left < 0 || box.right > innerWidth || !cell.checkVisibility();
+    }).length"""
+    assert tab.evaluate("document.querySelectorAll('table.stacked td:last-child').length") > 20
+    assert tab.evaluate(hidden) == 0
+
+
 def test_the_check_for_what_is_cut_off_sees_it(tab, tmp_path):
     page = tmp_path / "page.html"
     row = "<table><tr><td style='min-width:2000px'>wide</td></tr></table>"

@@ -92,8 +92,10 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `children` returns its children in any order. `stands_for` returns the values that a
-    leaf stands for (an object array for its elements), or None if it is one itself.
+    `contents` returns children, metadata, and names or None; `children` the children, in
+    any order; `origin` is ``"library"`` if a framework's own trees know its class,
+    ``"fields"`` if none does. `stands_for` returns the values that a leaf stands for (an
+    object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -117,7 +119,9 @@ class Binding:
     stands_for: Callable[[Any], Sequence[Any] | None] | None
     flatten: Flatten | None
     unflatten: Unflatten | None
+    contents: Callable[[Any], Sequence[Any]] | None
     children: Callable[[Any], Collection[Any]] | None
+    origin: str | None
     explain: Callable[[Any], str] | str
 
     __slots__ = tuple(__annotations__)
@@ -167,4 +171,8 @@ def of_framework(
 
 
 def _contents(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
-    return lambda value: (view(value).container,)
+    def contents(value: Any) -> Sequence[Any]:
+        shown = view(value)
+        return (shown.container, *shown.others())
+
+    return contents

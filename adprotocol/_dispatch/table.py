@@ -22,8 +22,6 @@ from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeEr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adprotocol._dispatch.binding import Flatten, Unflatten
-
 
 class Bindings:
     """Hold each binding as an attribute, by its name.
@@ -39,11 +37,12 @@ class Bindings:
     LABEL: Binding
     VARIABLE: Binding
     OPAQUE: Binding
+    WRAPPER: Binding
     MISSING: Binding
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]
-    of_container: Callable[[Flatten, Unflatten], Binding]
+    of_container: Callable[..., Binding]
 
 
 BINDINGS = Bindings()
@@ -116,7 +115,7 @@ def _resolve(cls: type) -> Binding:
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
-        found = _viewed(cls, plugin, OBJECT)
+        found = BINDINGS.WRAPPER if cls in plugin.functions else _viewed(cls, plugin, OBJECT)
         if found is not None:
             return found
     return BINDINGS.recognise(cls)

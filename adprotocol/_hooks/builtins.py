@@ -92,16 +92,21 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
+def of_container(
+    flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
+) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
-    children = children or (lambda value: flatten(value)[0])
+    contents = contents or flatten
+    children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
         within_gradient=lambda value: ask(children(value), (value,)),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
+        contents=contents,
         children=children,
+        origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
@@ -110,9 +115,9 @@ def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
 
 def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
     """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
-    flatten, unflatten = functions
     if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
-        return of_container(flatten, unflatten, children)
+        return of_container(*functions, children=children, origin=node.origin(cls))
+    flatten, unflatten, *_ = functions
 
     def checked(value: Any) -> Any:
         check_attributes(value)
@@ -147,7 +152,8 @@ def _ask_one(value: Any) -> Any:
     return ask((value,))
 
 
-def _ask_array(value: Any) -> Any:
+def ask_array(value: Any) -> Any:
+    """Answer for an array: False, unless its elements are objects."""
     return value.dtype.hasobject and ask((value,))
 
 
@@ -169,7 +175,8 @@ def _trainable_number(value: Any) -> bool | None:
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
 
 
-def _trainable_array(value: Any) -> bool | None:
+def trainable_array(value: Any) -> bool | None:
+    """Answer by the dtype of an array; refuse elements that would be frozen silently."""
     if value.dtype.hasobject:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
@@ -182,12 +189,12 @@ def _trainable_array(value: Any) -> bool | None:
 
 def _elements_beside_attributes(array: Any) -> list[Any] | None:
     check_attributes(array)
-    return _elements(array)
+    return elements(array)
 
 
 def _trainable_beside_attributes(array: Any) -> bool | None:
     check_attributes(array)
-    return _trainable_array(array)
+    return trainable_array(array)
 
 
 def _refuse_objects(array: Any) -> None:
@@ -201,7 +208,8 @@ def _constant_array(array: Any) -> Any:
     return array
 
 
-def _elements(array: Any) -> list[Any] | None:
+def elements(array: Any) -> list[Any] | None:
+    """Return the elements of an object array, which stands for them."""
     return plain_array(array).reshape(-1).tolist() if array.dtype.hasobject else None
 
 
@@ -238,11 +246,11 @@ install(
 install(
     Binding(
         NUMPY,
-        within_gradient=_ask_array,
+        within_gradient=ask_array,
         non_differentiable=constant.object_array,
-        stands_for=_elements,
+        stands_for=elements,
         explain=_explain_array,
-        trainable=_trainable_array,
+        trainable=trainable_array,
     )
 )
 # What else they hold is searched, as an object of unknown class is.
@@ -306,12 +314,8 @@ install(
         trainable=_refuse_variable,
     )
 )
-install(
-    Binding(
-        OPAQUE,
-        within_gradient=_ask_one,
-        non_differentiable=constant.opaque,
-        explain="not an array",
-    )
-)
+_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
+install(Binding(OPAQUE, **_opaque))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

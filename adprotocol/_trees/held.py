@@ -15,8 +15,8 @@ import types
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import LABEL, OBJECT, OPAQUE
-from adprotocol._dispatch.table import lookup, unclaimed
+from adprotocol._dispatch.binding import FUNCTION, LABEL, OBJECT, OPAQUE
+from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
@@ -121,6 +121,8 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
     The search covers attributes and items, the containers among them, and the objects in those. `within` are the
     values among which the object was found, for the message.
     """
+    if _wraps_function(value):
+        return
     # The class was judged by `recognise`; these attributes may belong to the instance alone.
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise unclaimed(type(value))
@@ -150,6 +152,13 @@ def refuse_arrays(value: Any, searched: Any, within: tuple[Any, ...] = (), remed
             )
             raise OpaqueValueError(msg)
         check_held(value, item, within, remedy)
+
+
+def _wraps_function(value: Any) -> bool:
+    """Tell whether a framework made an object of a plain function, which is not searched either."""
+    while lookup(type(value)) is BINDINGS.WRAPPER:
+        value = getattr(value, "__wrapped__", None)
+    return lookup(type(value)).kind is FUNCTION
 
 
 def _is_opaque(value: Any) -> bool:

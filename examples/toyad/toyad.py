@@ -268,6 +268,9 @@ class Array(Value):
             raise TypeError(f"toyad has floats, integers and booleans; it was given {value.dtype}")
         self.value, self.shape, self.dtype, self.device = value, value.shape, value.dtype, device
 
+    def __setitem__(self, key, value):
+        self.value[key] = value
+
     def numpy(self):
         return self.value
 

@@ -1,0 +1,129 @@
+"""Calls made under the system's own switch: what is tracked inside, and what they return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.within_gradient.switch import switched_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+
+scenario: Decorator = defaults(
+    "value_and_grad",
+    rule="T9",
+    needs=("grad", "parameter", "parameter_grad", "no_grad"),
+    source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
+)
+
+
+def _switched(h: Checked, call: Callable[[], Any]) -> Any:
+    """Return what a call under the switch returns; a plugin may refuse it."""
+    try:
+        return h.no_grad(call)()
+    except adprotocol.ADProtocolError as error:
+        msg = f"the plugin refuses it under the switch: {error}"
+        raise Absent(msg) from error
+
+
+@scenario(
+    rule="T5",
+    expects="of p p q at (2, 3), called under the switch: 12, 12 and 4; none of it is tracked behind it, so that the "
+    "gradient in p of p times any of these is that number",
+)
+def results_under_the_switch(h: Checked) -> None:
+    """Value, gradients and auxiliary output of a call under the switch are constants behind it."""
+    p = switched_parameter(h)
+    model = {"p": p, "q": h.array(3.0)}
+    run = adprotocol.value_and_grad(lambda m: (m["p"] * m["p"] * m["q"], m["p"] * 5.0), has_aux=True, backend=h.name)
+    (value, aux), gradient = _switched(h, lambda: run(model))
+    h.assert_gradients(gradient, {"p": 12.0, "q": 4.0})
+    for name, part, want in (("value", value, 12.0), ("output", aux, 10.0), ("gradient", gradient["p"], 12.0)):
+        h.assert_equal(part, want, f"the {name}")
+        h.assert_untracked(adprotocol.within_gradient(part), f"the {name} after the call")
+        h.assert_equal(h.parameter_grad(lambda: p * part, p), want, f"the gradient of p times the {name}")  # noqa: B023
+
+
+@scenario(
+    rule="T6",
+    expects='3 p times 11 q at 2, 3, with where="p" and under the switch: 198, the gradient 99 in p and None for q',
+)
+def answers_under_the_switch(h: Checked) -> None:
+    """In a call under the switch what the call selects is tracked, and a parameter that it freezes is not."""
+    model = {"p": switched_parameter(h), "q": h.parameter(3.0, trains=True)}
+    run = adprotocol.value_and_grad(lambda m: h.probe(m["p"]) * h.scale(m["q"], 7.0, 11.0), where="p", backend=h.name)
+    value, gradient = _switched(h, lambda: run(model))
+    h.assert_equal(value, 198.0, "the value")
+    h.assert_gradients(gradient, {"p": 99.0, "q": None})
+
+
+@scenario(
+    rule="T5",
+    expects="behind a call under the switch that raises, and one that does not, p p is still not recorded there, and "
+    "is behind it: the gradient 4 of p times the constant 4",
+)
+def switch_stays_off(h: Checked) -> None:
+    """A call under the switch leaves it as it was, also where its function raises."""
+    p = switched_parameter(h)
+
+    def fails(m: dict[str, Any]) -> Any:
+        msg = f"raised with {sorted(m)}"
+        raise ArithmeticError(msg)
+
+    def calls() -> Any:
+        for fun in (fails, lambda m: m["p"] * m["p"]):
+            try:
+                adprotocol.grad(fun, backend=h.name)({"p": p})
+            except (ArithmeticError, adprotocol.ADProtocolError):
+                continue
+        h.assert_equal(h.digit(p), 0.0, "the answer for p behind the calls, under the switch,")
+        return p * p
+
+    h.assert_equal(h.parameter_grad(lambda: p * h.no_grad(calls)(), p), 4.0, "the gradient")
+    h.assert_equal(h.parameter_grad(lambda: h.probe(p) * p, p), 12.0, "the gradient of 3 p p")
+
+
+@scenario(
+    rule="T5",
+    expects="a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: 0.5; p times it, behind the "
+    "switch, has the gradient 0.5, and so has p times what was computed from p under the switch",
+)
+def step_under_the_switch(h: Checked) -> None:
+    """A step of training under the switch gives constants, of the gradient and of the parameter."""
+    p = switched_parameter(h)
+    model = {"p": p, "q": h.array(3.0)}
+
+    def step() -> Any:
+        gradient = adprotocol.grad(lambda m: m["p"] * m["p"] * m["q"], backend=h.name)(model)["p"]
+        h.assert_untracked(adprotocol.within_gradient(gradient), "the gradient, under the switch,")
+        return p - gradient / 8.0, p * p / 8.0
+
+    h.assert_equal(h.parameter_grad(lambda: p * _switched(h, step)[0], p), 0.5, "the gradient of p times the step")
+    h.assert_equal(h.parameter_grad(lambda: p * _switched(h, step)[1], p), 0.5, "the gradient of p times p p / 8")
+
+
+@scenario(
+    rule="T6",
+    expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient: 3 p q = 18, the '
+    "gradient 6 in the head",
+)
+def frozen_body_under_the_switch(h: Checked) -> None:
+    """The frozen part of a model in a call under the switch may go where no gradient may."""
+    p, q = switched_parameter(h), h.parameter(3.0, trains=True)
+
+    def loss(m: dict[str, Any]) -> Any:
+        body = adprotocol.prevent_gradient(m["body"], "the body is frozen")
+        return body["w"] * h.probe(m["head"]["w"])
+
+    run = adprotocol.value_and_grad(loss, where="head.*", backend=h.name)
+    value, gradient = _switched(h, lambda: run({"body": {"w": p}, "head": {"w": q}}))
+    h.assert_equal(value, 18.0, "the value")
+    h.assert_is(gradient["body"]["w"], None, "the gradient of the body")
+    h.assert_equal(gradient["head"]["w"], 6.0, "the gradient of the head")

@@ -1,0 +1,118 @@
+"""What a question leaves behind: no gradient on the value, and no reference to it or to its graph."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+
+scenario: Decorator = defaults(
+    "within_gradient",
+    level=SHOULD,
+    rule="W7",
+    source="PyTorch: a graph lives as long as what refers to it: https://docs.pytorch.org/docs/stable/notes/autograd.html",
+)
+
+
+def assert_freed(
+    h: Checked,
+    transform: Callable[[Callable[[Any], Any]], Any],
+    use: Callable[[Any], Any],
+    what: str,
+    native: Callable[..., Any] | None = None,
+) -> None:
+    """Check that a result is freed behind a transformation in which it is used, if it is freed where it is not."""
+    for used in (False, True):
+        kept: list[Any] = []
+
+        def f(x: Any, used: bool = used, kept: list[Any] = kept) -> Any:  # noqa: FBT001
+            y = x * x
+            kept.append(weakref.ref(y))
+            if used:
+                use(y)
+            return y * x
+
+        try:
+            if native is not None and not used:
+                native(f)(h.array(2.0))
+            else:
+                transform(f)
+        except TypeError as error:
+            msg = f"a reference to a value cannot be weak: {error}"
+            raise Absent(msg) from error
+        gc.collect()
+        alive = any(reference() is not None for reference in kept)
+        if alive and not used:
+            msg = "the system itself keeps a result alive"
+            raise Absent(msg)
+        h.check(not alive, f"the result of an operation is still alive after {what}")
+
+
+_USES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("a question", adprotocol.within_gradient),
+    ("a question about a container", lambda y: adprotocol.within_gradient({"y": [y]})),
+    ("an explanation", adprotocol.explain),
+    ("a constant", adprotocol.non_differentiable),
+    ("a branch", lambda y: adprotocol.cond(True, lambda y: y + 1.0, lambda y: y, y)),  # noqa: FBT003
+    ("a gradient", lambda y: adprotocol.grad(lambda m: m["y"] * m["y"])({"y": y})),
+)
+
+
+@scenario(
+    transform="grad",
+    needs=("grad",),
+    expects="x x is freed behind the gradient in which it was asked about, stopped, branched on and differentiated",
+)
+def freed_behind_a_gradient(h: Checked) -> None:
+    """Nothing that was asked about in a gradient stays alive."""
+    x = h.array(2.0)
+    for what, use in _USES[:-1]:
+        assert_freed(h, lambda f: h.grad(f)(x), use, what)
+
+
+@scenario(
+    transform="jvp",
+    needs=("jvp",),
+    expects="x x is freed behind the derivative in which it was asked about, stopped and branched on",
+)
+def freed_behind_forward_mode(h: Checked) -> None:
+    """Nothing that was asked about in forward mode stays alive."""
+    x, one = h.array(2.0), h.array(1.0)
+    for what, use in _USES[:-1]:
+        assert_freed(h, lambda f: h.jvp(f, x, one), use, what)
+
+
+@scenario(
+    transform="grad",
+    needs=("grad", "parameter", "parameter_grad"),
+    expects="a parameter has no gradient of its own behind questions about it, and p p, asked about, is freed",
+)
+def asking_leaves_no_gradient(h: Checked) -> None:
+    """A question about a parameter, or about a result, fills no gradient and keeps nothing alive."""
+    p, x = h.parameter(2.0, trains=True), h.array(1.0)
+    before = getattr(p, "grad", None)
+    for what, use in _USES[:-1]:
+        assert_freed(h, lambda f: h.parameter_grad(lambda: f(p * x), p), use, what)
+        use(p)
+        h.assert_is(getattr(p, "grad", None), before, f"the gradient of its own that a parameter has after {what}")
+    kept: list[Any] = []
+
+    def f() -> Any:
+        y = p * p
+        adprotocol.within_gradient(y)
+        kept.append(getattr(y, "grad", None) if not hasattr(y, "is_leaf") else None)
+        return y
+
+    h.assert_equal(h.parameter_grad(f, p), 4.0, "the gradient")
+    h.assert_is(kept[0], None, "the gradient of its own that a result has after a question")

@@ -1,0 +1,84 @@
+"""Integers and bools that are computed from tracked floats: no derivative goes through them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+
+scenario: Decorator = defaults(
+    "within_gradient",
+    rule="W9",
+    source="tinygrad: a flag stays on integers: https://docs.tinygrad.org/tensor/properties/",
+)
+
+
+def _computed(h: Checked) -> Iterator[Callable[[Any], Any]]:
+    """Yield functions from a float to integers and bools, those of them that the system has."""
+    n, pair = h.array(2), h.array([2, 3])
+    ways: list[Callable[[Any], Any]] = [
+        lambda x: n * (x > 1.0),
+        lambda x: pair * (x > 1.0),
+        lambda x: (x > 1.0) | (x < 0.0),
+        lambda x: x * h.array([1.0, 2.0]) > 1.0,
+        lambda x: (x * h.array([1.0, 2.0]) > 1.0)[0],
+    ]
+    if h.has("where"):
+        ways.append(lambda x: h.where(x * h.array([1.0, 2.0]) > 1.0, pair, h.array([4, 5])))
+    for way in ways:
+        with contextlib.suppress(Exception):  # not every system has each of these
+            if h.numpy(way(h.array(2.0))).dtype.kind in "iub":
+                yield way
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap", "grad of grad"),
+    expects=lambda nested: f"False for integers and bools computed from x, True beside x, under {nested}",
+)
+def integers_from_floats(h: Checked, transforms: str) -> None:
+    """Integers and bools that are computed from a tracked float are not tracked under {transforms}."""
+    ways = list(_computed(h))
+    if not ways:
+        msg = "the system computes no integers and bools from floats"
+        raise Absent(msg)
+
+    def f(x: Any) -> Any:
+        total = h.digit(x, *[way(x) for way in ways])
+        for way in ways:
+            total = total + 10.0 * h.digit(way(x))
+        return total * x * x
+
+    want = nesting.expected(transforms, lambda x: [x * x, 2.0 * x, 2.0])(2.0)[0]
+    h.assert_equal(h.nest(transforms, f)(h.array(2.0)), want)
+
+
+@scenario(
+    rule="N5",
+    transform="grad",
+    needs=("grad",),
+    expects="integers and bools computed from x pass prevent_gradient and come out of cond as they are: 2 x = 4",
+)
+def integers_from_floats_pass(h: Checked) -> None:
+    """Integers and bools that are computed from a tracked float may go where no gradient may."""
+    ways = list(_computed(h))
+
+    def f(x: Any) -> Any:
+        total = 0.0
+        for way in ways:
+            passed = adprotocol.prevent_gradient(way(x), "integers carry no derivative")
+            chosen = adprotocol.cond(True, lambda _, n: n, lambda x, _: x, x, passed)  # noqa: FBT003
+            total = total + 10.0 * h.digit(chosen)
+        return x * x + total
+
+    h.assert_equal(h.grad(f)(h.array(2.0)), 4.0)
