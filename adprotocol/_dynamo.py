@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
-from adprotocol._dispatch.table import BINDINGS
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
