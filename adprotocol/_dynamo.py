@@ -21,10 +21,10 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, registry, table, wrapper
-from adprotocol._dispatch.binding import UNSET
+from adprotocol._dispatch import dtype, frames, registry, table, wrapper
+from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
@@ -80,6 +80,7 @@ for _function in (
     node.generation,
     node.refresh,
     node.in_order,
+    node.same_keys,
     fields.field_names,
     fields.has_fields,
     declaration.class_declares,
@@ -88,6 +89,7 @@ for _function in (
     framework.named,
     where.matches,
     dtype.kind_of_dtype,
+    dtype.range_of_dtype,
 ):
     run_while_tracing(_function)
 
@@ -101,16 +103,57 @@ def _lookup(cls: type) -> Binding:
     return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    binding = _lookup(type(value))
+    return traversal.admitted(value) if binding.kind is OPAQUE else binding
+
+
 # Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
 @substitute_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
     return wrapping
 
 
-# Older releases of PyTorch cannot ask it of a partial, which has a function.
-@substitute_for(cond.are_callable)
-def _are_callable(true_fun: Any, false_fun: Any) -> bool:
-    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
+@substitute_for(cond.cond)
+def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
+    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
+    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
+        raise cond.branch_error(true_fun, false_fun)
+    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
+    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
+
+
+# An error in a graph has the frames of what was traced.
+@substitute_for(frames.leave_out)
+def _leave_out(error: BaseException) -> None:
+    pass
+
+
+# A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
+@substitute_for(traversal.are_leaves_of)
+def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
+    for cls in dict.fromkeys(map(type, values)):
+        if cls not in known:
+            binding = _lookup(cls)
+            if binding.flatten is not None or binding.kind is OPAQUE or (opened and binding.view is not None):
+                return False
+            known[cls] = binding
+    return True
+
+
+@substitute_for(traversal.gather)
+def _gather(values: Any) -> Any:
+    leaves = traversal.tree_leaves(tuple(values))
+    classes = list(dict.fromkeys(map(type, leaves)))
+    if len(classes) == 1:
+        return [(_lookup(classes[0]), leaves)]
+    return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+
+
+@substitute_for(fields.attributes)
+def _attributes(value: Any) -> None:  # noqa: ARG001
+    return None
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
@@ -155,6 +198,24 @@ def _check_attributes(value: Any) -> None:
 @substitute_for(custom_derivative.sole_of_leaves)
 def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
+
+
+# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
+@substitute_for(builtins.elements)
+def _elements(array: Any) -> None:
+    pass
+
+
+@substitute_for(builtins.ask_array)
+def _ask_array(array: Any) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(builtins.trainable_array)
+def _trainable_array(array: Any) -> bool | None:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
 
 
 @substitute_for(within_gradient.within_gradient)

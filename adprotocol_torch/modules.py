@@ -17,7 +17,7 @@ from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import closure_search, distributed, dynamo, functional_copy, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import here, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,12 +61,13 @@ class _Contents:
         wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
         elsewhere = self._calls.filled_elsewhere()
         # A declaration holds for all submodules below.
-        waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
+        waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
-            prefix, owner, frozen, above = waiting.pop()
+            prefix, owner, frozen, above, depth = waiting.pop()
             if elsewhere and id(owner) in elsewhere:
                 raise _used_by_two(module)
-            if above and _is_above(owner, above):
+            # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
+            if depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
             if wrappers and isinstance(owner, wrappers):
@@ -86,7 +87,7 @@ class _Contents:
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
-                    waiting.append((f"{prefix}{name}.", child, below, above))
+                    waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
@@ -151,13 +152,14 @@ def _exchange(
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
         return _put(changed)
-    _refuse_scripted(changed)
-    flat = _flat_weights(changed)
+    if changed:
+        _refuse_scripted(changed)
+    flat = _flat_weights(changed) if changed else []
     leave = here().use(module, [owner for owner, *_ in changed])
     if leave is None:
         raise _used_by_two(module)
     data = [_data_of(new) for _, _, _, _, new in changed]
-    put_back = here().change(lambda: _put(changed))
+    put_back = here().change(lambda: _put(changed)) if changed else nothing
     # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
     held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]

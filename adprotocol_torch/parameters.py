@@ -143,7 +143,7 @@ class Calls:
         current.given = [*self.current.given, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
-                current.update(dict.fromkeys((id(leaf), id(owner), id(new)), new))
+                current[id(leaf)] = current[id(owner)] = current[id(new)] = new
                 if new is not owner:
                     new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
         return self.set_current(current)
@@ -281,10 +281,18 @@ def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     return parameter if isinstance(parameter, torch.nn.Parameter) else None
 
 
+def _identity_traced(value: torch.Tensor) -> int | None:
+    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+
+
+@trace_instead(_identity_traced)
+@skip  # as parameter_of
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+    if type(value) is torch.Tensor and not value.__dict__:
+        return None
+    return _identity_traced(value)
 
 
 @hookimpl

@@ -132,7 +132,8 @@ def _zeros(array: torch.Tensor) -> torch.Tensor | None:
 
 
 def _conjugate(value: torch.Tensor) -> torch.Tensor:
-    return value.conj() if value.is_complex() else value
+    # Not by a view, which NumPy does not take.
+    return torch.conj_physical(value) if value.is_complex() else value
 
 
 def _once(message: str, values: Tensors, results: Tensors) -> Tensors:

@@ -33,6 +33,8 @@ def of_values(found: Binding, others: Collection[Any], fun: Callable[..., Any]) 
 
 def find(found: Binding, backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates: that of the values, or `backend`, or the default."""
+    if backend is None and found.value_and_grad is not None:
+        return found
     name = found.framework
     if backend is not None:
         name = named(backend)
@@ -60,7 +62,8 @@ def _bound(fun: Any) -> list[Any]:
     while isinstance(fun, functools.partial):
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
-    values.extend((fun, getattr(fun, "__self__", None)))
+    if type(fun) is not types.FunctionType:
+        values.extend((fun, getattr(fun, "__self__", None)))
     return [value for value in values if lookup(type(value)).kind is not OPAQUE]
 
 
@@ -118,14 +121,15 @@ def default() -> str:
     candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
     reasons: list[BackendError] = []
     for plugin in candidates:
-        try:
-            named(plugin.name)
-        except BackendError as error:
-            reasons.append(error)
+        if plugin.state != registry.ACTIVE:
+            try:
+                named(plugin.name)
+            except BackendError as error:
+                reasons.append(error)
+    ready = [plugin for plugin in candidates if plugin.state == registry.ACTIVE]
+    if ready:
+        return min(ready, key=lambda plugin: (plugin.priority, plugin.name)).name
     active = registry.REGISTRY.active()
-    for plugin in active:
-        if plugin.differentiates_numpy:
-            return plugin.name
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
     failed = [plugin for plugin in candidates if plugin.state == registry.FAILED]
     if failed:  # installed already

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY
-from adprotocol._dispatch.dtype import dtype_name, is_inexact
+from adprotocol._dispatch.dtype import dtype_name, is_inexact, kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
@@ -102,7 +102,10 @@ def check_output(value: Any, raw: Any) -> None:
             "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
-    scalar, name = tuple(shape) == (), dtype_name(dtype)
+    scalar = tuple(shape) == ()
+    if scalar and kind_of_dtype(dtype) == "float":
+        return
+    name = dtype_name(dtype)
     if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw, dtype)):
         return
     remedy = "reduce it to a scalar, with sum() or mean()"

@@ -13,6 +13,7 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
@@ -51,19 +52,16 @@ class Structure(Flattened):
         super().__init__(argument, opened=True, declared=declared, is_leaf=is_leaf)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
-        if not is_frozen:
+        if not is_frozen and self.shown is not None:
             path.check_paths(argument, self.shown)
         self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
         self.identities: dict[int, Any] = {}
-        if [binding for binding in self.bindings.values() if binding.identity is not None]:
-            self._identify()
-
-    def _identify(self) -> None:
-        for i, leaf in enumerate(self.leaves):
-            identity = self.bindings[type(leaf)].identity
-            key = None if identity is None else identity(leaf)
-            if key is not None:
-                self.identities[i] = key
+        self._has_opaque = has_identities = False
+        for binding in self.bindings.values():
+            self._has_opaque |= binding.kind is OPAQUE
+            has_identities |= binding.identity is not None
+        if has_identities:
+            self.identities = identities_of(self.leaves, self.bindings)
 
     @property
     def tree(self) -> Any:
@@ -115,7 +113,9 @@ class Structure(Flattened):
         for cls, binding in self.bindings.items():
             sole = join(sole, binding)
             if binding.framework is None and binding.stands_for is not None:
-                sole = sole_framework([leaf for leaf in self.leaves if type(leaf) is cls], sole)
+                for leaf in self.leaves:
+                    if type(leaf) is cls:
+                        sole = sole_framework(binding.stands_for(leaf) or (), sole)
         return sole
 
     def flags(self) -> list[bool | None]:
@@ -124,9 +124,12 @@ class Structure(Flattened):
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
         allowed = [True] * len(self.leaves)
+        if not (self.frozen or self._has_opaque or self.views):
+            return flags_of(self.leaves, allowed, self.bindings)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
-        declaring = [cls for cls in self._opaque if declaration.declares(cls)]
+        opaque = [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE] if self._has_opaque else []
+        declaring = [cls for cls in opaque if declaration.declares(cls)]
         for leaf, taken in zip(self.leaves, allowed, strict=True) if declaring else ():
             if taken and type(leaf) in declaring:
                 declaration.refuse_opaque(leaf)
@@ -136,22 +139,17 @@ class Structure(Flattened):
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
-        if self._opaque:
+        if self._has_opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
         if known:
             mask = list(mask)
         for start, flags in known:
             mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
-        hooks = {cls: binding.trainable for cls, binding in self.bindings.items()}
-        found = [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(self.leaves, mask, strict=True)]
+        found = flags_of(self.leaves, mask, self.bindings)
         for start, flags in known:
             found[start : start + len(flags)] = flags
         return found
-
-    @property
-    def _opaque(self) -> list[type]:
-        return [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE]
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
@@ -164,6 +162,8 @@ class Structure(Flattened):
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """Return `tree` with other leaves, which may be None."""
+        if self.shown is None:
+            return leaves[0]
         result = tree_unflatten(self.shown, leaves, self.argument)
         if not path.keeps_none(self.argument, self.shown):
             path.check_keeps_none(self.argument, self.shown, result, leaves)
@@ -181,6 +181,8 @@ class Structure(Flattened):
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""
+        if False not in self.mask:
+            return self.leaves
         return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
 
     def fill(self, tracked: Iterator[Any], shared: Mapping[Any, Any], undo: Undo) -> Any:
@@ -189,10 +191,13 @@ class Structure(Flattened):
         `shared` has, by identity, what takes the place of leaves that have one and are not in it. Viewed objects are
         filled in place, and `undo` gets their undo.
         """
-        leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
-        for i, key in self.identities.items():
-            if not self.mask[i]:
-                leaves[i] = shared[key]
+        if False not in self.mask:
+            leaves = list(itertools.islice(tracked, len(self.leaves)))
+        else:
+            leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
+            for i, key in self.identities.items():
+                if not self.mask[i]:
+                    leaves[i] = shared[key]
 
         def show(view: View, container: Any) -> Any:
             value, restore = view.fill(container)
@@ -212,8 +217,27 @@ class Structure(Flattened):
     def only(self, leaves: Iterable[Any]) -> Any:
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
+        if False not in self.mask:
+            return self.with_leaves(list(itertools.islice(following, len(self.leaves))))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
+
+
+def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
+    """Return the keys of the leaves that have an identity, by position."""
+    found = {}
+    for i, leaf in enumerate(leaves):
+        identity = bindings[type(leaf)].identity
+        key = None if identity is None else identity(leaf)
+        if key is not None:
+            found[i] = key
+    return found
+
+
+def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
+    """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
+    hooks = {cls: binding.trainable for cls, binding in bindings.items()}
+    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -53,6 +53,11 @@ def admit(value: Any) -> str:
         return lookup(type(value)).name
     TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin="library")
     return binding.name
+
+
+def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
+    """Tell whether all the values are leaves of classes that are known."""
+    return known.keys() >= set(map(type, values))
 
 
 def is_container(value: Any) -> bool:
@@ -129,13 +134,17 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            for child in children:
-                # Nothing is called for a leaf of a class that was met.
-                if type(child) in known:
-                    leaves.append(child)
-                    found.append(None)
-                else:
-                    found.append(self._visit(child, depth + 1))
+            if are_leaves_of(known, children, opened=self._opened):
+                leaves.extend(children)
+                found = [None] * len(children)
+            else:
+                for child in children:
+                    # Nothing is called for a leaf of a class that was met.
+                    if type(child) in known:
+                        leaves.append(child)
+                        found.append(None)
+                    else:
+                        found.append(self._visit(child, depth + 1))
         self._in_library = outside
         return (cls, metadata, names, tuple(found))
 
@@ -181,6 +190,11 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
+    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
     found: list[Any] = []
     for value in values:
         if is_container(value):
@@ -204,6 +218,8 @@ def gather(values: Collection[Any]) -> list[Group]:
 
 
 def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    if depth > DEEPEST:
+        raise RecursionError
     classes = set(map(type, values))
     are_mixed = len(classes) > 1
     for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
@@ -216,6 +232,8 @@ def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> No
             continue
         if depth == 0:
             node.refresh()
+        elif depth > DEEPEST:
+            raise RecursionError
         for value in of_class:
             children = binding_for(value).children
             _gather_into(groups, (value,) if children is None else children(value), depth + 1)
@@ -228,12 +246,18 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
 
     Raises `MixedFrameworksError` for two frameworks.
     """
-    for binding, leaves in gather(values):
-        if binding is not found:
-            found = join(found, binding)
-            if binding.framework is None and binding.stands_for is not None:
-                for leaf in leaves:
-                    found = sole_framework(binding.stands_for(leaf) or (), found)
+    for value in values:
+        binding = lookup(type(value))
+        if binding is found or binding.kind is PLAIN:
+            continue
+        if binding.framework is not None:
+            found = binding if found.framework is None else join(found, binding)
+        else:
+            for inner, leaves in gather((value,)):
+                found = join(found, inner)
+                if inner.framework is None and inner.stands_for is not None:
+                    for leaf in leaves:
+                        found = sole_framework(inner.stands_for(leaf) or (), found)
     return found
 
 
@@ -283,7 +307,8 @@ def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        "traversal can follow; break the cycle, or pass the arrays themselves"
+        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
+        "the cycle, or pass the arrays themselves"
     )
 
 

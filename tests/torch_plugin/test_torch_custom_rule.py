@@ -159,6 +159,7 @@ def test_mixed_orders_use_the_rule_of_each_mode():
     assert backward_of(lambda x: backward_of(f, x, create_graph=True), x).tolist() == pytest.approx((870 * Y).tolist())
 
 
+@pytest.mark.filterwarnings("ignore:Please use .torch.vmap:FutureWarning")  # of gradcheck itself
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128])
 def test_gradcheck_and_gradgradcheck_in_every_mode(kind, dtype):

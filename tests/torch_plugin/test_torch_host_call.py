@@ -82,6 +82,7 @@ def test_a_rule_for_forward_mode_alone_that_calls_its_function_has_no_reverse_mo
             TRANSFORMS[name](ours)(A)
 
 
+@pytest.mark.filterwarnings("ignore:Please use .torch.vmap:FutureWarning")  # of gradcheck itself
 def test_gradcheck_with_batched_gradients():
     solve = made("vjp", "jvp")
     torch.autograd.gradcheck(
