@@ -97,6 +97,11 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    return traversal.find_binding(value)
+
+
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:
@@ -314,5 +319,6 @@ def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals:
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
     call: Any = EagerCall(function, treespec, others, places)
-    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    custom_rule: Any = binding.custom_rule
+    results, outline = custom_rule(call, [leaves[i] for i in places])
     return outline.returned(results)

@@ -46,7 +46,7 @@ BAR, SLIVER = 52, 3  # the width of a bar, and that of the smallest share that i
 
 
 def support_short() -> str:
-    """Return the results of the conformance suite as a picture: a bar of shares for each transformation and framework."""
+    """Return the results of the conformance suite as a picture: bars of shares, by transformation and framework."""
     reports = {report.backend: report for report in recorded.reports(FRAMEWORKS)}
     states = {
         (row, name): [
