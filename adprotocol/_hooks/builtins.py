@@ -311,7 +311,7 @@ install(
         trainable=_refuse_variable,
     )
 )
-_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
+_opaque: dict[str, Any] = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
 install(Binding(OPAQUE, **_opaque))
 BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
 install(BINDINGS.WRAPPER)
