@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import cond, prevent_gradient, within_gradient
+from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
@@ -89,11 +89,17 @@ for _function in (
     framework.named,
     where.matches,
     dtype.kind_of_dtype,
+    dtype.range_of_dtype,
 ):
     run_while_tracing(_function)
 
 
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
+
+
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    return traversal.find_binding(value)
 
 
 # Dynamo would guard on the table, which is filled while it traces.
@@ -199,6 +205,24 @@ def _sole_of_leaves(values: Sequence[Any]) -> None:
     pass
 
 
+# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
+@substitute_for(builtins.elements)
+def _elements(array: Any) -> None:
+    pass
+
+
+@substitute_for(builtins.ask_array)
+def _ask_array(array: Any) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(builtins.trainable_array)
+def _trainable_array(array: Any) -> bool | None:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
+
+
 @substitute_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
     return within_gradient.ask(values or (UNSET,))
@@ -295,5 +319,6 @@ def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals:
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
     call: Any = EagerCall(function, treespec, others, places)
-    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    custom_rule: Any = binding.custom_rule
+    results, outline = custom_rule(call, [leaves[i] for i in places])
     return outline.returned(results)

@@ -200,6 +200,25 @@ def without_constants(program: Any) -> Any:
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
 
 
+# For what JAX's own solvers trace a function that they differentiate in a second run.
+_SOLVERS = {
+    "custom_root": "jax.lax.custom_root",
+    "custom_linear_solve": "jax.lax.custom_linear_solve",
+    "linear_call fun": "jax.custom_derivatives.linear_call",
+}
+
+
+def solver_tracing() -> str | None:
+    """Return the name of JAX's solver in which the code is traced, or None."""
+    trace = _core.trace_ctx.trace
+    while trace is not None:
+        info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(info, "traced_for", "") in _SOLVERS:
+            return _SOLVERS[info.traced_for]  # type: ignore[union-attr]
+        trace = getattr(trace, "parent_trace", None)
+    return None
+
+
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
 # other forms (scan, checkpoint, cond) stay equations of the trace around them. And a function of this package's.
 _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")

@@ -19,6 +19,7 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import held, run_while_tracing, search
+from adprotocol_torch import internals
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # The attributes in which a module keeps its parts.
@@ -165,6 +166,8 @@ def _opened(value: Any) -> list[Any]:
             waiting.extend((item.func, *item.args, *item.keywords.values()))
         elif isinstance(item, types.MethodType):
             waiting.append(item.__self__)
+        elif isinstance(item, internals.WrappedHook):
+            waiting.append(item.hook)
         elif not isinstance(item, weakref.ref):
             found.append(item)
     return found

@@ -23,6 +23,7 @@ from adprotocol.extend import (
 )
 from adprotocol_torch import closure_search, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """
 
 
+@internals.skip
 def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
     """Leave a call with a rule to eager code, in a function that Dynamo traces."""
     install()
@@ -250,15 +252,10 @@ def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tenso
     return results, outline
 
 
-@_answered
-def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
 # They run as they are where nothing traces, or nothing but export.
 _answered(closure_search.find)
 sharing: Any = _answered(fx_graph.sharing)
 new_key: Any = _answered(fx_graph.new_key)
+left_to_eager_code: Any = _answered(run_eagerly)
 keep: Any = _answered(fx_graph.keep)
 kept: Any = _answered(fx_graph.kept)

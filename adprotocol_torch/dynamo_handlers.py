@@ -19,9 +19,8 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
 from adprotocol.extend import tree_structure
 from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals, tracking
-from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -188,6 +187,8 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
         fx_graph.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+    for cond in conds:
+        fx_graph.make_gradients_dense(cond, modules)
     return ConstantVariable.create(None)
 
 
@@ -223,8 +224,8 @@ def kept(_self: Any, _tx: Any, place: Any) -> Any:
 
 
 _WITH_DUALS = (
-    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and called "
-    "inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and "
+    "called inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
 )
 
 
@@ -239,11 +240,9 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
 
     def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
         internals.hold_others_constant(arrays)
-        # Where a graph broke in a call, Dynamo has traced the rest of it and got the rule itself.
-        apply = eager_rule if hasattr(made, "has_vjp") else type(made).fun
-        found, outline = apply(made, list(arrays))
+        results, outline = run_eagerly(made, list(arrays))
         outlines[:] = [outline]
-        return as_results(found, arrays)
+        return results
 
     proxies = tuple([item.as_proxy() for item in arrays.items])
     results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))

@@ -25,7 +25,7 @@ from torch.nn.utils import parametrize
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import attribute_names
-from adprotocol_torch import closure_search, distributed, dynamo
+from adprotocol_torch import closure_search, distributed, dynamo, internals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,6 +151,8 @@ class _Replacing:
             items = [self.of(item) for item in value]
             make = getattr(type(value), "_make", type(value))
             return value if _same(items, value) else make(items)
+        if isinstance(value, internals.WrappedHook):
+            return internals.WrappedHook(self.of(value.hook), self.of(value.module()) if value.with_module else None)
         if not isinstance(value, (MutableMapping, MutableSequence)):
             return value
         keys = list(value) if isinstance(value, MutableMapping) else range(len(value))

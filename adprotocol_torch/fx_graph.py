@@ -46,6 +46,28 @@ def is_tracked(cond: Any) -> bool:
     return any(map(_is_tracked, cond.all_input_nodes))
 
 
+def make_gradients_dense(cond: Any, modules: Any) -> None:
+    """Let the gradients of a staged cond be contiguous, for PyTorch refuses branches of which the strides differ.
+
+    The gradient of a sum is expanded, for one. That of a selection is a new tensor; itself it is a view.
+    """
+    for argument in cond.all_input_nodes:
+        module = modules.get(argument.target) if argument.op == "get_attr" else None
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        graph = module.graph
+        inputs = list(graph.find_nodes(op="placeholder"))
+        with graph.inserting_after(inputs[-1] if inputs else None):
+            for node in filter(_is_tracked, inputs):
+                given = node.meta["example_value"]
+                row = graph.call_method("unsqueeze", (node, 0))
+                row.meta["example_value"] = given.unsqueeze(0)
+                row.append(selected := graph.call_method("select", (row, 0, 0)))
+                selected.meta["example_value"] = row.meta["example_value"].select(0, 0)
+                node.replace_all_uses_with(selected, delete_user_cb=lambda user, row=row: user is not row)
+        module.recompile()
+
+
 def takes_gradient(cond: Any, modules: Any) -> bool:
     """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
     for argument in cond.all_input_nodes:

@@ -109,7 +109,7 @@ def _by_engine(
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [calls.change(call.open)]
+    undo: list[Callable[[], None]] = [torch.clear_autocast_cache, calls.change(call.open)]
     was_enabled = torch.is_grad_enabled()
     set_grad_enabled(True)
     try:
@@ -125,7 +125,6 @@ def _by_engine(
         call.own.update(map(id, tracked))
         # autocast keeps what it has cast, with its history, until it ends.
         torch.clear_autocast_cache()
-        undo.append(torch.clear_autocast_cache)
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -220,6 +219,8 @@ def _tensor(leaf: Any) -> torch.Tensor:
     """
     if isinstance(leaf, (float, complex)):
         return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
     if hasattr(leaf, "mask"):
         msg = (
             f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "

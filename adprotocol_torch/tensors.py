@@ -11,9 +11,9 @@ from adprotocol_torch.parameters import here
 
 
 @hookimpl
-def array_types() -> tuple[type, ...]:
-    """Claim tensors, including parameters and other subclasses."""
-    return (torch.Tensor,)
+def array_types() -> dict[type, bool]:
+    """Claim tensors, including parameters and other subclasses, and what is a bool of sizes in an export."""
+    return {torch.Tensor: True, torch.SymBool: False}
 
 
 @hookimpl

@@ -78,19 +78,25 @@ AUTOGRAD = Backend(
 )
 BACKENDS = (JAX, TORCH, AUTOGRAD)
 # Those whose plugins apply derivative rules.
-WITH_RULES = (JAX, AUTOGRAD)
+WITH_RULES = (JAX, TORCH, AUTOGRAD)
 
 on_every_backend = pytest.mark.parametrize("ad", BACKENDS, ids=lambda ad: ad.name)
 with_rules = pytest.mark.parametrize("ad", WITH_RULES, ids=lambda ad: ad.name)
 
 
+def _detached(value):
+    """Return a tensor as NumPy takes it, without history and without the wrappers of torch.func."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    while torch._C._functorch.maybe_get_level(value) != -1:
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
+
+
 def close(got, want):
     """Tell whether two arrays or numbers are equal to the digits of float32."""
-    if isinstance(got, torch.Tensor):
-        got = got.detach()
-    if isinstance(want, torch.Tensor):
-        want = want.detach()
-    got, want = np.asarray(got), np.asarray(want)
+    got, want = np.asarray(_detached(got)), np.asarray(_detached(want))
     return got.shape == want.shape and bool(np.allclose(got, want, rtol=2e-5, atol=1e-6))
 
 

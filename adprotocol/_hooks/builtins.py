@@ -152,7 +152,8 @@ def _ask_one(value: Any) -> Any:
     return ask((value,))
 
 
-def _ask_array(value: Any) -> Any:
+def ask_array(value: Any) -> Any:
+    """Answer for an array: False, unless its elements are objects."""
     return value.dtype.hasobject and ask((value,))
 
 
@@ -174,7 +175,8 @@ def _trainable_number(value: Any) -> bool | None:
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
 
 
-def _trainable_array(value: Any) -> bool | None:
+def trainable_array(value: Any) -> bool | None:
+    """Answer by the dtype of an array; refuse elements that would be frozen silently."""
     if value.dtype.hasobject:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
@@ -187,12 +189,12 @@ def _trainable_array(value: Any) -> bool | None:
 
 def _elements_beside_attributes(array: Any) -> list[Any] | None:
     check_attributes(array)
-    return _elements(array)
+    return elements(array)
 
 
 def _trainable_beside_attributes(array: Any) -> bool | None:
     check_attributes(array)
-    return _trainable_array(array)
+    return trainable_array(array)
 
 
 def _refuse_objects(array: Any) -> None:
@@ -206,7 +208,8 @@ def _constant_array(array: Any) -> Any:
     return array
 
 
-def _elements(array: Any) -> list[Any] | None:
+def elements(array: Any) -> list[Any] | None:
+    """Return the elements of an object array, which stands for them."""
     return plain_array(array).reshape(-1).tolist() if array.dtype.hasobject else None
 
 
@@ -243,11 +246,11 @@ install(
 install(
     Binding(
         NUMPY,
-        within_gradient=_ask_array,
+        within_gradient=ask_array,
         non_differentiable=constant.object_array,
-        stands_for=_elements,
+        stands_for=elements,
         explain=_explain_array,
-        trainable=_trainable_array,
+        trainable=trainable_array,
     )
 )
 # What else they hold is searched, as an object of unknown class is.
@@ -311,8 +314,12 @@ install(
         trainable=_refuse_variable,
     )
 )
-_opaque: dict[str, Any] = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
-install(Binding(OPAQUE, **_opaque))
-BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+_object: dict[str, Any] = {
+    "within_gradient": _ask_one,
+    "non_differentiable": constant.opaque,
+    "explain": "not an array",
+}
+install(Binding(OPAQUE, **_object))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
 install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

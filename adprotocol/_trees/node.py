@@ -209,7 +209,10 @@ def _of_tuple(cls: type) -> Functions | None:
         return None
     fields = getattr(cls, "_fields", None)
     if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
-        return lambda value: (value, None, fields), lambda _, children: cls(*children)
+        # A class of its own function __new__ may compute with what it is given (a PackedSequence of PyTorch does).
+        makes = next(base for base in cls.__mro__ if "__new__" in vars(base))
+        make = cls if "_fields" in vars(makes) else lambda *children: tuple.__new__(cls, children)
+        return lambda value: (value, None, fields), lambda _, children: make(*children)
     size = getattr(cls, "n_sequence_fields", None)
     if size is None:
         return None  # a shape of PyTorch, for one, is a constant

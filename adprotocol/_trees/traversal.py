@@ -73,12 +73,20 @@ class Flattened:
     framework's own trees, a dataclass that these see as a leaf is one, unless it holds
     an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze.
+    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
+    def __init__(
+        self,
+        value: Any,
+        *,
+        opened: bool = False,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
         # The classes that were met and declare nothing.
@@ -108,13 +116,13 @@ class Flattened:
             return self._leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
+        if self._is_leaf is not None and self._is_leaf(value):
+            return self._unopened(value)
         children, metadata, names = binding.flatten(value)
         outside = self._in_library
         if binding.origin is not None and self._opened:
             if outside and binding.origin == "fields" and is_inert(children):
-                self._inert.append(cls)
-                self.leaves.append(value)
-                return None
+                return self._unopened(value)
             self._in_library = outside or binding.origin == "library"
         declares = False
         if self._declared and cls not in self._silent:
@@ -139,6 +147,11 @@ class Flattened:
                         found.append(self._visit(child, depth + 1))
         self._in_library = outside
         return (cls, metadata, names, tuple(found))
+
+    def _unopened(self, value: Any) -> Treespec:
+        self._inert.append(type(value))
+        self.leaves.append(value)
+        return None
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
