@@ -314,8 +314,12 @@ install(
         trainable=_refuse_variable,
     )
 )
-_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
-install(Binding(OPAQUE, **_opaque))
-BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+_object: dict[str, Any] = {
+    "within_gradient": _ask_one,
+    "non_differentiable": constant.opaque,
+    "explain": "not an array",
+}
+install(Binding(OPAQUE, **_object))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
 install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)
