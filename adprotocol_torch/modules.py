@@ -61,12 +61,13 @@ class _Contents:
         wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
         elsewhere = self._calls.filled_elsewhere()
         # A declaration holds for all submodules below.
-        waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
+        waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
-            prefix, owner, frozen, above = waiting.pop()
+            prefix, owner, frozen, above, depth = waiting.pop()
             if elsewhere and id(owner) in elsewhere:
                 raise _used_by_two(module)
-            if above and _is_above(owner, above):
+            # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
+            if depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
             if wrappers and isinstance(owner, wrappers):
@@ -86,7 +87,7 @@ class _Contents:
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
-                    waiting.append((f"{prefix}{name}.", child, below, above))
+                    waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():

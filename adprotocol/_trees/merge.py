@@ -78,9 +78,9 @@ class _Merge:
         return merged if cls is list else _rebuilt(binding, metadata, merged, missing)
 
     def _visit_dict(self, first: dict[Any, Any], other: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        if first.keys() != other.keys():
-            raise NotMergedError
         names = tuple(first)
+        if not node.same_keys(names, tuple(other)):
+            raise NotMergedError
         if names not in self._checked:
             self._check(dict, names)
         leaves = self._leaves
