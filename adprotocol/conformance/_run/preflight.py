@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance._run.probe import CHECKS, TRY, Probe, tried
+from adprotocol.conformance._run.result import UNDEFINED
 from adprotocol.conformance.checks import Absent, HarnessFault
 from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED, Harness
 
@@ -90,7 +91,7 @@ def find(harness: Harness, capability: str, reasons: Mapping[str, str]) -> None:
         remedy = '; if the system does not differentiate, say so: absent = {"grad": "why"}' * (capability == "grad")
         name = type(harness).__qualname__
         raise HarnessFault(f"{name} does not define {capability}(), which every harness must{remedy}")
-    raise Absent(reason or "the harness does not define it")
+    raise Absent(reason or UNDEFINED)
 
 
 def check(harness: Harness, capability: str, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
