@@ -15,8 +15,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix stress cuda-record bench \
-	bench-pennylane-env hooks clean
+.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix libraries stress cuda-record bench bench-check \
+	bench-pennylane-env bench-peers-env hooks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -74,19 +74,37 @@ fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAM
 matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
 
+libraries: .venv-libraries/.made ## programs of other libraries with our calls in them, in an environment of its own
+	OMP_NUM_THREADS=1 .venv-libraries/bin/python -m pytest -q tests/libraries tests/jax_plugin/test_jax_custom_rules.py $(ARGS)
+
+.venv-libraries/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[all]' --group test --group libraries
+	touch $@
+
 stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
 	cd tests && $(abspath $(BIN))/python -m fuzz 0 --stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)
 
 cuda-record: $(VENV)/.dev ## on a machine with a CUDA device: its tests and the conformance suite, for the page on accelerators
 	$(BIN)/python benchmarks/gpu_record.py
 
-bench: $(VENV)/.dev ## the benchmarks
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/.dev ## the benchmarks: ARGS='query branch' for some, ARGS=--write for the page and the record
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-check: $(VENV)/.dev ## what costs more than in the record, beyond the noise
+	$(BIN)/python benchmarks/check.py
 
 # Without it `make bench` says that its rows are skipped.
 bench-pennylane-env: ## PennyLane, for the benchmarks, in an environment of its own
 	$(PYTHON) -m venv .venv-pennylane
 	.venv-pennylane/bin/python -m pip install --quiet --disable-pip-version-check pennylane autograd jax --editable .
+
+# geomstats imports a function that NumPy 2.4 has no more.
+bench-peers-env: ## Keras, POT and geomstats, likewise
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check keras pot geomstats 'numpy<2.4' \
+		"$$(grep '^torch==' constraints.txt)" --editable .
 
 hooks: $(VENV)/.dev ## run .pre-commit-config.yaml before each commit
 	$(PIP) install --quiet --constraint constraints.txt --group hooks

@@ -34,8 +34,8 @@ def _main(argv: list[str] | None) -> int:
     if rest:
         parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
     if arguments.command == "doctor":
-        return _doctor()
-    return _info(as_json=arguments.json, import_frameworks=arguments.import_frameworks)
+        return _doctor(verbose=arguments.verbose)
+    return _info(as_json=arguments.json, import_frameworks=arguments.import_frameworks, verbose=arguments.verbose)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"adprotocol {adprotocol.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    info_parser = commands.add_parser("info", help="list the plugins, their state and hooks")
+    info_parser = commands.add_parser("info", help="list the plugins and their state")
     info_parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     info_parser.add_argument(
         "--no-import",
@@ -53,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="do not import the installed frameworks: quick, but does not show whether their plugins work",
     )
-    commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
+    info_parser.add_argument("--verbose", action="store_true", help="list the hooks of each plugin, too")
+    doctor_parser = commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
+    doctor_parser.add_argument(
+        "--verbose", action="store_true", help="list the hooks of each plugin and the types that it serves, too"
+    )
     # The demonstration parses its own arguments, including --help.
     commands.add_parser(
         "demo",
@@ -64,16 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _info(*, as_json: bool, import_frameworks: bool) -> int:
+def _info(*, as_json: bool, import_frameworks: bool, verbose: bool) -> int:
     found = info.collect(REGISTRY, import_frameworks=import_frameworks)
-    write = info.write_json if as_json else info.write_text
-    write(found, sys.stdout)
+    if as_json:
+        info.write_json(found, sys.stdout)
+    else:
+        info.write_text(found, sys.stdout, verbose=verbose)
     return 0
 
 
-def _doctor() -> int:
+def _doctor(*, verbose: bool) -> int:
     found = info.collect(REGISTRY, import_frameworks=True)
-    checks = list(doctor.diagnose(found, REGISTRY))
+    checks = list(doctor.diagnose(found, REGISTRY, verbose=verbose))
     for check in checks:
         check.write(sys.stdout)
     problems = sum(bool(check.remedy) for check in checks)

@@ -17,15 +17,20 @@ others.
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, registry, table, wrapper
-from adprotocol._dispatch.binding import UNSET
+from adprotocol._dispatch import dtype, frames, registry, table, wrapper
+from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
-from adprotocol._hooks import cond, prevent_gradient, within_gradient
-from adprotocol._trees import declaration, fields, node, path, traversal
+from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
+from adprotocol._hooks.result import flatten_result
+from adprotocol._rules import custom_derivative, host_function
+from adprotocol._rules.arguments import Outline, is_array
+from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build
-from adprotocol.errors import GradientPreventedError
+from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +78,9 @@ for _function in (
     table.resolve,
     traversal.admit,
     node.generation,
+    node.refresh,
     node.in_order,
+    node.same_keys,
     fields.field_names,
     fields.has_fields,
     declaration.class_declares,
@@ -82,11 +89,17 @@ for _function in (
     framework.named,
     where.matches,
     dtype.kind_of_dtype,
+    dtype.range_of_dtype,
 ):
     run_while_tracing(_function)
 
 
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
+
+
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    return traversal.find_binding(value)
 
 
 # Dynamo would guard on the table, which is filled while it traces.
@@ -95,22 +108,119 @@ def _lookup(cls: type) -> Binding:
     return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    binding = _lookup(type(value))
+    return traversal.admitted(value) if binding.kind is OPAQUE else binding
+
+
 # Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
 @substitute_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
     return wrapping
 
 
-# Older releases of PyTorch cannot ask it of a partial, which has a function.
-@substitute_for(cond.are_callable)
-def _are_callable(true_fun: Any, false_fun: Any) -> bool:
-    return (hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))
+@substitute_for(cond.cond)
+def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
+    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
+    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
+        raise cond.branch_error(true_fun, false_fun)
+    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
+    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
+
+
+# An error in a graph has the frames of what was traced.
+@substitute_for(frames.leave_out)
+def _leave_out(error: BaseException) -> None:
+    pass
+
+
+# A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
+@substitute_for(traversal.are_leaves_of)
+def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
+    for cls in dict.fromkeys(map(type, values)):
+        if cls not in known:
+            binding = _lookup(cls)
+            if binding.flatten is not None or binding.kind is OPAQUE or (opened and binding.view is not None):
+                return False
+            known[cls] = binding
+    return True
+
+
+@substitute_for(traversal.gather)
+def _gather(values: Any) -> Any:
+    leaves = traversal.tree_leaves(tuple(values))
+    classes = list(dict.fromkeys(map(type, leaves)))
+    if len(classes) == 1:
+        return [(_lookup(classes[0]), leaves)]
+    return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+
+
+@substitute_for(fields.attributes)
+def _attributes(value: Any) -> None:  # noqa: ARG001
+    return None
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
+
+
+# Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
+@substitute_for(held.referents)
+def _referents(value: Any) -> list[Any]:
+    if _hides(type(value)):
+        msg = (
+            f"adprotocol was given {type(value).__name__} in a function that is compiled, where it cannot be looked "
+            "into; pass the arrays that it holds"
+        )
+        raise OpaqueValueError(msg)
+    return [getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)]
+
+
+@run_while_tracing
+def _hides(cls: type) -> bool:
+    base = fields.maker(cls)
+    # The flag of classes that the collector of garbage looks into; others refer to nothing.
+    return base is not object and base.__flags__ & (1 << 14) > 0 and not issubclass(cls, held.ITERABLE)
+
+
+@run_while_tracing
+def _slots(cls: type) -> tuple[str, ...]:
+    own = [base for base in cls.__mro__ if vars(base).get("__slots__")]
+    return tuple(
+        name for base in own for name, slot in vars(base).items() if isinstance(slot, types.MemberDescriptorType)
+    )
+
+
+# Releases of PyTorch before 2.13 cannot trace the attributes of a dict or a named tuple, empty ones included.
+@substitute_for(held.check_attributes)
+def _check_attributes(value: Any) -> None:
+    pass
+
+
+@substitute_for(custom_derivative.sole_of_leaves)
+def _sole_of_leaves(values: Sequence[Any]) -> None:
+    pass
+
+
+# An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
+@substitute_for(builtins.elements)
+def _elements(array: Any) -> None:
+    pass
+
+
+@substitute_for(builtins.ask_array)
+def _ask_array(array: Any) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(builtins.trainable_array)
+def _trainable_array(array: Any) -> bool | None:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return True if torch.as_tensor(array).is_floating_point() or torch.as_tensor(array).is_complex() else None
 
 
 @substitute_for(within_gradient.within_gradient)
@@ -138,9 +248,14 @@ def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-@substitute_for(path.check_keeps_none)
-def _check_keeps_none(tree: Any, spec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    pass
+@substitute_for(merge.repeat_paths)
+def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
+    return False
+
+
+@substitute_for(path.keeps_none)
+def _keeps_none(tree: Any, spec: Any) -> bool:  # noqa: ARG001
+    return True
 
 
 @substitute_for(traversal.tree_unflatten)
@@ -151,3 +266,59 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
 @substitute_for(where.match)
 def _match(paths: path.Paths, pattern: str) -> list[bool]:
     return [where.matches(name, pattern) for name in paths.of_leaves]
+
+
+class EagerCall:
+    """A call that a compiled graph leaves to eager code; the hook `custom_rule` gets it in place of a rule.
+
+    A graph cannot hold a rule, whose derivative is chosen by the transformations around it. Eager code that the
+    compiler's next stage traces can: there the call with these arrays does what it does anywhere.
+    """
+
+    def __init__(self, function: Any, treespec: Any, leaves: Sequence[Any], places: Sequence[int]) -> None:
+        self.function = function
+        self.treespec = treespec
+        self.leaves = leaves
+        self.places = places
+
+    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Call the function with these arrays; return the arrays of its result and the rest."""
+        leaves = list(self.leaves)
+        for place, array in zip(self.places, arrays, strict=True):
+            leaves[place] = array
+        args, static = build(self.treespec, iter(leaves))
+        found, treespec = flatten_result(self.function(*args, **static))
+        places = [i for i, leaf in enumerate(found) if is_array(leaf)]
+        others = [None if i in places else leaf for i, leaf in enumerate(found)]
+        return [found[i] for i in places], Outline(treespec, others, places)
+
+
+@substitute_for(custom_derivative.CustomDerivative.__call__)
+def _call_with_rule(self: custom_derivative.CustomDerivative, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=self.has_residuals)
+
+
+@substitute_for(host_function.HostFunction.__call__)
+def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -> Any:
+    return _left_to_eager_code(self, args, static, has_residuals=False)
+
+
+# Dynamo knows no methods made by hand.
+@substitute_for(host_function.HostFunction.__get__)
+@substitute_for(custom_derivative.CustomDerivative.__get__)
+def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
+    return self if instance is None else functools.partial(self, instance)
+
+
+def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals: bool) -> Any:
+    leaves, treespec = flatten_result((args, static))
+    binding = traversal.sole_framework(leaves, table.BINDINGS.PLAIN)
+    if binding.framework is None:
+        returned = function.fun(*args, **static)
+        return returned[0] if has_residuals else returned
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+    others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+    call: Any = EagerCall(function, treespec, others, places)
+    custom_rule: Any = binding.custom_rule
+    results, outline = custom_rule(call, [leaves[i] for i in places])
+    return outline.returned(results)

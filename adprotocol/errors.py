@@ -110,7 +110,11 @@ class NotConstantError(ADProtocolError, TypeError):
 
 
 class GradientPreventedError(ADProtocolError, RuntimeError):
-    """A value given to `prevent_gradient` is differentiated."""
+    """A value is differentiated that was given to `prevent_gradient`, or whose function has no such derivative."""
+
+
+class RuleError(ADProtocolError, TypeError, ValueError):
+    """A derivative rule is missing, cannot be applied, or returned what cannot be a derivative."""
 
 
 class UndecidableError(ADProtocolError, RuntimeError):

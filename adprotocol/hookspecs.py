@@ -161,6 +161,16 @@ def freeze(value: Any) -> Any:
 
 
 @hookspec
+def is_recording() -> bool:
+    """Tell whether the framework records derivatives here and now, so that one may enclose a call.
+
+    Optional; for a framework with a switch, as PyTorch has ``no_grad``. In a call that
+    is made where it is off, `freeze` is called for leaves with an identity in every
+    argument, not only in those that are differentiated.
+    """
+
+
+@hookspec
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each of `leaves`.
 
@@ -175,12 +185,61 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 @hookspec
+def custom_rule(rule: Any, arrays: list[Any]) -> tuple[list[Any], Any]:
+    """Return ``rule.fun(arrays)``, with the derivative of the rule and never that of the operations in the function.
+
+    Optional. `rule` is an `adprotocol.extend.DerivativeRule`; `arrays` are all arrays of
+    this framework among the arguments of one call of a function that
+    `adprotocol.custom_derivative` made, tracked or not. Return what ``rule.fun`` does:
+    the results, made arrays of this framework that carry derivatives, and the outline.
+
+    The function runs once, on arrays without the derivatives that the rule is for. Where
+    a derivative is propagated, call ``rule.vjp`` or ``rule.jvp`` on values that carry the
+    derivatives of the levels around, so that the rule can be differentiated again. If
+    the rule lacks the one that is needed, derive it from the other by the framework's
+    own vjp, or raise `adprotocol.errors.RuleError`. Where ``rule.once`` is not empty and
+    `arrays` or results that the rule is given are differentiated, raise
+    `adprotocol.errors.GradientPreventedError` with that text.
+    """
+
+
+@hookspec
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: FBT001  (hooks are called by position)
+    message: str,
+) -> list[Any]:
+    """Return what `fun`, a function of NumPy arrays, makes of `arrays`, as arrays of this framework.
+
+    Optional. `fun` takes a list with a NumPy array for each of `arrays`, and returns a list
+    of NumPy arrays, which may be views of these. They have the right dtypes, but for one
+    that the framework does not know. `like` holds for each result something with its
+    ``shape`` and ``dtype`` (of NumPy or of this framework); it is None if these are not
+    known, which a program that is staged refuses with `adprotocol.errors.RuleError`. Under
+    batching `fun` runs for each row, or, if `batched`, once on arrays that all have the
+    batch as leading axis. Differentiating a result raises
+    `adprotocol.errors.GradientPreventedError` with `message`.
+    """
+
+
+@hookspec
 def views() -> Mapping[type, Callable[[Any], View]]:
     """Expose objects that cannot be rebuilt (such as a module) as dicts of their parts: a function for each type.
 
     Optional. The function of the nearest base class is called with the object. A
     ``torch.nn.Module`` becomes a dict from qualified name to tensor. See
     `adprotocol.extend.View` for the other fields.
+    """
+
+
+@hookspec
+def function_types() -> Sequence[type]:
+    """List the classes of what the framework makes of a function: one that is compiled, one with a rule of its own.
+
+    Optional, for speed. An instance has the function as ``__wrapped__``. If that is
+    one, no arrays are searched in the instance, as in any function.
     """
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class View:
@@ -30,20 +30,25 @@ class View:
         rebuild: takes a container like `container` with other leaves; returns a new
             value that is used as the object is and holds these, and leaves the object
             alone. By default the container itself is the value.
+        others: returns what else the object holds that may be differentiated, such as
+            tensors in plain attributes: no leaves, but a question about the object is
+            about these as well.
     """
 
-    __slots__ = ("aliases", "container", "fill", "flags", "rebuild")
+    __slots__ = ("aliases", "container", "fill", "flags", "others", "rebuild")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  (the fields)
         self,
         container: Any,
         flags: Any = None,
         fill: Callable[[Any], tuple[Any, Callable[[], None]]] = lambda container: (container, lambda: None),
         aliases: Mapping[str, str] | None = None,
         rebuild: Callable[[Any], Any] = lambda container: container,
+        others: Callable[[], Sequence[Any]] = lambda: (),
     ) -> None:
         self.container: Any = container
         self.flags: Any = flags
         self.fill: Callable[[Any], tuple[Any, Callable[[], None]]] = fill
         self.aliases: Mapping[str, str] = aliases or {}
+        self.others: Callable[[], Sequence[Any]] = others
         self.rebuild: Callable[[Any], Any] = rebuild

@@ -17,17 +17,17 @@ import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import View, constant_tree, tree_leaves
 from adprotocol.hookspecs import hookimpl
-from adprotocol_autograd import gradient
+from adprotocol_autograd import derivative, gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import Divergence
+    from adprotocol.extend import DerivativeRule, Divergence, Outline
 
 
-# Nodes of tools that record a graph without differentiating it.
-_TRACING = (ConstGraphNode, FullGraphNode)
+# Nodes of tools that record a graph without differentiating it, and of boxes that outlived their trace.
+_TRACING = (ConstGraphNode, FullGraphNode, gradient.Ended)
 
 
 @hookimpl
@@ -80,6 +80,25 @@ def trainable(value: Any) -> bool | None:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with each leaf as a root of one trace."""
     return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Run the function in a primitive of our own, whose derivatives are the rule's."""
+    return derivative.apply(rule, arrays)
+
+
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,  # noqa: ARG001  (nothing is staged)
+    batched: bool,  # noqa: ARG001, FBT001  (nothing is batched; the signature of the hook)
+    message: str,
+) -> list[Any]:
+    """Call the function on the values in the boxes, none of which may be differentiated."""
+    derivative.refuse_tracked(arrays, message)
+    return [result[()] for result in fun([getval(array) for array in arrays])]
 
 
 @hookimpl

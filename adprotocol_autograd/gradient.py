@@ -9,17 +9,19 @@ graph is the same as for a hand-written function.
 from __future__ import annotations
 
 import threading
+import types
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autograd.core import VJPNode, add_outgrads, vspace
-from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
+from autograd.tracer import Box, Node, getval, isbox, new_box, notrace_primitives, toposort, trace_stack
 from numpy import asarray, ndarray
 
 from adprotocol.errors import SelectionError, full_kind_of
-from adprotocol.extend import check_output, map_aux
+from adprotocol.extend import check_output, map_aux, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class _Enclosing(threading.local):
@@ -36,34 +38,83 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
     value, aux, end = _trace(fun, leaves, roots)
-    found = {} if end is None else _backward(vspace(value).ones(), end, frozenset(roots))
+    found = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
     gradients = [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
     return value, aux, _separate(gradients)
 
 
-def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
-    # An inner trace must have a higher number than the traces around it. autograd
-    # counts traces in one global counter, which other threads change meanwhile and
-    # which an exception leaves too high.
+@contextmanager
+def new_trace() -> Iterator[int]:
+    """Open a trace and yield its number, which is higher than those of the traces around it.
+
+    autograd counts traces in one global counter, which other threads change meanwhile and
+    which an exception leaves too high.
+    """
     before, enclosing = trace_stack.top, _ENCLOSING.trace
     trace = max(before, enclosing) + 1
     trace_stack.top = _ENCLOSING.trace = trace
     try:
-        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
-        check_output(value, getval(value))
+        yield trace
     finally:
         _ENCLOSING.trace = enclosing
         if trace_stack.top == trace:
             trace_stack.top = before
 
+
+def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
+    with new_trace() as trace:
+        value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
+        check_output(value, getval(value))
+
     def unboxed(leaf: Any) -> Any:
-        return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
+        if isbox(leaf):
+            return leaf._value if leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
+        if type(leaf) not in _PLAIN:
+            _end_boxes(leaf, trace)
+        return leaf
 
     end = value._node if isbox(value) and value._trace == trace else None  # noqa: SLF001
     return unboxed(value), map_aux(unboxed, aux), end
 
 
-def _backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
+class Ended(Node):  # type: ignore[misc]
+    """The node of a box that outlives its trace: a constant, whose uses give plain values."""
+
+    __slots__ = ()
+
+    def initialize_root(self) -> None:
+        """Hold nothing."""
+
+
+class _Everything:
+    """The primitives that are not traced for an ended box."""
+
+    def __contains__(self, _primitive: object) -> bool:
+        return True
+
+
+notrace_primitives[Ended] = _Everything()
+
+_PLAIN = (float, int, bool, str, ndarray, type(None))
+# They reach what no auxiliary output is about: global names, and what else was under way.
+_NOT_SEARCHED = (types.ModuleType, type, types.FrameType, types.TracebackType, Box)
+
+
+def _end_boxes(value: Any, trace: int) -> None:
+    """Turn each box of a trace that is over into what it holds, where an object, closure or iterator has it.
+
+    An outer trace would take it for a value of its own, and lose the derivative.
+    """
+    for item in search(value, lambda item: not isinstance(item, _NOT_SEARCHED)):
+        if isbox(item) and item._trace == trace:  # noqa: SLF001
+            held = item._value  # noqa: SLF001
+            if isbox(held):
+                item._value, item._trace, item._node = held._value, held._trace, held._node  # noqa: SLF001
+            else:  # below all traces, and above -1, where autograd looks for none
+                item._trace, item._node = -0.5, Ended.new_root()  # noqa: SLF001
+
+
+def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
     """Return the gradients at the roots, as ``autograd.core.backward_pass`` does for one root."""
     outgrads: dict[Any, Any] = {end: (cotangent, False)}
     found: dict[Any, Any] = {}

@@ -16,15 +16,16 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from adprotocol.errors import UndecidableError, kind_of
 from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, check_output, combine_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_jax import internals, label, node, prevention, primitive
+from adprotocol_jax import derivative, host, internals, label, node, prevention, primitive
 from adprotocol_jax.cond import branch
 from adprotocol_jax.constant import as_constant
+from adprotocol_jax.internals import has_tangent_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import Divergence
+    from adprotocol.extend import DerivativeRule, Divergence, Outline
 
 label.register()
 
@@ -34,6 +35,8 @@ _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stag
 _NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
+# As global names: a model has thousands of leaves.
+_CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
 
 
 @hookimpl
@@ -46,9 +49,9 @@ def array_types() -> dict[type, bool]:
 @hookimpl
 def within_gradient(value: Any) -> Any:
     """Bind a primitive, which JAX's transformations answer now or later."""
-    if not _can_be_tracked(value):
-        return False
-    return True if internals.has_tangent_now(value) else primitive.ask(value)
+    if has_tangent_now(value):
+        return True
+    return primitive.ask(value) if _can_be_tracked(value) else False
 
 
 @hookimpl
@@ -60,8 +63,13 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     ``eval_jaxpr``, ``equinox.filter_closure_convert``). Where a tracer is asked about
     as well, the answer may be staged anyhow, so the array is asked about with it.
     """
-    tracked = [value for value in values if _can_be_tracked(value)]
-    if any(internals.has_tangent_now(value) for value in tracked):
+    has_tangent, tracked = False, []
+    for value in values:
+        if has_tangent_now(value):
+            has_tangent = True
+        elif _can_be_tracked(value):
+            tracked.append(value)
+    if has_tangent:
         return True
     if not tracked:
         return False
@@ -81,11 +89,28 @@ def non_differentiable(value: Any) -> Any:
 @hookimpl
 def prevent_gradient(value: Any, message: str) -> Any:
     """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
-    if not _can_be_tracked(value):
-        return value
-    if internals.has_tangent_now(value):
-        prevention.refuse(value, message)
-    return prevention.guard(value, message)
+    _refuse_reference(value)
+    return prevention.prevented(value, message)
+
+
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Bind a primitive whose derivatives are the rule's."""
+    for array in arrays:
+        _refuse_reference(array)
+    return derivative.apply(rule, arrays)
+
+
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: FBT001  (the signature of the hook)
+    message: str,
+) -> list[Any]:
+    """Call the function if the arrays are concrete, else stage ``jax.pure_callback``."""
+    return host.call(fun, arrays, like, batched=batched, message=message)
 
 
 @hookimpl
@@ -97,8 +122,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Answer by the dtype; a reference itself takes no gradient."""
-    if isinstance(value, internals.ArrayImpl):  # first: the check below takes 1 µs
-        return True if internals.is_differentiated(value.dtype) else None
+    if type(value) is _CONCRETE:  # first: the check below takes 1 µs
+        return True if _is_differentiated(value.dtype) else None
     if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
         return None
     dtype = getattr(value, "dtype", None)
@@ -122,6 +147,12 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
     (value, inside), gradients = jax.value_and_grad(checked, has_aux=True)(leaves)
     return value, combine_aux(rest[-1], inside), gradients
+
+
+@hookimpl
+def function_types() -> Sequence[type]:
+    """List what ``jax.jit``, ``jax.custom_jvp`` and ``jax.custom_vjp`` return."""
+    return type(jax.jit(len)), jax.custom_jvp, jax.custom_vjp
 
 
 @hookimpl

@@ -4,7 +4,9 @@ With a staged predicate JAX differentiates both branches of `cond`. Where the
 predicate is an answer of `within_gradient`, False means that no trace tracks the
 values that it was asked about. So the branch for False may see these values as
 constants, and may do what JAX cannot differentiate: a callback, a while loop, a
-kernel.
+kernel. Not so where the answer is a constant of a program that is traced in its turn
+(``jax.closure_convert``): the values may be made inputs of it and be differentiated,
+while the answer stays.
 
 Answers are noted with weak references alone, so that no tracer outlives its trace.
 """
@@ -48,7 +50,7 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
         seen.add((id(tracer), value))
         answer, values = _NOTED.get(id(tracer), (None, ()))
         if answer is not None and answer() is tracer:
-            if not value:
+            if not value and not internals.is_closed_over_by_program(tracer):
                 found += [asked for asked in (reference() for reference in values) if asked is not None]
             continue
         known = internals.literal(tracer)
@@ -80,13 +82,13 @@ def with_constants(
     def run() -> list[Any]:
         leaves: list[Any] = []
 
-        def tracers() -> list[Any]:
+        def adprotocol_branch() -> list[Any]:
             found = fun()
             # What is no tracer stays as it is: a Python number takes the dtype of the other branch.
             leaves[:] = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in found]
             return [leaf for leaf in found if isinstance(leaf, jax.core.Tracer)]
 
-        closed = jax.make_jaxpr(tracers)()
+        closed = jax.make_jaxpr(adprotocol_branch)()
         if axes:
             varying.refuse_collectives(closed.jaxpr, axes)
         results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, [constant(const) for const in closed.consts]))())

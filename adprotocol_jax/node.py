@@ -12,24 +12,43 @@ from adprotocol_jax import internals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_NODES = jax.tree_util.default_registry
 
-def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:
-    """Return flatten and unflatten for the type of `value`, or None if it is a leaf for JAX."""
-    if jax.tree_util.all_leaves([value]):
+
+def node(value: Any) -> Any:
+    """Return flatten, unflatten and contents for the type of `value`, or None if it is a leaf for JAX."""
+    functions = internals.node_functions(type(value))
+    if functions is None:
         return None
+    to_children, of_children = functions
+    if internals.is_by_fields(to_children):
+        return _by_fields(of_children)
 
     def flatten(instance: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
-        # With paths 2.2 µs for a module of two fields, without 1.5 µs. JAX asks first
-        # about the instance, then about its children, even if one is the instance
-        # itself: it would follow such a cycle until it crashes.
-        root = iter((False,))
-        found, treedef = jax.tree_util.tree_flatten_with_path(instance, is_leaf=lambda _: next(root, True))
-        names = tuple(_name(path[0]) for path, _ in found)
-        # The names are metadata too: keys need not be in the treedef.
-        return [child for _, child in found], (treedef, names), names
+        found, metadata = _NODES.flatten_one_level_with_keys(instance)
+        return [child for _, child in found], metadata, _names(found)
 
-    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
-        return jax.tree_util.tree_unflatten(metadata[0], list(children))
+    return flatten, of_children, to_children
+
+
+def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+    """Return the functions of a class of ``register_dataclass``: JAX flattens it without Python, 0.2 µs against 2."""
+    names: tuple[str, ...] = ()
+    treedef: Any = None
+
+    def flatten(instance: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
+        nonlocal names, treedef
+        if treedef is None:
+            names = _names(_NODES.flatten_one_level_with_keys(instance)[0])
+            # JAX asks first about the instance, then about its children.
+            root = iter((False,))
+            treedef = jax.tree_util.tree_structure(instance, is_leaf=lambda _: next(root, True))
+        children, metadata = _NODES.flatten_one_level(instance)
+        return children, metadata, names
+
+    def unflatten(metadata: Any, children: Any) -> Any:
+        # Without static fields there is one treedef.
+        return treedef.unflatten(children) if metadata == () else of_children(metadata, children)
 
     return flatten, unflatten
 
@@ -48,6 +67,10 @@ def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any,
         return [(GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
 
     jax.tree_util.register_pytree_with_keys(cls, with_keys, unflatten, without_keys)
+
+
+def _names(found: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+    return tuple([key.name if type(key) is GetAttrKey else _name(key) for key, _ in found])
 
 
 def _name(key: Any) -> str:

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 _prevention_p = identity_primitive("adprotocol_prevent_gradient")
 
 
+def prevented(value: Any, message: str) -> Any:
+    """Return a value that raises with `message` where it is differentiated: now, or when a program is."""
+    if not isinstance(value, jax.core.Tracer) or not internals.is_inexact(value):
+        return value
+    if internals.has_tangent_now(value):
+        refuse(value, message)
+    return guard(value, message)
+
+
 def guard(value: Any, message: str) -> Any:
     """Return a value guarded by an operation whose derivative rules raise with `message`."""
     if not isinstance(value, jax.core.Tracer) or not internals.is_inexact(value):
@@ -36,7 +45,7 @@ def guard(value: Any, message: str) -> Any:
 
 def refuse(value: Any, message: str, transformation: str = "jvp or grad") -> NoReturn:
     """Raise the error for a value that JAX differentiates."""
-    aval = value.aval if isinstance(value, (jax.core.Tracer, ad.UndefinedPrimal)) else value
+    aval = value if isinstance(value, jax.core.AbstractValue) else getattr(value, "aval", value)
     raise gradient_prevented(aval, message, f"jax: {transformation} reaches this place of the program")
 
 

@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from adprotocol_jax import internals
 from adprotocol_jax.answer import note
+from adprotocol_jax.solver import refuse_solver
 
 within_gradient_p: Primitive = Primitive("adprotocol_within_gradient")
 
@@ -30,6 +31,9 @@ def ask(*values: Any) -> Any:
         answer = hijax.ask_primitive(ask).bind(*values)
     else:
         answer = within_gradient_p.bind(*values)
+    if answer is True:
+        return True
+    refuse_solver()
     # Evaluated under disable_jit or as a constant of a trace it may come as an array.
     if isinstance(answer, (bool, np.bool_)):
         return bool(answer)

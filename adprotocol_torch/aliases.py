@@ -34,9 +34,8 @@ def have_history(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor 
 
     The graph of the result need not be searched for what is older than the call if nothing does.
     """
-    return any(
-        leaf is owner and leaf.is_leaf and use_count(leaf) > 1 for leaf, owner in zip(tracked, owners, strict=True)
-    )
+    pairs = zip(tracked, owners, strict=True)
+    return len([leaf for leaf, owner in pairs if leaf is owner and use_count(leaf) > 1 and leaf.is_leaf]) > 0
 
 
 def refuse_history(value: torch.Tensor, tracked: Sequence[torch.Tensor], start: int) -> None:
@@ -57,7 +56,7 @@ def _walk(value: torch.Tensor, start: int, stops: Container[Any] = ()) -> tuple[
     def is_older(node: Any) -> bool:
         return autograd_graph.leaf_of(node) is None and sequence_number(node) < start
 
-    edges = autograd_graph.walk([value], lambda node: node not in stops and not is_older(node))
+    edges = list(autograd_graph.walk([value], lambda node: node not in stops and not is_older(node)))
     return edges, [node for node, _ in edges if node not in stops and is_older(node)]
 
 

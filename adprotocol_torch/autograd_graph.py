@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol_torch.internals import get_gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
 
@@ -49,40 +49,85 @@ def walk(
     results: Iterable[torch.Tensor],
     enter: Callable[[Any], bool] | None = None,
     seen: set[Any] | None = None,
-) -> list[tuple[Any, int]]:
-    """Return the edges of the graph of the results, each as a node and the number of its output.
+) -> Iterator[tuple[Any, int]]:
+    """Yield the edges of the graph of the results, each as a node and the number of its output.
 
     Only nodes for which `enter` is true are followed further; nodes in `seen`, which grows, are not.
     """
     return _follow([(result.grad_fn, result.output_nr) for result in results], enter, set() if seen is None else seen)
 
 
-def walk_nodes(nodes: Iterable[Any]) -> list[tuple[Any, int]]:
-    """Return the edges of the graph behind some nodes, these nodes included."""
+def walk_nodes(nodes: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Yield the edges of the graph behind some nodes, these nodes included."""
     return _follow([(node, 0) for node in nodes], None, set())
 
 
 def _follow(
     waiting: list[tuple[Any, int]], enter: Callable[[Any], bool] | None, seen: set[Any]
-) -> list[tuple[Any, int]]:
+) -> Iterator[tuple[Any, int]]:
     global _left  # noqa: PLW0603
-    found: list[tuple[Any, int]] = []
-    left = _left
     while waiting:
         edge = waiting.pop()
         node = edge[0]
         if node is None:
             continue
-        found.append(edge)
+        yield edge
         if node not in seen:
             seen.add(node)
-            left -= 1
-            if left <= 0:
-                left = _stop_at(node)
+            _left -= 1
+            if _left <= 0:
+                _left = _stop_at(node)
             if enter is None or enter(node):
                 waiting += node.next_functions
-    _left = left
-    return found
+
+
+def unreached(results: Iterable[torch.Tensor], operands: Sequence[torch.Tensor], start: int) -> list[torch.Tensor]:
+    """Return the operands that the graph of the results does not reach.
+
+    Only nodes made since `start` are entered, so the walk is as long as the branch that made them, however long the
+    program before it is. It ends at the last operand.
+    """
+    global _left  # noqa: PLW0603
+    leaves: dict[int, torch.Tensor] = {}
+    # By the edge from where it is used.
+    inner: dict[Any, torch.Tensor] = {}
+    for operand in operands:
+        if operand.is_leaf:
+            leaves[id(operand)] = operand
+        else:
+            inner[node_of(operand), operand.output_nr] = operand
+    waiting = []
+    for result in results:
+        node = result.grad_fn
+        if node is None:
+            leaves.pop(id(result), None)
+        else:
+            waiting.append(node)
+            if inner:
+                inner.pop((node, result.output_nr), None)
+    seen = set()
+    while waiting and (leaves or inner):
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node._sequence_nr() < start:  # noqa: SLF001
+            continue
+        for edge in node.next_functions:
+            before = edge[0]
+            if before is None:
+                continue
+            leaf = getattr(before, "variable", None)
+            if leaf is not None:
+                leaves.pop(id(leaf), None)
+            else:
+                waiting.append(before)
+                if inner:
+                    inner.pop(edge, None)
+    _left -= len(seen) + len(waiting)
+    if _left <= 0 and seen:
+        _left = _stop_at(node)
+    return [*leaves.values(), *inner.values()] if leaves or inner else []
 
 
 class _Stop:
@@ -134,4 +179,23 @@ def leaf_of(node: Any) -> torch.Tensor | None:
 
 def leaves(results: Iterable[torch.Tensor], seen: set[Any] | None = None) -> list[torch.Tensor]:
     """Return the leaves at the ends of the graph; nodes in `seen`, which grows, are not followed."""
-    return [leaf for node, _ in walk(results, seen=seen) if (leaf := getattr(node, "variable", None)) is not None]
+    global _left  # noqa: PLW0603
+    seen = set() if seen is None else seen
+    found = []
+    waiting = [(result.grad_fn, 0) for result in results]
+    left = _left
+    while waiting:
+        node = waiting.pop()[0]
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left -= 1
+        if left <= 0:
+            left = _stop_at(node)
+        following = node.next_functions
+        if following:
+            waiting += following
+        elif (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+    _left = left
+    return found

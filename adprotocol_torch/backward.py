@@ -20,6 +20,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import is_below_autograd, run_engine
+from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,26 +51,37 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self.is_other = is_other
         self.seen: set[Any] = set()
+        # Leaves that the pass itself has made, whose derivatives nobody else can want; kept, so that no id is reused.
+        self.made: dict[int, torch.Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func in _FLAG and not args[0].requires_grad
         result = func(*args, **(kwargs or {}))
+        leaf = args[0] if given else result
+        is_new = given or not (func.__name__ == "__get__" or any(leaf is argument for argument in args))
+        if is_new and isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
+            self.made[id(leaf)] = leaf
         # Below autograd is what the engine itself computes: a mode that counts, say, sees its operations in Python.
         if isinstance(result, torch.Tensor) and func not in _STOPS and not is_below_autograd():
             for argument in args:
-                if (
-                    isinstance(argument, torch.Tensor)
-                    and argument.requires_grad
-                    and self.reaches_others(argument)
-                    and not _is_shown()
-                ):
-                    raise _hidden()
+                if isinstance(argument, torch.Tensor) and argument.requires_grad:
+                    # A transformation of torch.func that the pass itself began has leaves of its own.
+                    tensor = below_levels(argument)
+                    if tensor.requires_grad and self.reaches_others(tensor) and not _is_shown():
+                        raise _hidden()
         return result
 
     def reaches_others(self, tensor: torch.Tensor) -> bool:
         if tensor.is_leaf:
-            return self.is_other(tensor)
+            return self.is_others_leaf(tensor)
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
-        return any(map(self.is_other, autograd_graph.leaves([tensor], self.seen)))
+        return any(map(self.is_others_leaf, autograd_graph.leaves([tensor], self.seen)))
+
+    def is_others_leaf(self, leaf: torch.Tensor) -> bool:
+        return id(leaf) not in self.made and self.is_other(leaf)
+
+
+_FLAG = frozenset({torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__})  # type: ignore[attr-defined]
 
 
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]

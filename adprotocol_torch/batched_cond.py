@@ -39,12 +39,24 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
     else:
         with BranchWatch() as watch:
             guard.watch = watch
-            with guard:
-                result = branch(*operands)
+            try:
+                with guard:
+                    result = branch(*operands)
+            except Exception as error:
+                error.add_note(_note(branch))
+                raise
         watch.check()
     if guard.has_refused:
         raise changed_in_place()
     return result
+
+
+def _note(branch: Callable[..., Any]) -> str:
+    name = getattr(branch, "__qualname__", type(branch).__qualname__)
+    return (
+        f"adprotocol: raised in {name}, a branch of a batched cond, of which both branches run for all rows; where it "
+        "is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)"
+    )
 
 
 def _where(pred: Any, one: Any, other: Any) -> torch.Tensor:
@@ -59,6 +71,19 @@ def _as_tensor(item: Any, tensors: list[torch.Tensor]) -> torch.Tensor:
     if isinstance(item, torch.Tensor):
         return item
     return torch.tensor(item, dtype=tensors[0].dtype, device=tensors[0].device)
+
+
+# What raises for some matrices, in its derivative at least, where arithmetic gives NaN.
+_NAMES = "cholesky cond det eig eigh eigvals eigvalsh inv ldl_factor lstsq lu lu_factor matrix_power slogdet solve svd"
+_OF_MATRICES = frozenset(
+    [getattr(torch.linalg, name) for name in _NAMES.split()]
+    + [getattr(torch, name) for name in ("inverse", "det", "logdet", "slogdet", "cholesky", "lu")]
+    + [getattr(torch.Tensor, name) for name in ("inverse", "det", "logdet", "slogdet", "cholesky")]
+)
+
+
+def _identity(matrix: torch.Tensor) -> torch.Tensor:
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
 
 
 class _Guard(TorchFunctionMode):
@@ -85,6 +110,9 @@ class _Guard(TorchFunctionMode):
             raise changed_in_place()
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
         guarded_keywords = {name: self.guarded(argument) for name, argument in keywords.items()}
+        if func in _OF_MATRICES:
+            guarded = [self.regular(argument) for argument in guarded]
+            guarded_keywords = {name: self.regular(argument) for name, argument in guarded_keywords.items()}
         if self.watch is None:
             result = func(*guarded, **guarded_keywords)
         else:
@@ -112,13 +140,21 @@ class _Guard(TorchFunctionMode):
             return argument
         key = self.key(argument)
         if key not in self.known:
-            if self.watch is None:
-                guard = self.guard(argument)
-            else:
-                with self.watch.guarding():
-                    guard = self.guard(argument)
-            self.known[key] = (argument, guard)
+            self.known[key] = (argument, self.watched(self.guard, argument))
         return self.known[key][1]
+
+    def watched(self, make: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+        """Make what stands for a tensor; while Dynamo traces, nothing is watched."""
+        if self.watch is None:
+            return make(tensor)
+        with self.watch.guarding():
+            return make(tensor)
+
+    def regular(self, argument: Any) -> Any:
+        """Return a square matrix that is the identity where the predicate is False: a singular one would raise."""
+        if not isinstance(argument, torch.Tensor) or argument.dim() < 2 or argument.shape[-1] != argument.shape[-2]:  # noqa: PLR2004  (a matrix)
+            return argument
+        return self.watched(lambda matrix: torch.where(self.pred, matrix, _identity(matrix)), argument)
 
     def guard(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy, for a change of it or of a view of it must not reach the other branch."""

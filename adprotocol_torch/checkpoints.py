@@ -10,6 +10,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from adprotocol.errors import UndecidableError
 from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
+from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,31 @@ def refuse_first_pass() -> None:
         # checkpoint around this one does, whose first pass is without gradients too.
         if any(node is not None for node, _ in local["ctx"].next_functions):
             raise _reentrant_error()
+
+
+class _Frame(internals.CheckpointFrame):
+    """PyTorch's record of a checkpoint, with a function to run again that finds what it found first.
+
+    An outer derivative runs it after the calls of `value_and_grad` around the checkpoint have put parameters and flags
+    back.
+    """
+
+    def __init__(self, function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        renew = here().renewal()
+
+        def renewed(*inputs: Any) -> None:
+            end = renew()  # type: ignore[misc]
+            try:
+                function(*inputs)
+            finally:
+                end()
+
+        super().__init__(function if renew is None else renewed, *args, **kwargs)
+
+
+def register() -> None:
+    """Let PyTorch use the record above."""
+    internals.use_checkpoint_frame(_Frame)
 
 
 def note_true() -> None:

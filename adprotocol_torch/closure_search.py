@@ -11,11 +11,15 @@ import functools
 import itertools
 import types
 import weakref
+from collections.abc import Mapping, MutableSequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 
-from adprotocol.extend import held, search
+from adprotocol.errors import UndecidableError
+from adprotocol.extend import held, run_while_tracing, search
+from adprotocol_torch import internals
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # The attributes in which a module keeps its parts.
@@ -24,19 +28,128 @@ TABLES = ("_parameters", "_buffers", "_modules")
 _SEARCHED = 30_000
 
 
-def find(module: torch.nn.Module) -> str | None:
-    """Return a description of the first attribute that hides a reference to a part of the module, or None."""
+def find(module: torch.nn.Module, *, in_graph: bool = False) -> str | None:
+    """Return what in a module a copy with other tensors would compute wrong with, and what to do; None for nothing.
+
+    In a graph that is what may be a cache, too, which elsewhere is refused where it is used (`OldTensor`).
+    """
     owners = list(module.modules())
     parts = {id(part) for part in (*owners, *module.parameters(), *module.buffers())}
     for owner in owners:
+        left_out = {*TABLES, *cached_names(type(owner))}
         for name, value in vars(owner).items():
-            if name in TABLES or isinstance(value, PLAIN):
+            if name in left_out or isinstance(value, PLAIN):
                 continue
             for item in _opened(value):
-                if id(item) not in parts and not isinstance(item, (*PLAIN, torch.Tensor)) and _reaches(item, parts):
+                if id(item) in parts or isinstance(item, PLAIN):
+                    continue
+                place = f"the attribute {name!r} of its {type(owner).__qualname__}"
+                if isinstance(item, torch.Tensor):
+                    if in_graph and may_be_cached(item, owner, name):
+                        return f"{place} holds {_TENSOR}"
+                elif _reaches(item, parts):
                     what = getattr(item, "__qualname__", type(item).__qualname__)
-                    return f"the attribute {name!r} of its {type(owner).__qualname__} holds {what}"
+                    return (
+                        f"{place} holds {what}, which has a reference of its own to a part of the module and would "
+                        "compute with the module's own tensors; let it take the module as an argument, or make it a "
+                        "method"
+                    )
     return None
+
+
+_TENSOR = (
+    "a tensor that is neither a parameter nor a buffer, and may have been computed from the module's own; make it a "
+    "functools.cached_property, empty the cache before, or register a constant with "
+    "register_buffer(name, tensor, persistent=False)"
+)
+
+
+def may_be_cached(tensor: torch.Tensor, owner: torch.nn.Module, name: str) -> bool:
+    """Tell whether a tensor in an attribute may have been computed from the parameters of the module.
+
+    One without a history is a constant where it is the attribute itself, or in a tuple; what else changes, a call of
+    the module may have filled.
+    """
+    if tensor.grad_fn is not None:
+        return not is_set_by_hook(owner, name)
+    is_float = tensor.is_floating_point() or tensor.is_complex()
+    return is_float and not isinstance(vars(owner)[name], (torch.Tensor, tuple))
+
+
+class OldTensor(torch.Tensor):
+    """Stand, in a copy of a module, for a tensor that may have been computed from the module's parameters."""
+
+    place: str
+
+    @classmethod
+    def of(cls, place: str) -> OldTensor:
+        """Return one for the tensor at a place, which the message names."""
+        made: OldTensor = torch.Tensor._make_subclass(cls, torch.empty(0))  # noqa: SLF001  (the documented way)
+        made.place = place
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"<the tensor of {self.place}>"
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        used = [item for item in _opened((args, kwargs)) if isinstance(item, cls)]
+        place = used[0].place if used else "an attribute"
+        msg = f"a stand-in that combine made for a module was called, and uses {place}: it held {_TENSOR}"
+        raise UndecidableError(msg)
+
+
+@run_while_tracing
+def cached_names(cls: type) -> tuple[str, ...]:
+    """Return the names under which instances keep what they computed, by descriptors like ``cached_property``.
+
+    These are asked where the instance has no attribute of the name. (So are methods, but an instance may have another.)
+    """
+    return _cached_names(cls)
+
+
+@functools.cache
+def _cached_names(cls: type) -> tuple[str, ...]:
+    found = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    functions = (
+        types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
+        types.ClassMethodDescriptorType, staticmethod, classmethod, functools.partialmethod,
+    )  # fmt: skip
+    return tuple(
+        name
+        for name, value in found.items()
+        if hasattr(type(value), "__get__")
+        and not hasattr(type(value), "__set__")
+        and not isinstance(value, (type, *functions))
+    )
+
+
+# What every module has in its ``__dict__``.
+_COMMON = frozenset(vars(torch.nn.Module()))
+
+
+def names_of_tensors(owner: torch.nn.Module) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or containers that hold some.
+
+    Those of `OldTensor` are left out: of what they stand for nothing is computed.
+    """
+    kinds = (torch.Tensor, dict, list, tuple, set)
+    held = [(name, value) for name, value in vars(owner).items() if name not in _COMMON and isinstance(value, kinds)]
+    return [name for name, value in held if any(map(_is_tensor, _opened(value)))]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and type(value) is not OldTensor
+
+
+def is_set_by_hook(owner: torch.nn.Module, name: str) -> bool:
+    """Tell whether a hook that knows the name sets an attribute before each call, as for weight norm and pruning."""
+    hooks = owner._forward_pre_hooks.values()  # noqa: SLF001  (as TABLES)
+    return any(
+        name in [held for held in vars(hook).values() if isinstance(held, str)]
+        for hook in hooks
+        if hasattr(hook, "__dict__")
+    )
 
 
 def _opened(value: Any) -> list[Any]:
@@ -45,14 +158,16 @@ def _opened(value: Any) -> list[Any]:
     waiting = [value]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, dict):
+        if isinstance(item, Mapping):
             waiting.extend(item.values())
-        elif isinstance(item, (list, tuple, set, frozenset)):
+        elif isinstance(item, (MutableSequence, tuple, AbstractSet)):
             waiting.extend(item)
         elif isinstance(item, functools.partial):
             waiting.extend((item.func, *item.args, *item.keywords.values()))
         elif isinstance(item, types.MethodType):
             waiting.append(item.__self__)
+        elif isinstance(item, internals.WrappedHook):
+            waiting.append(item.hook)
         elif not isinstance(item, weakref.ref):
             found.append(item)
     return found

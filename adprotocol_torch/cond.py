@@ -26,7 +26,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             if dynamo.inside_transform() or dynamo.selects():
                 return select(pred, true_fun, false_fun, operands)
             return _stage(pred, true_fun, false_fun, operands)
-        if tracking.is_batched(pred):
+        if isinstance(pred, torch.Tensor) and tracking.is_batched(pred):
             return select(pred, true_fun, false_fun, operands)
         pred = bool(pred)
     return run_connected(true_fun if pred else false_fun, operands)

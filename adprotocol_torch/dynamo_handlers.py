@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
-from torch._dynamo.variables import ConstantVariable
-from torch._dynamo.variables.builder import SourcelessBuilder
+from torch._dynamo.source import GlobalSource
+from torch._dynamo.variables import ConstantVariable, TensorVariable, TupleVariable
+from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
+from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol.extend import tree_structure
+from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
+from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_CONSTANTS = (bool, int, float, complex, str, type(None))
 
 
 def register(functions: Iterable[Callable[..., Any]]) -> None:
@@ -27,6 +34,7 @@ def register(functions: Iterable[Callable[..., Any]]) -> None:
     for function in functions:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = globals()[function.__name__]
+    dynamo_regions.watch()
 
 
 def _nodes(items: Any) -> list[Any]:
@@ -48,12 +56,113 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in layers):
         return ConstantVariable.create("batched")
-    return ConstantVariable.create(tracking.within_gradient(value.as_proxy().node.meta["example_value"]))
+    return ConstantVariable.create(dynamo_regions.ask(tx, value.as_proxy().node))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value.realize() if isinstance(value, LazyVariableTracker) else value, TensorVariable)
+
+
+def first_tracked(self: Any, tx: Any, values: Any) -> Any:
+    """Answer `ask_fake` for one after the other."""
+    asked = enumerate(values.unpack_var_sequence(tx))
+    return SourcelessBuilder.create(tx, next((i for i, value in asked if _has_answer(self, tx, value)), None))
+
+
+def tracked_floats(self: Any, tx: Any, values: Any) -> Any:
+    """Answer `ask_fake` for each."""
+    found = [
+        i
+        for i, value in enumerate(values.unpack_var_sequence(tx))
+        if _is_tensor(value) and _is_inexact(_fake(value)) and _has_answer(self, tx, value)
+    ]
+    return SourcelessBuilder.create(tx, found)
+
+
+def _has_answer(self: Any, tx: Any, value: Any) -> bool:
+    return ask_fake(self, tx, value).as_python_constant() is not False
+
+
+def _fake(value: Any) -> Any:
+    return value.as_proxy().node.meta["example_value"]
+
+
+def _is_inexact(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def built_in_leaves(_self: Any, tx: Any, values: Any) -> Any:
+    """Descend without tracing."""
+    found: list[Any] = []
+    known = all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx))
+    return SourcelessBuilder.create(tx, found if known else None)
+
+
+def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
+    """Add the leaves of a value; return whether all that it holds is known."""
+    if _is_tensor(value):
+        found.append(value)
+        return True
+    try:
+        cls = value.python_type()
+    except NotImplementedError:
+        return False
+    if cls in _CONSTANTS:
+        found.append(value)
+        return True
+    if cls not in (list, tuple, dict):
+        return False
+    children = value.unpack_var_sequence(tx)
+    if cls is dict:
+        keys = {key.as_python_constant(): key for key in children}
+        children = [
+            value.call_method(tx, "__getitem__", [keys[key]], {}) for key in tree_structure(dict.fromkeys(keys))[2]
+        ]
+    return all(_descend(tx, child, found) for child in children)
+
+
+def parameters(_self: Any, tx: Any, leaves: Any) -> Any:
+    """Look at the classes."""
+    found = [i for i, leaf in enumerate(leaves.unpack_var_sequence(tx)) if _is_parameter(leaf)]
+    return SourcelessBuilder.create(tx, found)
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return _is_tensor(leaf) and issubclass(leaf.python_type(), torch.nn.Parameter)
+
+
+def trainable_tensors(_self: Any, tx: Any, leaves: Any, mask: Any) -> Any:
+    """Look at dtypes, flags and marks."""
+
+    def answer(leaf: Any, wanted: Any) -> bool | str | None:
+        if not wanted.as_python_constant():
+            return None
+        if not _is_tensor(leaf):
+            return "ask"
+        fake = _fake(leaf)
+        if not _is_inexact(fake):
+            return None
+        if _is_parameter(leaf):
+            return bool(fake.requires_grad)
+        mark = SourcelessBuilder.create(tx, getattr).call_function(
+            tx, [leaf, *map(ConstantVariable.create, ("_is_buffer", False))], {}
+        )
+        return None if mark.as_python_constant() else True
+
+    pairs = zip(leaves.unpack_var_sequence(tx), mask.unpack_var_sequence(tx), strict=True)
+    return SourcelessBuilder.create(tx, [answer(leaf, wanted) for leaf, wanted in pairs])
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
     """Answer for the instance that a variable stands for."""
     return SourcelessBuilder.create(tx, internals.attribute_names(tx, value))
+
+
+def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
+    """Answer for the module as it is, and for what was set while it was traced."""
+    names = closure_search.names_of_tensors(owner.value) if hasattr(owner.value, "_modules") else []
+    set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
+    return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
 
 
 def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
@@ -78,13 +187,15 @@ def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
         fx_graph.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
+    for cond in conds:
+        fx_graph.make_gradients_dense(cond, modules)
     return ConstantVariable.create(None)
 
 
 def find(_self: Any, _tx: Any, module: Any) -> Any:
     """Search a module that was given; one that the function itself makes is a copy of one that was searched."""
     given = module.value
-    return ConstantVariable.create(closure_search.find(given) if "_modules" in vars(given) else None)
+    return ConstantVariable.create(closure_search.find(given, in_graph=True) if "_modules" in vars(given) else None)
 
 
 def sharing(_self: Any, tx: Any, tensors: Any) -> Any:
@@ -110,3 +221,31 @@ def keep(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
 def kept(_self: Any, _tx: Any, place: Any) -> Any:
     """Return the variable that was kept."""
     return fx_graph.kept(place.as_python_constant(), in_graph=True)
+
+
+_WITH_DUALS = (
+    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and "
+    "called inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+)
+
+
+def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
+    """Put one function into the graph; Dynamo calls it with its fake tensors, and what follows with its own."""
+    # PyTorch runs a graph with dual tensors through the operations in it, past the rule.
+    internals.guard_dual_level()
+    if internals.levels_around(tx.output)[0] >= 0:
+        raise Unsupported(_WITH_DUALS + remedy("dual-level-around-compiled"))
+    made = dynamo_values.real(tx, call)
+    outlines: list[Any] = []
+
+    def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
+        internals.hold_others_constant(arrays)
+        results, outline = run_eagerly(made, list(arrays))
+        outlines[:] = [outline]
+        return results
+
+    proxies = tuple([item.as_proxy() for item in arrays.items])
+    results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))
+    name = tx.output.install_global_by_id("adprotocol_outline", outlines[0])
+    outline = VariableBuilder(tx, GlobalSource(name))(outlines[0])
+    return TupleVariable([results, outline])

@@ -43,15 +43,37 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
 
 def is_tracked(cond: Any) -> bool:
     """Tell whether an operand of a node is tracked."""
-    values = [argument.meta.get("example_value") for argument in cond.all_input_nodes]
-    return any(isinstance(value, torch.Tensor) and tracking.within_gradient(value) for value in values)
+    return any(map(_is_tracked, cond.all_input_nodes))
+
+
+def make_gradients_dense(cond: Any, modules: Any) -> None:
+    """Let the gradients of a staged cond be contiguous, for PyTorch refuses branches of which the strides differ.
+
+    The gradient of a sum is expanded, for one. That of a selection is a new tensor; itself it is a view.
+    """
+    for argument in cond.all_input_nodes:
+        module = modules.get(argument.target) if argument.op == "get_attr" else None
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        graph = module.graph
+        inputs = list(graph.find_nodes(op="placeholder"))
+        with graph.inserting_after(inputs[-1] if inputs else None):
+            for node in filter(_is_tracked, inputs):
+                given = node.meta["example_value"]
+                row = graph.call_method("unsqueeze", (node, 0))
+                row.meta["example_value"] = given.unsqueeze(0)
+                row.append(selected := graph.call_method("select", (row, 0, 0)))
+                selected.meta["example_value"] = row.meta["example_value"].select(0, 0)
+                node.replace_all_uses_with(selected, delete_user_cb=lambda user, row=row: user is not row)
+        module.recompile()
 
 
 def takes_gradient(cond: Any, modules: Any) -> bool:
     """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
     for argument in cond.all_input_nodes:
-        if argument.op == "get_attr" and argument.target in modules:
-            for node in modules[argument.target].graph.nodes:
+        graph = getattr(modules.get(argument.target), "graph", None) if argument.op == "get_attr" else None
+        if graph is not None:  # not a parameter
+            for node in graph.nodes:
                 if node.target is internals.enter_grad or takes_gradient(node, modules):
                     return True
     return False
@@ -88,6 +110,62 @@ def are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> boo
             seen.add(node)
             stack.extend(node.all_input_nodes)
     return False
+
+
+def inputs_of(tracer: Any, node: Any, top: Any) -> set[int]:
+    """Return the positions of the inputs of a subgraph on which a node in it, or in a subgraph of it, may depend."""
+    placeholders = {item: i for i, item in enumerate(top.graph.find_nodes(op="placeholder"))}
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting = [(tracer, node)]
+    while waiting:
+        inside, item = waiting.pop()
+        if item in seen or not _may_carry(item):
+            continue
+        seen.add(item)
+        if item.op != "placeholder":
+            waiting.extend((inside, parent) for parent in item.all_input_nodes)
+        elif inside is top:
+            found.add(placeholders[item])
+        else:
+            outer = {proxy.node: given.node for given, proxy in inside.lifted_freevars.items()}
+            if item not in outer:
+                return set(placeholders.values())  # an input of an operator in the body
+            waiting.append((inside.parent, outer[item]))
+    return found
+
+
+def tracked_later(body: Any, carried: int) -> set[int]:
+    """Return the positions of the inputs of the body of a loop that are not tracked in the first step and may be later.
+
+    Its first results are its first inputs in the next step; a body that combines two steps has these twice.
+    """
+    inputs = list(body.find_nodes(op="placeholder"))
+    flat = internals.pytree.tree_leaves(body.find_nodes(op="output")[0].args)[:carried]
+    later = {i for i, node in enumerate(flat) if _is_tracked(node) and not _is_tracked(inputs[i])}
+    known = -1
+    while len(later) != known:
+        known = len(later)
+        for i, node in enumerate(flat):
+            if later & {j % carried for j in _reached_inputs(node, inputs)}:
+                later.add(i)
+    return later | {i + carried for i in later}
+
+
+def _reached_inputs(node: Any, inputs: list[Any]) -> set[int]:
+    seen: set[Any] = set()
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        if item not in seen and _may_carry(item):
+            seen.add(item)
+            waiting.extend(item.all_input_nodes)
+    return {i for i, item in enumerate(inputs) if item in seen}
+
+
+def _is_tracked(node: Any) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and tracking.within_gradient(value)
 
 
 def _may_carry(node: Any) -> bool:

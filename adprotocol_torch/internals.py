@@ -7,6 +7,7 @@ of releases is in pyproject.toml (`adprotocol._dispatch.release`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -39,6 +40,9 @@ is_functional = torch._C._functorch.is_functionaltensor  # noqa: SLF001
 unwrapped = torch._C._functorch.get_unwrapped  # noqa: SLF001
 coerce_cinterpreter: Any = pyfunctorch.coerce_cinterpreter
 
+# The public one makes a context: 1 µs.
+set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled  # noqa: SLF001
+
 # With this torch.func and its relatives in reverse mode begin a level in a graph; a graph has no other mark of it.
 enter_grad = torch._C._functorch._grad_increment_nesting  # noqa: SLF001
 
@@ -51,6 +55,9 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
 # PyTorch has no public tree library; its own packages register here.
 pytree = _pytree
+
+# In which a module keeps some hooks, those of state dicts among them.
+WrappedHook: Any = torch.nn.modules.module._WrappedHook  # noqa: SLF001
 
 # In torch.autograd.graph, but in no list of public names.
 get_gradient_edge: Any = graph.get_gradient_edge
@@ -65,6 +72,9 @@ _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", Non
 # The function in which a checkpoint runs its first pass: a function of its own since 2.14.
 CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
 
+# What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
+CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
+
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 sequence_number: Any = operator.methodcaller("_sequence_nr")
@@ -76,6 +86,11 @@ use_count: Any = operator.methodcaller("_use_count")
 def is_in_forward_mode() -> bool:
     """Tell whether a dual level is open, in any thread; nothing public tells."""
     return forward_ad._current_level >= 0  # noqa: SLF001
+
+
+def in_transform() -> bool:
+    """Tell whether torch.func or a dual level is active."""
+    return functorch_is_active() or is_in_forward_mode()
 
 
 def is_below_autograd() -> bool:
@@ -92,6 +107,11 @@ def is_in_first_pass() -> bool:
     """Tell whether the first pass of a checkpoint packs what is saved now, where PyTorch tells."""
     hooks = None if _top_hooks is None else _top_hooks(True)  # noqa: FBT003
     return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook.")
+
+
+def use_checkpoint_frame(cls: type) -> None:
+    """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
+    checkpoint._CheckpointFrame = cls  # type: ignore[attr-defined,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
@@ -221,6 +241,16 @@ def compilation() -> Any:
 
 
 @never_compile
+def tape_is_on() -> bool:
+    """Tell whether grad mode is on below all levels of torch.func."""
+    top = top_interpreter()
+    if top is None:
+        return torch.is_grad_enabled()
+    with coerce_cinterpreter(top).lower():
+        return tape_is_on()
+
+
+@never_compile
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
@@ -277,6 +307,77 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return torch._VF._unpack_dual(tensor, level=0)[1] is not None  # noqa: SLF001
 
 
+def enable_forward_mode() -> Any:
+    """Switch forward mode on in a block; torch.autograd.forward_ad has no public name for that."""
+    return forward_ad._set_fwd_grad_enabled(True)  # noqa: FBT003, SLF001
+
+
+def primal_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its tangent of the innermost level, and with all else that it carries.
+
+    The public unpack_dual works within its own dual_level alone, and ``detach`` drops all levels.
+    """
+    try:
+        return torch.ops.aten._fw_primal(tensor, 0)  # type: ignore[no-any-return]  # noqa: SLF001
+    except RuntimeError:  # of vmap, which has no rule for it
+        return tensor.clone()  # no view, which would share the tangent, where forward mode is off
+
+
+def hold_others_constant(tensors: Sequence[torch.Tensor]) -> None:
+    """Let a compiler that traces with these take a tensor from elsewhere as a constant of the graph, as export does."""
+    from torch._guards import detect_fake_mode  # noqa: PLC0415  (as above)
+
+    mode = detect_fake_mode(tensors)
+    if mode is not None:
+        mode.allow_non_fake_inputs = True
+
+
+def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
+    is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
+    # Tensors without values, subclasses, and what sees every operation; nothing public tells of it.
+    modes = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    is_scripted = torch._C._get_tracing_state() is not None  # noqa: SLF001
+    return not all(is_plain) or modes > 0 or is_scripted or any(tensor.is_meta for tensor in tensors)
+
+
+# The engine batches cotangents and tangents by an older vmap, which has no public name.
+is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor  # noqa: SLF001
+
+
+def batches_of_autograd(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[int | None], int, Any]:
+    """Return tensors that the engine has batched as they are, their axes and size of the batch, and the way back."""
+    level = torch._C._vmapmode_increment_nesting() - 1  # noqa: SLF001
+    torch._C._vmapmode_decrement_nesting()  # noqa: SLF001
+    axes = [0 if is_batched_by_autograd(tensor) else None for tensor in tensors]
+    values = [
+        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # noqa: SLF001
+        for tensor, axis in zip(tensors, axes, strict=True)
+    ]
+    size = max(value.shape[0] for value, axis in zip(values, axes, strict=True) if axis is not None)
+    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # noqa: SLF001
+
+
+def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
+    """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
+    if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
+        return None
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device):
+        return None
+    return device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def autocast_as(setting: tuple[str, bool, Any] | None, tensors: Sequence[torch.Tensor]) -> Any:
+    """Set autocast, for a block that computes with some tensors, to what it was."""
+    now = setting or autocast_of(tensors)
+    if now is None:
+        return contextlib.nullcontext()
+    device, enabled, dtype = now
+    # A cast weight is not cached: it would have no history where the block runs without gradients.
+    return torch.autocast(device, dtype, enabled and setting is not None, cache_enabled=False)
+
+
 def memory_of(tensor: torch.Tensor) -> tuple[int, Any]:
     """Return a key that a tensor has in common with its views, and what to hold as long as the key is in use.
 
@@ -286,6 +387,10 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, Any]:
         return id(tensor), tensor
     storage = tensor.untyped_storage()
     return storage._cdata, storage  # noqa: SLF001
+
+
+# The key that a strided tensor has in common with its views, 0.4 µs faster than through its public storage.
+storage_of: Callable[[torch.Tensor], int] = torch._C._storage_id  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def schema_of(func: Any) -> Any:
@@ -301,6 +406,22 @@ def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], 
 def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Tensor | None]]:
     """Return the hooks that a user registered on a leaf, and that only the engine runs."""
     return list((tensor._backward_hooks or {}).values())  # noqa: SLF001
+
+
+def refuse_reuse(refuses: Callable[[Any], bool]) -> None:
+    """Keep Dynamo from using a nested region again that has read sources for which `refuses` is true: since 2.12."""
+    try:
+        from torch._dynamo.variables import invoke_subgraph  # noqa: PLC0415  (only while Dynamo traces)
+    except ImportError:
+        return
+    eligible = getattr(invoke_subgraph, "is_reuse_eligible", None)
+    if eligible is not None:
+
+        def is_reuse_eligible(tx: Any, result: Any, fingerprint: Any, info: Any, *args: Any, **kwargs: Any) -> Any:
+            refused = refuses(info.traced_sources)
+            return not refused and eligible(tx, result, fingerprint, info, *args, **kwargs)
+
+        invoke_subgraph.is_reuse_eligible = is_reuse_eligible
 
 
 def fake_tensors() -> Any:

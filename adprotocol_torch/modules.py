@@ -15,9 +15,9 @@ import torch
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import distributed, functional_copy, internals
+from adprotocol_torch import closure_search, distributed, dynamo, functional_copy, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import here, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def views() -> dict[type, Callable[[Any], View]]:
 def view(value: torch.nn.Module) -> View:
     """Show parameters and buffers by qualified name; a tensor with several names has the first."""
     contents = _Contents(value)
-    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild)
+    return View(contents.tensors, contents.flags, contents.fill, contents.aliases, contents.rebuild, contents.others)
 
 
 class _Contents:
@@ -48,6 +48,8 @@ class _Contents:
         self.aliases: dict[str, str] = {}
         self._module = module
         self._calls = here()
+        # Where submodules keep what they have computed from their tensors.
+        self._cached: list[tuple[dict[str, Any], str]] = []
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
         self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
@@ -59,12 +61,13 @@ class _Contents:
         wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
         elsewhere = self._calls.filled_elsewhere()
         # A declaration holds for all submodules below.
-        waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
+        waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
-            prefix, owner, frozen, above = waiting.pop()
+            prefix, owner, frozen, above, depth = waiting.pop()
             if elsewhere and id(owner) in elsewhere:
                 raise _used_by_two(module)
-            if above and _is_above(owner, above):
+            # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
+            if depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
             if wrappers and isinstance(owner, wrappers):
@@ -73,6 +76,8 @@ class _Contents:
             if "__trainable__" in owner.__dict__:
                 _refuse_own_declaration(owner)
             allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(type(owner)) else None
+            for name in closure_search.cached_names(type(owner)):
+                self._cached.append((owner.__dict__, name))
             if parameters:
                 self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
             for name, buffer in buffers.items():
@@ -82,7 +87,7 @@ class _Contents:
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
-                    waiting.append((f"{prefix}{name}.", child, below, above))
+                    waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
@@ -110,7 +115,11 @@ class _Contents:
             if filled[path] is not self.tensors[path]
             for owner, parameters, name in places
         ]
-        return self._module, _exchange(self._module, changed)
+        return self._module, _exchange(self._module, changed, self._cached)
+
+    def others(self) -> list[Any]:
+        """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
+        return [owner.__dict__[name] for owner in self._module.modules() for name in dynamo.names_of_tensors(owner)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
@@ -134,37 +143,76 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _exchange(module: torch.nn.Module, changed: list[_Change]) -> Callable[[], None]:
-    back = [(owner, parameters, name, new, old) for owner, parameters, name, old, new in changed]
+def _exchange(
+    module: torch.nn.Module, changed: list[_Change], cached: list[tuple[dict[str, Any], str]]
+) -> Callable[[], None]:
     if torch.compiler.is_dynamo_compiling():
         wrappers = distributed.wrapper_types()
         for owner in module.modules() if wrappers else ():
             if isinstance(owner, wrappers):
                 raise distributed.refused(owner)
-        _put(changed)
-        return lambda: _put(back)
-    _refuse_scripted(changed)
-    flat = _flat_weights(changed)
+        return _put(changed)
+    if changed:
+        _refuse_scripted(changed)
+    flat = _flat_weights(changed) if changed else []
     leave = here().use(module, [owner for owner, *_ in changed])
     if leave is None:
         raise _used_by_two(module)
-    _put(changed)
-    # What the cache of ``parametrize.cached()`` holds was computed before, so it is a constant of the call.
+    data = [_data_of(new) for _, _, _, _, new in changed]
+    put_back = here().change(lambda: _put(changed)) if changed else nothing
+    # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
+    held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]
 
     def restore() -> None:
-        _put(back)
+        put_back()
+        for (_, _, _, old, new), assigned in zip(changed, data, strict=True):
+            _keep_assigned(old, new, assigned)
         for owner, lists in flat:
             vars(owner).update(lists)
+        for attributes, name in cached:
+            attributes.pop(name, None)
+        for attributes, name, value in held:
+            attributes[name] = value
         leave()
         internals.exchange_cache(cache)
 
     return restore
 
 
-def _put(changed: list[_Change]) -> None:
+def _put(changed: list[_Change]) -> Callable[[], None]:
+    before = [parameters[name] for _, parameters, name, _, _ in changed]
     for _, parameters, name, _, new in changed:
         parameters[name] = new
+
+    def put_back() -> None:
+        for (_, parameters, name, _, new), old in zip(changed, before, strict=True):
+            # What the function put there itself stays, as after a plain call. (Dynamo cannot always tell.)
+            if torch.compiler.is_dynamo_compiling() or (name in parameters and parameters[name] is new):
+                parameters[name] = old
+
+    return put_back
+
+
+@internals.never_compile
+def _data_of(tensor: Any) -> Any:
+    """Return what an assignment to the ``data`` of a tensor changes; None where there is none, as in torch.func."""
+    if torch.nn.parameter.is_lazy(tensor) or internals.level_of(tensor) > 0 or type(tensor) not in _PLAIN:
+        return None
+    return internals.memory_of(tensor)[0], tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _keep_assigned(old: Any, new: Any, data: Any) -> None:
+    """Give a parameter the data that the function assigned to what was in its place."""
+    if torch.nn.parameter.is_lazy(old):
+        if not torch.nn.parameter.is_lazy(new):
+            old.materialize(new.shape, device=new.device, dtype=new.dtype)
+            old.data = new.data
+    elif data is not None and _data_of(new) != data:
+        old.data = new.data
 
 
 def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:

@@ -28,12 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import trace_instead
+from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.internals import skip
+from adprotocol_torch.internals import in_transform, skip, tape_is_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    # Makes a change, and returns what undoes it.
+    Change = Callable[[], Callable[[], None]]
 
 
 class _Process:
@@ -58,15 +61,51 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_PROCESS.renew_lock)
 
 
+class _Substitutes(dict[int, torch.Tensor]):
+    """Tensors by the ids of those in whose place they are, which are kept, so that no id is given to another."""
+
+    given: Sequence[torch.Tensor] = ()
+
+
 class Calls:
     """The calls under way in one thread."""
 
     def __init__(self) -> None:
         # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
-        self.current: dict[int, torch.Tensor] = {}
+        self.current = _Substitutes()
         # The modules in use, and the ids of the submodules among them in which there are other tensors.
         self.used: list[torch.nn.Module] = []
         self.filled: set[int] = set()
+        # What the calls under way have changed, as functions that change it anew and return how to undo that.
+        self.changes: list[Change] = []
+
+    def change(self, change: Change) -> Callable[[], None]:
+        """Make a change until the returned function is called, and again while a checkpoint runs its function again."""
+        undo = change()
+        self.changes.append(change)
+
+        def end() -> None:
+            self.changes.remove(change)
+            undo()
+
+        return end
+
+    def renewal(self) -> Change | None:
+        """Return what makes the changes of the calls now under way again, after the end of these; None for none."""
+        changes, current = tuple(self.changes), self.current
+        if not (changes or current):
+            return None
+
+        def renew() -> Callable[[], None]:
+            undo = [here().set_current(current), *[change() for change in changes]]
+
+            def end() -> None:
+                for restore in reversed(undo):
+                    restore()
+
+            return end
+
+        return renew
 
     def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
@@ -87,41 +126,31 @@ class Calls:
         So each stays in its place, and counts wherever the function reaches it.
         """
         counts = _PROCESS.lifted
-        lifted = [
+        parameters = [
             leaf
             for leaf in leaves
             if isinstance(leaf, torch.nn.Parameter)
             and not (leaf.requires_grad and id(leaf) not in counts)
             and not (leaf.is_inference() or self.is_variable(leaf) or torch.nn.parameter.is_lazy(leaf))
         ]
-        if not lifted:
-            return nothing
-        with _PROCESS.lock:
-            counts.update(map(id, lifted))
-            for leaf in lifted:
-                leaf.requires_grad_()
-
-        def lower() -> None:
-            with _PROCESS.lock:
-                counts.subtract(map(id, lifted))
-                for leaf in lifted:
-                    if not counts[id(leaf)]:
-                        del counts[id(leaf)]
-                        leaf.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
-
-        return lower
+        return self.change(lambda: _lift(parameters)) if parameters else nothing
 
     def replace(
         self, leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     ) -> Callable[[], None]:
         """Note what is tracked in the place of the leaves that stand for parameters, their `owners`."""
-        before = self.current
-        self.current = before.copy()
+        current = _Substitutes(self.current)
+        current.given = [*self.current.given, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
-                self.current.update(dict.fromkeys((id(leaf), id(owner), id(new)), new))
+                current[id(leaf)] = current[id(owner)] = current[id(new)] = new
                 if new is not owner:
                     new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+        return self.set_current(current)
+
+    def set_current(self, current: _Substitutes) -> Callable[[], None]:
+        """Let tensors stand for parameters, by id, until the returned function is called."""
+        before, self.current = self.current, current
         with _PROCESS.lock:
             self._begin()
 
@@ -170,6 +199,26 @@ class Calls:
     def _end(self) -> None:
         _PROCESS.active.remove(self)
         _PROCESS.inside = bool(_PROCESS.active)
+
+
+def _lift(parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
+    counts = _PROCESS.lifted
+    with _PROCESS.lock:
+        # Not those whose flag the user has set since.
+        lifted = [parameter for parameter in parameters if not parameter.requires_grad or id(parameter) in counts]
+        counts.update(map(id, lifted))
+        for parameter in lifted:
+            parameter.requires_grad_()
+
+    def lower() -> None:
+        with _PROCESS.lock:
+            counts.subtract(map(id, lifted))
+            for parameter in lifted:
+                if not counts[id(parameter)]:
+                    del counts[id(parameter)]
+                    parameter.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
+
+    return lower
 
 
 class _InGraph(Calls):
@@ -232,19 +281,43 @@ def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     return parameter if isinstance(parameter, torch.nn.Parameter) else None
 
 
+def _identity_traced(value: torch.Tensor) -> int | None:
+    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+
+
+@trace_instead(_identity_traced)
+@skip  # as parameter_of
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
+    if type(value) is torch.Tensor and not value.__dict__:
+        return None
+    return _identity_traced(value)
+
+
+@hookimpl
+@run_while_tracing
+def is_recording() -> bool:
+    """Tell whether the tape records, below all levels of torch.func, each of which has a grad mode of its own."""
+    return tape_is_on()
 
 
 @hookimpl
 def freeze(value: torch.Tensor) -> torch.Tensor:
     """Return a constant to replace a parameter that no enclosing call differentiates."""
     parameter = parameter_of(value)
-    if parameter is None or not parameter.requires_grad or here().is_variable(value):
+    if parameter is None or not parameter.requires_grad:
         return value
-    constant = value.detach()
+    if here().is_variable(value) and is_recording():
+        return value
+    if not torch.compiler.is_dynamo_compiling() and torch.nn.parameter.is_lazy(value):
+        # The function sets its shape; with that it is put back.
+        constant = torch.nn.parameter.UninitializedParameter(False, value.device, value.dtype)  # noqa: FBT003
+        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (as below)
+        return constant
+    # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
+    has_levels = in_transform() and here().is_variable(value)
+    constant = value.clone() if has_levels else value.detach()
     if not torch.compiler.is_dynamo_compiling():
         constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
     return constant

@@ -53,7 +53,10 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors, whose flags decide where no mode hides or adds anything."""
     if functorch_is_active() or not is_grad_enabled() or forward_ad._current_level >= 0:  # noqa: SLF001
         return any(map(within_gradient, values))
-    return any(value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)) for value in values)
+    for value in values:  # noqa: SIM110  (a generator takes 0.5 µs)
+        if value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)):
+            return True
+    return False
 
 
 def is_on_tape(value: torch.Tensor) -> bool:
@@ -62,9 +65,14 @@ def is_on_tape(value: torch.Tensor) -> bool:
     That is the answer for a wrapper whose level is not active in this thread, too: PyTorch unwraps it and drops its
     derivative, in a child thread and after the transformation has ended.
     """
+    return below_levels(value).requires_grad
+
+
+def below_levels(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without the wrappers of torch.func."""
     while level_of(value) != NO_LEVEL:
         value = internals.unwrapped(value)
-    return value.requires_grad
+    return value
 
 
 def is_dual(value: torch.Tensor) -> bool:

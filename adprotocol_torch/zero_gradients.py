@@ -12,42 +12,75 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import tree_leaves, tree_map
+from adprotocol.extend import trace_instead, tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, internals, tracking
-from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import forward_ad, functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
+is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 # As many nodes as are walked, at 0.5 µs each.
 _WALKED = 1_000
 
 
+def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    tracked = [leaf for leaf in dynamo.tracked(tree_leaves(operands)) if dynamo.within_gradient(leaf)]
+    result = fun(*operands)
+    if not tracked:
+        return result
+    dynamo.install()
+    results = [leaf for leaf in tree_leaves((result,)) if is_float(leaf)]
+    unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
+    return _connected(result, unused) if len(unused) > 0 else result
+
+
 # Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
+@trace_instead(_run_traced)
 @never_compile
 def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
-    tracked = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and _is_tracked(leaf)]
+    has_levels = functorch_is_active()
+    tracked: list[torch.Tensor] = []
+    if has_levels or forward_ad._current_level >= 0:  # noqa: SLF001
+        tracked = _tracked(operands)
+    elif is_grad_enabled():
+        for operand in operands:
+            if type(operand) is not torch.Tensor:
+                tracked += [leaf for leaf in _tensors(operand) if leaf.requires_grad]
+            elif operand.requires_grad:
+                tracked.append(operand)
     if not tracked:
         return fun(*operands)
-    is_traced = torch.compiler.is_dynamo_compiling()
-    has_graph = not is_traced and not functorch_is_active()
-    start = next_sequence_number() if has_graph else 0
+    start = next_sequence_number()
     result = fun(*operands)
-    results = [leaf for leaf in tree_leaves((result,)) if is_float(leaf)]
-    if has_graph and next_sequence_number() - start <= _WALKED:
-        unused = _unused(results, tracked, start)
-    elif is_traced:
-        dynamo.install()
-        unused = [tracked[i] for i in dynamo.unused_operands(results, tracked)]
-    else:
-        # The graph of a torch.func wrapper cannot be read, and a result may be tracked
-        # because of what the branch closes over; so all operands are connected. So are
-        # those of a long branch.
-        unused = tracked
-    if not unused:
+    if result is tracked[0] and len(tracked) == 1:
         return result
+    # The graph of a torch.func wrapper cannot be read, and a result may be tracked because of what the branch closes
+    # over; so all operands are connected. So are those of a long branch.
+    if not has_levels and next_sequence_number() - start <= _WALKED:
+        results = (result,) if type(result) is torch.Tensor else _tensors(result)
+        tracked = autograd_graph.unreached(results, tracked, start)
+    return _connected(result, tracked) if tracked else result
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves((value,)) if isinstance(leaf, torch.Tensor)]
+
+
+def _tracked(operands: tuple[Any, ...]) -> list[torch.Tensor]:
+    if functorch_is_active():
+        return [leaf for leaf in tree_leaves(operands) if is_float(leaf) and tracking.is_tracked(leaf)]
+    return [leaf for leaf in tree_leaves(operands) if is_float(leaf) and (_has_flag(leaf) or tracking.is_dual(leaf))]
+
+
+def _has_flag(leaf: torch.Tensor) -> bool:
+    # Not tracking.within_gradient, which raises in a reentrant checkpoint: a concrete predicate is fine there.
+    return leaf.requires_grad and is_grad_enabled()
+
+
+def _connected(result: Any, unused: list[torch.Tensor]) -> Any:
+    results = list(filter(is_float, _tensors(result)))
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
@@ -64,15 +97,6 @@ def _adds(result: torch.Tensor) -> bool:
 def is_float(leaf: Any) -> bool:
     """Tell whether a leaf is a tensor that can carry a derivative."""
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
-
-
-def _is_tracked(leaf: torch.Tensor) -> bool:
-    if torch.compiler.is_dynamo_compiling():
-        return dynamo.within_gradient(leaf)
-    if functorch_is_active():
-        return tracking.is_tracked(leaf)
-    # Not tracking.within_gradient, which raises in a reentrant checkpoint: a concrete predicate is fine there.
-    return (leaf.requires_grad and torch.is_grad_enabled()) or tracking.is_dual(leaf)
 
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
@@ -110,19 +134,3 @@ class _Connected(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         return gradient, *map(torch.zeros_like, ctx.operands)
-
-
-def _unused(results: list[torch.Tensor], operands: list[torch.Tensor], start: int) -> list[torch.Tensor]:
-    """Return the operands that the graph of the results does not reach.
-
-    Only nodes made since `start` are entered, so the walk is as long as the branch,
-    however long the program before it is.
-    """
-    unused = {id(operand): operand for operand in operands}
-    inner = {(autograd_graph.node_of(operand), operand.output_nr): id(operand) for operand in operands}
-    for result in results:
-        unused.pop(id(result), None)
-    for node, output in autograd_graph.walk(results, lambda node: internals.sequence_number(node) >= start):
-        unused.pop(inner.get((node, output), 0), None)
-        unused.pop(id(autograd_graph.leaf_of(node)), None)
-    return list(unused.values())

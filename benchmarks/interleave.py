@@ -1,5 +1,7 @@
 """Two calls timed side by side: alternating batches, and the median of the ratios of each round.
 
+CPU time of the process: it leaves out what other programs take.
+
 A shared machine drifts by tens of per cent within seconds. The two batches of a
 round are a millisecond apart, so that the drift falls out of their ratio. Calls
 of milliseconds and more (`long_call`) are batches of their own, and there are as
@@ -9,6 +11,7 @@ many rounds as a given time allows.
 from __future__ import annotations
 
 import statistics
+import time
 import timeit
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,8 @@ BATCH_SECONDS = 5e-4
 WARM_UP = 5
 # Of long calls, whatever time they take; the lower decile is the least of so many.
 LEAST_ROUNDS = 9
+# Of calls of which one round takes longer than so many seconds.
+LONG_SECONDS, LEAST_LONG_ROUNDS = 2.0, 3
 # Statements per turn of timeit's loop, whose own 8 ns would flatter the slower side of a short call.
 UNROLLED = 20
 
@@ -29,13 +34,15 @@ UNROLLED = 20
 class Comparison:
     """Seconds per call, and the medians over all rounds of ours / reference and of ours - reference.
 
-    The times are the lower deciles of the rounds: load from elsewhere only ever adds to them.
+    The times are the lower deciles of the rounds: load from elsewhere only ever adds to them. The noise is half of the
+    range in which the middle half of the ratios lies, relative to their median.
     """
 
     ours: float
     reference: float
     ratio: float
     difference: float
+    noise: float
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ def call(function: Callable[..., Any], *args: Any, unrolled: int = UNROLLED) -> 
     given = {"_f": function, **{f"_{name}": value for name, value in zip(names, args, strict=True)}}
     setup = "; ".join(["f = _f", *(f"{name} = _{name}" for name in names)])
     statement = f"f({', '.join(names)})"
-    return Call(timeit.Timer("; ".join([statement] * unrolled), setup, globals=given), unrolled)
+    return Call(timeit.Timer("; ".join([statement] * unrolled), setup, time.process_time, given), unrolled)
 
 
 def long_call(function: Callable[..., Any], *args: Any) -> Call:
@@ -79,7 +86,8 @@ def in_turn(calls: Sequence[Call], rounds: int = ROUNDS, *, seconds: float | Non
     warm_up = WARM_UP
     if seconds is not None:
         once = sum(timed.unrolled * count * timed.seconds(count) for timed, count in zip(calls, counts, strict=True))
-        rounds, warm_up = max(LEAST_ROUNDS, min(rounds, round(seconds / once))), 1
+        least = LEAST_ROUNDS if once < LONG_SECONDS else LEAST_LONG_ROUNDS
+        rounds, warm_up = max(least, min(rounds, round(seconds / once))), 1
     times: list[list[float]] = [[] for _ in calls]
     for i in range(warm_up + rounds):
         order = range(len(calls))
@@ -93,11 +101,13 @@ def in_turn(calls: Sequence[Call], rounds: int = ROUNDS, *, seconds: float | Non
 def paired(ours: Sequence[float], reference: Sequence[float]) -> Comparison:
     """Return the comparison of two calls that took so long in each round."""
     pairs = list(zip(ours, reference, strict=True))
+    low, ratio, high = statistics.quantiles([a / b for a, b in pairs], n=4)
     return Comparison(
         ours=statistics.quantiles(ours, n=10)[0],
         reference=statistics.quantiles(reference, n=10)[0],
-        ratio=statistics.median(a / b for a, b in pairs),
+        ratio=ratio,
         difference=statistics.median(a - b for a, b in pairs),
+        noise=(high - low) / 2 / ratio,
     )
 
 

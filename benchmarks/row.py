@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """Texts to print; ``met`` is None for a row without a target."""
+    """Texts to print; ``met`` is None for a row without a target.
+
+    `cost` is what a later run is held against, ours over the reference, and `noise` the relative spread of it.
+    """
 
     what: str
     ours: str
@@ -19,6 +22,8 @@ class Row:
     ratio: str = ""
     target: str = ""
     met: bool | None = None
+    noise: float | None = None
+    cost: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -54,13 +59,29 @@ def compared(  # noqa: PLR0913  (a target of each kind)
         ratio=f"{ratio:.2f}" if at_least is None else f"{ratio:.3g}x faster",
         target=" or ".join(text for text, _ in targets),
         met=any(met for _, met in targets) if targets else None,
+        noise=found.noise,
+        cost=found.ratio,
+    )
+
+
+def added(what: str, reference: str, found: Comparison, microseconds: float | None = None) -> Row:
+    """Return a row of what ours adds to a call, with the most that it may."""
+    return Row(
+        what=what,
+        ours=duration(found.ours),
+        reference=f"{reference}: {duration(found.reference)}",
+        ratio=f"+ {duration(found.difference)}",
+        target="" if microseconds is None else f"≤ + {microseconds:g} µs",
+        met=None if microseconds is None else found.difference * 1e6 <= microseconds,
+        noise=found.noise,
+        cost=found.ratio,
     )
 
 
 def counted(what: str, reference: str, ours: int, expected: int) -> Row:
     """Return a row of two numbers that have to be equal."""
     return Row(what, str(ours), f"{reference}: {expected}", f"{ours / expected:.2f}" if expected else "", "equal",
-               ours == expected)  # fmt: skip
+               ours == expected, 0.0, ours / expected if expected else None)  # fmt: skip
 
 
 def duration(seconds: float) -> str:

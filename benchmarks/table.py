@@ -11,10 +11,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from row import Row
 
-COLUMNS = ("what", "ours", "reference", "ratio", "target", "")
+COLUMNS = ("what", "ours", "reference", "ratio", "noise", "target", "")
 BRANCH = "h(x) = cond(within_gradient(x), train, evaluate, x)"
-RATIO = "the ratio is ours / reference, or how many times faster ours is"
-NUMBERS = ("ours", "ratio")
+RATIO = "the ratio is ours / reference, or how many times faster ours is; noise is half of its interquartile range"
+NUMBERS = ("ours", "ratio", "noise")
 STYLES = {None: "", True: "green", False: "bold red"}
 
 
@@ -30,7 +30,7 @@ def show(sections: list[list[Row]], machine: str) -> None:
         )
     for rows in sections:
         for row in rows:
-            cells = [row.what, row.ours, row.reference, row.ratio, row.target]
+            cells = [row.what, row.ours, row.reference, row.ratio, spread(row), row.target]
             table.add_row(*map(Text, cells), Text(row.verdict, STYLES[row.met]))
         table.add_section()
     console.print(table)
@@ -50,8 +50,14 @@ def markdown(sections: list[list[Row]], machine: str) -> str:
     ]
     for row in (row for rows in sections for row in rows):
         verdict = f"**{row.verdict}**" if row.met is False else row.verdict
-        lines.append(_line([row.what.replace("  ", "… "), row.ours, row.reference, row.ratio, row.target, verdict]))
+        cells = [row.what.replace("  ", "… "), row.ours, row.reference, row.ratio, spread(row), row.target, verdict]
+        lines.append(_line(cells))
     return "\n".join(lines)
+
+
+def spread(row: Row) -> str:
+    """Return the noise of a ratio in per cent."""
+    return f"± {row.noise:.0%}" if row.noise else ""
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

@@ -1,14 +1,31 @@
-"""`within_gradient` beside a one-line function that asks the framework directly."""
+"""`within_gradient` beside what is written by hand, for one value and for a dict of ten."""
 
 import autograd
+import by_hand
 import jax
 import numpy as np
+import pytest
 import torch
 from autograd.tracer import isbox
 from interleave import call
 from row import compared
 
-from adprotocol import within_gradient
+from adprotocol import cond, non_differentiable, trainable, value_and_grad, within_gradient
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ordinary_use():
+    """Call the library as a program does: CPython's caches within it have then seen more than one type."""
+    tensor, tracked = torch.ones(3), torch.ones(3, requires_grad=True)
+    values = [1.0, 2, None, "s", np.ones(3), jax.numpy.ones(3), tensor, tracked, torch.nn.Parameter(tensor)]
+    values += [{"a": tensor}, [tensor, 1.0], (tracked,), torch.nn.Linear(2, 2), len]
+    for _ in range(100):
+        for value in values:
+            within_gradient(value)
+        cond(True, torch.neg, torch.neg, tensor)  # noqa: FBT003  (its predicate)
+        non_differentiable(tensor)
+        trainable({"a": tensor})
+        value_and_grad(lambda model: model["a"].sum())({"a": tensor})
 
 
 def bare_torch(x):
@@ -23,21 +40,31 @@ def bare_false(x):
     return False
 
 
-def test_torch_tracked(side_by_side, record):
-    x = torch.ones(3, requires_grad=True)
-    assert within_gradient(x) is True
-    assert bare_torch(x) is True
-    found = side_by_side(call(within_gradient, x), call(bare_torch, x))
-    record(compared("within_gradient, torch tensor that requires grad", "requires_grad and is_grad_enabled()", found,
-                    at_most=1.5))  # fmt: skip
+@pytest.mark.parametrize(
+    ("reference", "theirs", "limit"),
+    [
+        ("by hand, with the same answers", by_hand.is_tracked, 1.4),
+        ("requires_grad and is_grad_enabled()", bare_torch, None),
+    ],
+)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_torch(side_by_side, record, tracked, reference, theirs, limit):  # noqa: PLR0913, PLR0917
+    x = torch.ones(3, requires_grad=tracked)
+    assert within_gradient(x) is theirs(x) is tracked
+    what = f"within_gradient, {'torch tensor that requires grad' if tracked else 'plain torch tensor'}"
+    found = side_by_side(call(within_gradient, x), call(theirs, x))
+    record(compared(what, reference, found, at_most=limit))
 
 
-def test_torch_untracked(side_by_side, record):
-    x = torch.ones(3)
-    assert within_gradient(x) is False
-    assert bare_torch(x) is False
-    found = side_by_side(call(within_gradient, x), call(bare_torch, x))
-    record(compared("within_gradient, plain torch tensor", "requires_grad and is_grad_enabled()", found, at_most=2.5))
+def test_torch_two(side_by_side, record):
+    x, y = torch.ones(3), torch.ones(3)
+    assert within_gradient(x, y) is False
+
+    def one_by_one(x, y):
+        return within_gradient(x) or within_gradient(y)
+
+    found = side_by_side(call(within_gradient, x, y), call(one_by_one, x, y))
+    record(compared("within_gradient, two plain torch tensors", "two questions", found))
 
 
 def test_jax_array(side_by_side, record):
@@ -48,17 +75,34 @@ def test_jax_array(side_by_side, record):
     record(compared("within_gradient, concrete jax.Array", "isinstance(x, Tracer)", found, at_most=1.2))
 
 
+@pytest.mark.parametrize("mode", ["grad", "jvp"])
+def test_jax_tracer(side_by_side, record, mode):
+    seen = []
+
+    def asked(x):
+        assert within_gradient(x) is True
+        assert bare_jax(x)
+        seen.append(side_by_side(call(within_gradient, x), call(bare_jax, x)))
+        return x * x
+
+    if mode == "grad":
+        assert jax.grad(asked)(3.0) == 6.0
+    else:
+        assert jax.jvp(asked, (3.0,), (1.0,))[1] == 6.0
+    record(compared(f"within_gradient, tracer of eager jax.{mode}", "isinstance(x, Tracer)", *seen, at_most=5))
+
+
 def test_numpy_array(side_by_side, record):
     x = np.ones(3)
     assert within_gradient(x) is False
     found = side_by_side(call(within_gradient, x), call(bare_false, x))
-    record(compared("within_gradient, NumPy array", "return False", found, below_ns=150))
+    record(compared("within_gradient, NumPy array", "an empty call", found, below_ns=150))
 
 
 def test_float(side_by_side, record):
     assert within_gradient(1.0) is False
     found = side_by_side(call(within_gradient, 1.0), call(bare_false, 1.0))
-    record(compared("within_gradient, float", "return False", found, below_ns=150))
+    record(compared("within_gradient, float", "an empty call", found, below_ns=150))
 
 
 def test_autograd_box(side_by_side, record):
@@ -72,3 +116,30 @@ def test_autograd_box(side_by_side, record):
 
     assert autograd.grad(asked)(3.0) == 6.0
     record(compared("within_gradient, autograd box", "isbox(x)", *seen, at_most=2.5, below_ns=150))
+
+
+def ten_questions(model):
+    for leaf in model.values():
+        within_gradient(leaf)
+
+
+@pytest.mark.parametrize(
+    ("what", "leaf", "answer"),
+    [
+        ("plain torch tensors", lambda: torch.ones(3), False),
+        ("torch tensors that require grad", lambda: torch.ones(3, requires_grad=True), True),
+        ("concrete JAX arrays", lambda: jax.numpy.ones(3), False),
+    ],
+)
+def test_dict(side_by_side, record, what, leaf, answer):
+    model = {f"layer{i}": leaf() for i in range(10)}
+    assert within_gradient(model) is answer
+    found = side_by_side(call(within_gradient, model), call(ten_questions, model))
+    record(compared(f"within_gradient, dict of 10 {what}", "ten single questions", found, at_most=1.0))
+
+
+def test_non_differentiable(side_by_side, record):
+    x = torch.ones(3, requires_grad=True)
+    assert not non_differentiable(x).requires_grad
+    found = side_by_side(call(non_differentiable, x), call(torch.Tensor.detach, x))
+    record(compared("non_differentiable, torch tensor that requires grad", "x.detach()", found))

@@ -1,4 +1,4 @@
-"""`partition`, a structure taken apart and a mask made, beside ``equinox.partition`` on the same structure."""
+"""`partition` and `combine` beside Equinox's on the same structures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from interleave import long_call
 from row import compared
 
-from adprotocol import partition
+from adprotocol import combine, partition
 from adprotocol._trees import path
 
 SECONDS = 3.0
@@ -100,18 +100,35 @@ def held(tree):
     return found
 
 
-@pytest.mark.parametrize("kind", TREES)
-@pytest.mark.parametrize("leaves", [1000, 100_000])
-def test_partition(side_by_side, record, kind, leaves):
+SIZES = [12, 1000, 100_000]
+
+
+def both(kind, leaves):
+    """Return the structure that ours is given, and that Equinox is."""
     make, make_theirs = TREES[kind]
     tree = make(leaves)
-    theirs = tree if make is make_theirs else make_theirs(leaves)
-    assert len(held(tree)) == leaves
-    if make is make_theirs:
+    return tree, tree if make is make_theirs else make_theirs(leaves)
+
+
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("leaves", SIZES)
+def test_partition(side_by_side, record, kind, leaves):
+    tree, theirs = both(kind, leaves)
+    if tree is theirs:
         assert all(map(same_leaves, partition(tree), reference(theirs)))
     assert [len(held(part)) for part in partition(tree)] == [len(held(part)) for part in reference(theirs)]
     found = side_by_side(long_call(partition, tree), long_call(reference, theirs), seconds=SECONDS)
-    record(compared(f"partition, {kind}, {leaves:,} leaves", REFERENCE, found, at_most=1.0))
+    record(compared(f"partition, {kind}, {len(held(tree)):,} leaves", REFERENCE, found, at_most=1.0))
+
+
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("leaves", SIZES)
+def test_combine(side_by_side, record, kind, leaves):
+    tree, theirs = both(kind, leaves)
+    parts, their_parts = partition(tree), reference(theirs)
+    assert same_leaves(combine(*parts), tree)
+    found = side_by_side(long_call(combine, *parts), long_call(equinox.combine, *their_parts), seconds=SECONDS)
+    record(compared(f"combine, {kind}, {len(held(tree)):,} leaves", "equinox.combine", found, at_most=1.3))
 
 
 @pytest.mark.parametrize("first", [True, False])

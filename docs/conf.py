@@ -1,12 +1,18 @@
 """Sphinx configuration: MyST pages, the reference by autodoc, Furo."""
 
+import os
 import sys
+import tomllib
 from pathlib import Path
+
+from sphinx.domains.python import PythonDomain
 
 import adprotocol
 
 sys.path.insert(0, str(Path(__file__).parent))
 import generate
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "adprotocol"
 author = "The adprotocol authors"
@@ -29,9 +35,27 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = f"adprotocol {release}"
+html_logo = html_favicon = "_static/logo.svg"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+html_theme_options = {
+    "source_repository": PROJECT["urls"]["Source"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+if ".dev" in release:
+    html_theme_options["announcement"] = f"These pages describe {release}, which is not released."
 html_copy_source = False
 html_show_sourcelink = False
 
 
+class Domain(PythonDomain):
+    """Python's, but the search shows hooks, helpers and harness methods last: few readers look for them."""
+
+    def get_objects(self):
+        for name, shown, kind, page, anchor, priority in super().get_objects():
+            yield name, shown, kind, page, anchor, 2 if page in {"api_plugins", "api_conformance"} else priority
+
+
 def setup(app):
+    app.add_domain(Domain, override=True)
     app.connect("builder-inited", lambda _: generate.main())

@@ -41,11 +41,12 @@ ROWS = {
     "no_grad": "no_grad",
     "threads": "threads",
 }
-LEFT, CELL, ROW, MARGIN, SQUARE = 250, 110, 24, 16, 16
+LEFT, CELL, ROW, MARGIN, SQUARE = 250, 120, 24, 16, 16
+BAR, SLIVER = 52, 3  # the width of a bar, and that of the smallest share that is not zero
 
 
 def support_short() -> str:
-    """Return the results of the conformance suite as a picture: a row for a transformation, a mark for a framework."""
+    """Return the results of the conformance suite as a picture: bars of shares, by transformation and framework."""
     reports = {report.backend: report for report in recorded.reports(FRAMEWORKS)}
     states = {
         (row, name): [
@@ -67,7 +68,7 @@ def support_short() -> str:
         for column, name in enumerate(reports):
             parts.append(_cell(LEFT + CELL * column, y, f"{name}, {title}", states[row, name]))
         y += ROW
-    shown = {state for found in states.values() for state in [_worst(found)]}
+    shown = {state for found in states.values() for state in found or [ABSENT]}
     x = MARGIN
     for state in (state for state in LEGEND if state in shown):
         parts.append(_mark(x, y + 10, state) + _text(x + SQUARE + 6, y + 22, state))
@@ -81,17 +82,24 @@ def support_short() -> str:
     )
 
 
-def _worst(states: Sequence[str]) -> str:
-    """Return the worst state of those that ran, or that none did."""
-    return min(states, key=STATES.index, default=ABSENT)
-
-
 def _cell(x: float, y: float, what: str, states: Sequence[str]) -> str:
-    state, ran = _worst(states), sum(state != ABSENT for state in states)
-    passed = sum(state in (RIGHT, STAGED) for state in states)
-    tooltip = f"{what}: {state}" + (f", {passed} of {ran} scenarios passed" if ran else "")
-    counted = _text(x + SQUARE + 6, y + 12, f"{passed}/{ran}", "small") if ran else ""
-    return f"<g><title>{html.escape(tooltip)}</title>{_mark(x, y, state)}{counted}</g>"
+    """Return a bar with the share of each state among the scenarios that ran, the best first, and how many passed."""
+    counts = {state: count for state in reversed(STATES) if state != ABSENT and (count := states.count(state))}
+    ran, passed = sum(counts.values()), counts.get(RIGHT, 0) + counts.get(STAGED, 0)
+    told = ", ".join(f"{count} {state}" for state, count in counts.items()) or ABSENT
+    drawn = [f"<title>{html.escape(f'{what}: {told}')}</title>"]
+    if not ran:
+        drawn.append(_mark(x, y, ABSENT))
+    widths = {state: max(SLIVER, BAR * count / ran) for state, count in counts.items()}
+    at, scale = x, BAR / sum(widths.values()) if ran else 0.0
+    for state, width in widths.items():
+        drawn.append(
+            f'<rect class="{css_class(state)}" x="{at:.1f}" y="{y + 2}" width="{width * scale:.1f}" height="12"/>'
+        )
+        at += width * scale
+    if ran:
+        drawn.append(_text(x + BAR + 6, y + 12, f"{passed}/{ran}", "small"))
+    return f"<g>{''.join(drawn)}</g>"
 
 
 def _mark(x: float, y: float, state: str) -> str:

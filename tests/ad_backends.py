@@ -27,6 +27,8 @@ class Backend:
     derivative: Callable[[Any], Any]
     # The class of an array while it is being differentiated.
     tracked_type: type
+    # The derivative of a function of one array in a direction, by forward mode.
+    tangent: Callable[[Any, Any, Any], Any]
 
     def numpy(self, array):
         if isinstance(array, torch.Tensor):
@@ -45,7 +47,14 @@ def _jax_make(value):
 
 
 JAX = Backend(
-    "jax", jnp, _jax_make, jax.Array, lambda fun, leaves: jax.value_and_grad(fun)(leaves), jax.grad, jax.core.Tracer
+    "jax",
+    jnp,
+    _jax_make,
+    jax.Array,
+    lambda fun, leaves: jax.value_and_grad(fun)(leaves),
+    jax.grad,
+    jax.core.Tracer,
+    lambda fun, x, t: jax.jvp(fun, (x,), (t,))[1],
 )
 TORCH = Backend(
     "torch",
@@ -55,6 +64,7 @@ TORCH = Backend(
     _torch_native,
     torch.func.grad,
     torch.Tensor,
+    lambda fun, x, t: torch.func.jvp(fun, (x,), (t,))[1],
 )
 AUTOGRAD = Backend(
     "autograd",
@@ -64,19 +74,29 @@ AUTOGRAD = Backend(
     lambda fun, leaves: autograd.value_and_grad(fun)(leaves),
     autograd.grad,
     Box,
+    lambda fun, x, t: autograd.make_jvp(fun)(x)(t)[1],
 )
 BACKENDS = (JAX, TORCH, AUTOGRAD)
+# Those whose plugins apply derivative rules.
+WITH_RULES = (JAX, TORCH, AUTOGRAD)
 
 on_every_backend = pytest.mark.parametrize("ad", BACKENDS, ids=lambda ad: ad.name)
+with_rules = pytest.mark.parametrize("ad", WITH_RULES, ids=lambda ad: ad.name)
+
+
+def _detached(value):
+    """Return a tensor as NumPy takes it, without history and without the wrappers of torch.func."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    while torch._C._functorch.maybe_get_level(value) != -1:
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def close(got, want):
     """Tell whether two arrays or numbers are equal to the digits of float32."""
-    if isinstance(got, torch.Tensor):
-        got = got.detach()
-    if isinstance(want, torch.Tensor):
-        want = want.detach()
-    got, want = np.asarray(got), np.asarray(want)
+    got, want = np.asarray(_detached(got)), np.asarray(_detached(want))
     return got.shape == want.shape and bool(np.allclose(got, want, rtol=2e-5, atol=1e-6))
 
 

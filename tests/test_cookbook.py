@@ -3,8 +3,10 @@
 import ast
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import autograd
 import autograd.numpy as anp
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 import adprotocol
-from adprotocol import errors
+from adprotocol import NonDifferentiable, errors
 
 PAGE = Path(__file__).parents[1] / "docs" / "cookbook.md"
 DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
@@ -234,12 +236,89 @@ def test_accumulated_gradients_are_the_mean(array):
     assert gradient["n"] is None
 
 
+@dataclass(frozen=True)
+class Line:
+    slope: Any
+    offset: Any
+    name: str = "line"
+
+    def __call__(self, x):
+        return self.slope * x + self.offset
+
+
+def line(slope, offset):
+    """A module that computes as `Line` does."""
+    module = torch.nn.Linear(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight.fill_(slope)
+        module.bias.fill_(offset)
+    return module
+
+
+def test_a_teacher_is_constant(way):
+    make, grad = way
+    student, x = Line(make([3.0]), make([0.0])), make([2.0])
+    assert recipes.constant_model(student).name == "line"
+    close(grad(lambda w: recipes.distillation(student, Line(w, w), x) + w.sum())(make([1.0])), [1.0])
+    close(grad(lambda w: recipes.distillation(Line(w, 0.0), student, x))(make([1.0])), [2 * (2.0 - 6.0) * 2.0])
+
+
+def test_a_teacher_that_is_a_module_is_constant_and_unchanged():
+    student, teacher, x = line(3.0, 0.0), line(1.0, 0.0), tensor([2.0])
+    value, gradient = adprotocol.value_and_grad(recipes.distillation)(student, teacher, x)
+    close(value, 16.0)
+    close(gradient["weight"], [[16.0]])
+    recipes.distillation(student, teacher, x).backward()
+    close(student.weight.grad, [[16.0]])
+    assert teacher.weight.grad is None
+    assert teacher.weight.requires_grad
+    fixed = recipes.constant_model(teacher)
+    assert (adprotocol.within_gradient(teacher), adprotocol.within_gradient(fixed)) == (True, False)
+
+
+def test_the_moving_average_has_no_history(array):
+    model = Line(array([4.0]), array([2.0]))
+    average = recipes.moving_average(Line(array([0.0]), array([0.0])), model, decay=0.75)
+    close(average.slope, [1.0])
+    close(average.offset, [0.5])
+    assert average.name == "line"
+
+
+def test_the_moving_average_of_a_module_whose_flags_are_off():
+    average = line(0.0, 0.0).requires_grad_(False)
+    for _ in range(2):
+        average = recipes.moving_average(average, line(4.0, 2.0), decay=0.5)
+    close(average(tensor([1.0])), [3.0 + 1.5])
+    assert not average.weight.requires_grad
+
+
 def test_lora_trains_its_factors(array):
     layer = recipes.LoRA(array([[1.0, 0.0], [0.0, 1.0]]), array([[1.0], [2.0]]), array([[0.0, 1.0]]))
     gradient = adprotocol.grad(lambda layer: layer(array([1.0, 1.0])).sum())(layer)
     assert gradient.weight is None
     close(gradient.down, [[1.0], [1.0]])
     close(gradient.up, [[3.0, 3.0]])
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+def test_the_array_functions_are_those_of_the_framework(way):
+    make, grad = way
+    rows, positive = make([[1.0, 0.0], [0.0, 2.0]]), make([1.0, 0.0]) > 0.5
+    for x in (rows, NonDifferentiable(rows)):
+        slope = grad(lambda w, x=x: recipes.log_likelihood(w, x, positive))(make([0.0, 0.0]))
+        close(slope, [0.5, -1.0])
+    close(recipes.log_likelihood(make([0.0, 0.0]), rows, positive), -2.0 * np.log(2.0))
+
+
+def test_the_array_functions_of_numpy_beside_another_framework():
+    numpy, plain = recipes.array_functions(np.ones(2), 1.0), np.ones(2)
+    assert recipes.array_functions() is numpy
+    assert numpy.concat is not None
+    assert recipes.array_functions(plain, jnp.ones(2)) is jnp
+    assert recipes.array_functions(NonDifferentiable(torch.ones(2)), plain) is recipes.array_functions(torch.ones(2))
+    autograd.grad(lambda x: x * (recipes.array_functions(plain, x, 2.0) is anp))(1.0)
+    with pytest.raises(TypeError, match="Multiple namespaces"):
+        recipes.array_functions(jnp.ones(2), torch.ones(2))
 
 
 def test_the_spectral_norm_is_differentiated_and_the_iteration_not(way):

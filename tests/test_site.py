@@ -23,13 +23,29 @@ DOCS = ROOT / "docs"
 
 # What people search for, and the page that should be found first.
 QUERIES = {
+    "testing": "testing",
     "dropout": "within_gradient",
     "batch norm": "cookbook",
     "LoRA": "cookbook",
     "within_gradient": "within_gradient",
     "jit": "within_gradient",
     "stop_gradient": "non_differentiable",
+    "stop gradient": "non_differentiable",
     "detach": "non_differentiable",
+    "teacher": "cookbook",
+    "distillation": "cookbook",
+    "EMA": "cookbook",
+    "moving average": "cookbook",
+    "straight-through": "cookbook",
+    "array_namespace": "cookbook",
+    "saliency": "within_gradient",
+    "training mode": "within_gradient",
+    "eval": "within_gradient",
+    "compile": "within_gradient",
+    "fine-tune": "structures",
+    "optimizer": "structures",
+    "pytree": "structures",
+    "tree_map": "structures",
     "non_differentiable": "non_differentiable",
     "prevent_gradient": "prevent_gradient",
     "cond": "cond",
@@ -127,6 +143,16 @@ def test_nothing_is_cut_off_on_a_desk_or_on_a_telephone(site, tab):
     assert wrong == []
 
 
+def test_the_remedies_of_the_errors_are_seen_on_a_telephone(site, tab):
+    tab.open((site / "errors.html").as_uri(), NARROW)
+    hidden = """[...document.querySelectorAll("table.stacked td:last-child")].filter(cell => {
+      const box = cell.getBoundingClientRect();
+      return box.left < 0 || box.right > innerWidth || !cell.checkVisibility();
+    }).length"""
+    assert tab.evaluate("document.querySelectorAll('table.stacked td:last-child').length") > 20
+    assert tab.evaluate(hidden) == 0
+
+
 def test_the_check_for_what_is_cut_off_sees_it(tab, tmp_path):
     page = tmp_path / "page.html"
     row = "<table><tr><td style='min-width:2000px'>wide</td></tr></table>"
@@ -212,10 +238,20 @@ def test_the_figures_of_the_readme_are_those_of_the_table(pictures):
     assert f"`qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in readme
 
 
+def _documented(site, page):
+    return re.findall(r'<dt class="sig[^"]*" id="([\w.]+)"', (site / page).read_text("utf-8"))
+
+
+def test_the_reference_for_users_has_nothing_for_plugins_or_the_suite(site):
+    modules = {name.rpartition(".")[0] for name in _documented(site, "api.html")}
+    assert not {"adprotocol.hookspecs", "adprotocol.extend"} & modules
+    assert [module for module in modules if module.startswith("adprotocol.conformance")] == []
+
+
 def test_the_reference_lists_public_names_only(site):
-    text = (site / "api.html").read_text("utf-8")
-    names = re.findall(r'<dt class="sig[^"]*" id="([\w.]+)"', text)
+    names = [name for page in ("api", "api_plugins", "api_conformance") for name in _documented(site, f"{page}.html")]
     assert len(names) > 100
+    assert len(names) == len(set(names))
     assert [name for name in names if any(part.startswith("_") for part in name.split("."))] == []
     assert [name for name in names if not _is_public(name)] == []
 

@@ -45,16 +45,16 @@ class Check:
             stream.writelines(f"{row}\n" for row in terminal.wrapped(line, terminal.width_of(stream), 9))
 
 
-def diagnose(info: Info, registry: Registry) -> Iterator[Check]:
-    """Yield every check on this installation of adprotocol and its plugins."""
+def diagnose(info: Info, registry: Registry, *, verbose: bool = False) -> Iterator[Check]:
+    """Yield every check on this installation of adprotocol and its plugins; `verbose` lists hooks and types."""
     yield from _requirements()
     for entry in info.entries:
         plugin = registry.known()[entry.name]
-        yield _state(entry, plugin, broken=entry.framework in info.broken_frameworks)
+        yield _state(entry, plugin, broken=entry.framework in info.broken_frameworks, verbose=verbose)
         yield from _age(entry)
     contested = {conflict.type for conflict in info.conflicts}
     for plugin in registry.active():
-        yield from _types(plugin, contested)
+        yield from _types(plugin, contested, verbose=verbose)
     for conflict in info.conflicts:
         yield _conflict(conflict, registry)
     for name in info.unknown_blocked:
@@ -95,7 +95,7 @@ def _requirement(name: str, floor: str) -> Check:
     return Check(f"{name} {version} (required: {floor} or later)")
 
 
-def _state(entry: Entry, plugin: Plugin, *, broken: bool) -> Check:
+def _state(entry: Entry, plugin: Plugin, *, broken: bool, verbose: bool) -> Check:
     """Check one plugin by its state."""
     framework = versioned(entry.framework, entry.framework_version)
     named = f"plugin {entry.name} ({versioned(entry.distribution, entry.distribution_version)})"
@@ -125,7 +125,8 @@ def _state(entry: Entry, plugin: Plugin, *, broken: bool) -> Check:
     if entry.reason:  # active all the same: no value needs the divergences
         return Check(entry.reason, f"repair the hook divergences of plugin {entry.name}")
     new = f" ({untried(entry)})" if entry.untried else ""
-    return Check(f"{named} is active for {framework} with the hooks {', '.join(entry.hooks)}{new}")
+    hooks = f" with the hooks {', '.join(entry.hooks)}" if verbose else ""
+    return Check(f"{named} is active for {framework}{hooks}{new}")
 
 
 def _remedy(entry: Entry, plugin: Plugin) -> str:
@@ -172,7 +173,7 @@ def _unknown_blocked(name: str, info: Info) -> Check:
     )
 
 
-def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
+def _types(plugin: Plugin, contested: set[str], *, verbose: bool) -> Iterator[Check]:
     """Check that the types a plugin claims reach it; types that two plugins claim are reported separately."""
     reached = []
     for cls in plugin.types:
@@ -188,7 +189,8 @@ def _types(plugin: Plugin, contested: set[str]) -> Iterator[Check]:
                 f"remove {name} from what array_types of plugin {plugin.name} returns",
             )
     if reached:
-        yield Check(f"plugin {plugin.name} serves {', '.join(reached)}, as it claims")
+        count = f"{len(reached)} type{'s' * (len(reached) > 1)}"
+        yield Check(f"plugin {plugin.name} serves {', '.join(reached) if verbose else count}, as it claims")
 
 
 def _conflict(conflict: Conflict, registry: Registry) -> Check:

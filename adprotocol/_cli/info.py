@@ -33,7 +33,7 @@ SCHEMA = 1
 # The fields of a declared divergence that are written; its text is for the documentation.
 DECLARED = ("name", "title", "remedy", "outcome", "scenarios")
 
-HEADINGS = ("plugin", "framework", "distribution", "state", "hooks, or the reason")
+HEADINGS = ("plugin", "framework", "distribution", "state", "notes")
 NARROWEST = 24  # columns for the last: the longest name of a hook and more
 
 
@@ -175,10 +175,10 @@ def write_json(info: Info, stream: TextIO) -> None:
     stream.write("\n")
 
 
-def write_text(info: Info, stream: TextIO) -> None:
-    """Write the report for people: fitted to a terminal, in full width to anything else."""
+def write_text(info: Info, stream: TextIO, *, verbose: bool = False) -> None:
+    """Write the report for people, fitted to a terminal, in full width to anything else; `verbose` lists the hooks."""
     stream.write(f"adprotocol {adprotocol.__version__}, Python {platform.python_version()}\n")
-    rows, width = [_row(entry) for entry in info.entries], terminal.width_of(stream)
+    rows, width = [_row(entry, verbose=verbose) for entry in info.entries], terminal.width_of(stream)
     table = terminal.aligned([HEADINGS, *rows], "  ", str.ljust)
     last = table[0].index(HEADINGS[-1])
     if not rows:
@@ -195,13 +195,14 @@ def write_text(info: Info, stream: TextIO) -> None:
     )
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: Entry, *, verbose: bool) -> tuple[str, ...]:
+    hooks = ", ".join(entry.hooks) if verbose else ""
     return (
         entry.name,
         versioned(entry.framework, entry.framework_version),
         versioned(entry.distribution, entry.distribution_version),
         entry.state,
-        entry.reason or "; ".join(filter(None, (untried(entry), _hooks(entry)))) or "-",
+        entry.reason or "; ".join(filter(None, (untried(entry), _divergences(entry), hooks))) or "-",
     )
 
 
@@ -211,9 +212,9 @@ def untried(entry: Entry) -> str:
     return f"{release} was not tried, {entry.oldest} to {entry.newest_tried} were" if entry.untried else ""
 
 
-def _hooks(entry: Entry) -> str:
-    hooks, count = ", ".join(entry.hooks), len(entry.divergences)
-    return f"{hooks}; {count} declared divergence{'s' * (count > 1)}" if count else hooks
+def _divergences(entry: Entry) -> str:
+    count = len(entry.divergences)
+    return f"{count} declared divergence{'s' * (count > 1)}" if count else ""
 
 
 def versioned(name: str | None, version: str | None) -> str:

@@ -62,6 +62,11 @@ def always_false(value: Any) -> bool:  # noqa: ARG001  (the signature of the hoo
     return False
 
 
+def always_recording() -> bool:
+    """Answer True: a derivative may enclose any call."""
+    return True
+
+
 def identity(value: Any) -> Any:
     """Return the identical object: a value of this kind is a constant already."""
     return value
@@ -87,8 +92,10 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `children` returns its children in any order. `stands_for` returns the values that a
-    leaf stands for (an object array for its elements), or None if it is one itself.
+    `contents` returns children, metadata, and names or None; `children` the children, in
+    any order; `origin` is ``"library"`` if a framework's own trees know its class,
+    ``"fields"`` if none does. `stands_for` returns the values that a leaf stands for (an
+    object array for its elements), or None if it is one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -104,12 +111,17 @@ class Binding:
     trainable: Callable[[Any], bool | None]
     identity: Callable[[Any], Any] | None
     freeze: Callable[[Any], Any]
+    is_recording: Callable[[], bool]
     value_and_grad: Callable[[Any, list[Any]], tuple[Any, Any, list[Any]]] | None
+    custom_rule: Callable[[Any, list[Any]], tuple[list[Any], Any]] | None
+    host_call: Callable[[Any, list[Any], list[Any] | None, bool, str], list[Any]] | None
     view: Callable[[Any], View] | None
     stands_for: Callable[[Any], Sequence[Any] | None] | None
     flatten: Flatten | None
     unflatten: Unflatten | None
+    contents: Callable[[Any], Sequence[Any]] | None
     children: Callable[[Any], Collection[Any]] | None
+    origin: str | None
     explain: Callable[[Any], str] | str
 
     __slots__ = tuple(__annotations__)
@@ -117,7 +129,7 @@ class Binding:
     def __init__(self, kind: Kind, framework: str | None = None, part: str = "", **given: Any) -> None:
         self.kind = kind
         self.framework = framework
-        self.name = kind.name if framework is None else f"{kind.name} {framework}{part}"
+        self.name = part or kind.name if framework is None else f"{kind.name} {framework}{part}"
         for slot, value in (_DEFAULTS | given).items():
             setattr(self, slot, value)
 
@@ -133,6 +145,7 @@ _DEFAULTS: dict[str, Any] = {
     "cond": call_branch,
     "trainable": not_trainable,
     "freeze": identity,
+    "is_recording": always_recording,
     "explain": "",
 }
 
@@ -158,4 +171,8 @@ def of_framework(
 
 
 def _contents(view: Callable[[Any], View]) -> Callable[[Any], Sequence[Any]]:
-    return lambda value: (view(value).container,)
+    def contents(value: Any) -> Sequence[Any]:
+        shown = view(value)
+        return (shown.container, *shown.others())
+
+    return contents

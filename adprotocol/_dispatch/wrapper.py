@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,10 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     Compiler marks are not copied: they name what to trace in place of `fun`, which
     would skip the wrapper's own work.
     """
-    # A callable object may have anything under these names; a function takes strings alone.
-    names = [
-        name
-        for name in functools.WRAPPER_ASSIGNMENTS
-        if name not in ("__name__", "__qualname__") or isinstance(getattr(fun, name, None), str)
-    ]
-    functools.update_wrapper(wrapper, fun, names, updated=())
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        # A callable object may have anything under these names, which a function does not take.
+        with contextlib.suppress(AttributeError, TypeError):
+            setattr(wrapper, name, getattr(fun, name))
     # The attributes of a callable object are its own state.
     attributes = vars(fun) if isinstance(fun, types.FunctionType) else {}
     if not any(name.startswith(tuple(COMPILER_MARKS)) for name in attributes):

@@ -9,30 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.binding import FUNCTION, OPAQUE
-from adprotocol._dispatch.table import lookup, plugin_binding, sole_framework
+from adprotocol._dispatch.table import lookup, plugin_binding
 from adprotocol._trees.held import held, search
-from adprotocol._trees.traversal import tree_leaves
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from adprotocol._dispatch.binding import Binding
 
 
-def of_values(found: Binding, others: Iterable[Any], fun: Callable[..., Any]) -> Binding:
+def of_values(found: Binding, others: Collection[Any], fun: Callable[..., Any]) -> Binding:
     """Return the binding of the one framework among the values of a call.
 
     `found` is the binding of the differentiated arguments, `others` are the other
     arguments. If all leaves are NumPy arrays and Python numbers, the values bound
     to `fun` decide.
     """
-    found = sole_framework(tree_leaves(tuple(others)), found)
-    return found if found.framework is not None else sole_framework(tree_leaves(tuple(_bound(fun))), found)
+    found = sole_framework(others, found)
+    return found if found.framework is not None else sole_framework(_bound(fun), found)
 
 
 def find(found: Binding, backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates: that of the values, or `backend`, or the default."""
+    if backend is None and found.value_and_grad is not None:
+        return found
     name = found.framework
     if backend is not None:
         name = named(backend)
@@ -60,7 +62,8 @@ def _bound(fun: Any) -> list[Any]:
     while isinstance(fun, functools.partial):
         values.extend((*fun.args, *fun.keywords.values()))
         fun = fun.func
-    values.extend((fun, getattr(fun, "__self__", None)))
+    if type(fun) is not types.FunctionType:
+        values.extend((fun, getattr(fun, "__self__", None)))
     return [value for value in values if lookup(type(value)).kind is not OPAQUE]
 
 
@@ -118,14 +121,15 @@ def default() -> str:
     candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
     reasons: list[BackendError] = []
     for plugin in candidates:
-        try:
-            named(plugin.name)
-        except BackendError as error:
-            reasons.append(error)
+        if plugin.state != registry.ACTIVE:
+            try:
+                named(plugin.name)
+            except BackendError as error:
+                reasons.append(error)
+    ready = [plugin for plugin in candidates if plugin.state == registry.ACTIVE]
+    if ready:
+        return min(ready, key=lambda plugin: (plugin.priority, plugin.name)).name
     active = registry.REGISTRY.active()
-    for plugin in active:
-        if plugin.differentiates_numpy:
-            return plugin.name
     remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
     failed = [plugin for plugin in candidates if plugin.state == registry.FAILED]
     if failed:  # installed already

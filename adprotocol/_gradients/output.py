@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.dtype import dtype_name, is_inexact
+from adprotocol._dispatch.binding import NUMPY
+from adprotocol._dispatch.dtype import dtype_name, is_inexact, kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._trees.traversal import tree_map
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
 
@@ -40,14 +42,18 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
 
 
 def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
-    """Return the auxiliary output with `function` applied to every leaf, including the leaves in labels."""
+    """Return the auxiliary output with `function` applied to every leaf, in labels and object arrays too."""
     if aux is None:
         return None
 
+    def inside(part: Any) -> Any:
+        return map_aux(function, part)
+
     def one(leaf: Any) -> Any:
-        return (
-            NonDifferentiable(map_aux(function, leaf.held)) if isinstance(leaf, NonDifferentiable) else function(leaf)
-        )
+        if isinstance(leaf, NonDifferentiable):
+            return NonDifferentiable(inside(leaf.held))
+        is_object_array = lookup(type(leaf)).kind is NUMPY and leaf.dtype.hasobject
+        return object_array(leaf, inside) if is_object_array else function(leaf)
 
     return tree_map(one, aux)
 
@@ -96,7 +102,10 @@ def check_output(value: Any, raw: Any) -> None:
             "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)
-    scalar, name = tuple(shape) == (), dtype_name(dtype)
+    scalar = tuple(shape) == ()
+    if scalar and kind_of_dtype(dtype) == "float":
+        return
+    name = dtype_name(dtype)
     if scalar and "complex" not in name and (is_inexact(dtype) or _takes_gradients(raw, dtype)):
         return
     remedy = "reduce it to a scalar, with sum() or mean()"

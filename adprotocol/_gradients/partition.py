@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
+from adprotocol._trees.merge import NotMergedError, merge
 from adprotocol.errors import TreeError, kind_of, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def trainable(tree: Any, where: Any = None) -> Any:
@@ -84,7 +88,9 @@ def trainable_mask(tree: Any, where: Any = None) -> Any:
     )
 
 
-def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any, Any]:
+def partition(
+    tree: Any, where: Any = None, *, strict: bool = True, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[Any, Any]:
     """Return the trainable part and the rest, each with None where the other has the leaf.
 
     >>> import adprotocol
@@ -104,6 +110,8 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
         where: as for `trainable`.
         strict: whether to refuse a selected leaf that cannot take a gradient
             (an integer, a label, a function).
+        is_leaf: called with each node on the way down; one for which it returns True is
+            a leaf as a whole. It takes no gradient, so it is for use without `strict`.
 
     Returns:
         Two structures like `tree`. The leaves are the identical objects.
@@ -113,9 +121,8 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
 
     After ``equinox.partition``.
     """
-    structure = _selected(tree, where, strict=strict)
-    rest = [None if selected else leaf for leaf, selected in zip(structure.leaves, structure.mask, strict=True)]
-    return structure.only(structure.selected()), structure.with_leaves(rest)
+    structure = _selected(tree, where, strict=strict, is_leaf=is_leaf)
+    return structure.split()
 
 
 def combine(*trees: Any, like: Any = UNSET) -> Any:
@@ -158,28 +165,45 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     if not trees:
         msg = "combine() was called without structures; pass the parts that partition returned"
         raise TreeError(msg)
-    structures = [Structure(tree) for tree in trees]
-    first, name = (structures[0], "argument 0") if like is UNSET else (Structure(like), "like")
-    for i, structure in enumerate(structures):
-        first.check_like(structure, "combine", name, f"argument {i}")
-    leaves = list(structures[-1].leaves)
-    for structure in reversed(structures[:-1]):
-        pairs = zip(structure.leaves, leaves, strict=True)
-        leaves = [later if leaf is None else leaf for leaf, later in pairs]
+    merged = trees[0]
+    try:
+        for other in trees[1:] or trees:
+            merged = merge(merged, other)
+    except NotMergedError as error:
+        raise _not_merged(trees, like) from error.__cause__
     if like is UNSET:
-        return first.with_leaves(leaves)
-    for i, leaf in enumerate(leaves):
-        if leaf is None and first.leaves[i] is not None:
+        return merged
+    found, model = Structure(merged), Structure(like)
+    model.check_like(found, "combine", "like", "argument 0")
+    for i, leaf in enumerate(found.leaves):
+        if leaf is None and model.leaves[i] is not None:
             msg = (
-                f"combine was given structures of which none has the leaf {quoted(first.paths.of_leaves[i])} of like, "
+                f"combine was given structures of which none has the leaf {quoted(model.paths.of_leaves[i])} of like, "
                 f"{kind_of(like)}; pass the rest that partition returned too, or the model itself as the last argument"
             )
             raise TreeError(msg)
-    return first.rebuild(leaves)
+    return model.rebuild(found.leaves)
 
 
-def _selected(tree: Any, where: Any, *, strict: bool = True) -> Structure:
-    structure = Structure(tree, declared=where is None)
+def _not_merged(trees: tuple[Any, ...], like: Any) -> TreeError:
+    """Return the error for structures that cannot be merged, which says where."""
+    structures = [Structure(tree) for tree in trees]
+    first, name = (structures[0], "argument 0") if like is UNSET else (Structure(like), "like")
+    leaves = structures[0].leaves
+    try:
+        for i, other in enumerate(structures):
+            first.check_like(other, "combine", name, f"argument {i}")
+            leaves = [later if leaf is None else leaf for leaf, later in zip(leaves, other.leaves, strict=True)]
+        first.with_leaves(leaves)
+    except TreeError as error:
+        return error
+    return TreeError(
+        "combine was given structures with nodes that differ in their metadata; pass parts of one structure"
+    )
+
+
+def _selected(tree: Any, where: Any, *, strict: bool = True, is_leaf: Callable[[Any], bool] | None = None) -> Structure:
+    structure = Structure(tree, declared=where is None, is_leaf=is_leaf)
     structure.framework()  # refuses two frameworks
     select([structure], where, strict=strict)
     return structure

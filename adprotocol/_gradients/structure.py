@@ -13,13 +13,14 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.table import BINDINGS, join, sole_framework
+from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, tree_leaves, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
@@ -37,25 +38,30 @@ class Structure(Flattened):
     `shown` is the treespec of results, in which a view is its container.
     `identities` are the keys of the leaves that have one, by position; `mask` tells for
     each leaf whether it is differentiated, once that is known. With `declared`, `flags`
-    follows the declarations of the classes.
+    follows the declarations of the classes. With `is_frozen`, nothing is selected.
     """
 
-    def __init__(self, argument: Any, *, declared: bool = False) -> None:
-        super().__init__(argument, opened=True, declared=declared)
+    def __init__(
+        self,
+        argument: Any,
+        *,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+        is_frozen: bool = False,
+    ) -> None:
+        super().__init__(argument, opened=True, declared=declared, is_leaf=is_leaf)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
-        path.check_paths(argument, self.shown)
-        self.mask: list[bool] = []
+        if not is_frozen and self.shown is not None:
+            path.check_paths(argument, self.shown)
+        self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
         self.identities: dict[int, Any] = {}
-        if [binding for binding in self.bindings.values() if binding.identity is not None]:
-            self._identify()
-
-    def _identify(self) -> None:
-        for i, leaf in enumerate(self.leaves):
-            identity = self.bindings[type(leaf)].identity
-            key = None if identity is None else identity(leaf)
-            if key is not None:
-                self.identities[i] = key
+        self._has_opaque = has_identities = False
+        for binding in self.bindings.values():
+            self._has_opaque |= binding.kind is OPAQUE
+            has_identities |= binding.identity is not None
+        if has_identities:
+            self.identities = identities_of(self.leaves, self.bindings)
 
     @property
     def tree(self) -> Any:
@@ -107,7 +113,9 @@ class Structure(Flattened):
         for cls, binding in self.bindings.items():
             sole = join(sole, binding)
             if binding.framework is None and binding.stands_for is not None:
-                sole = sole_framework([leaf for leaf in self.leaves if type(leaf) is cls], sole)
+                for leaf in self.leaves:
+                    if type(leaf) is cls:
+                        sole = sole_framework(binding.stands_for(leaf) or (), sole)
         return sole
 
     def flags(self) -> list[bool | None]:
@@ -116,33 +124,32 @@ class Structure(Flattened):
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
         allowed = [True] * len(self.leaves)
+        if not (self.frozen or self._has_opaque or self.views):
+            return flags_of(self.leaves, allowed, self.bindings)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
-        for leaf, taken in zip(self.leaves, allowed, strict=True) if self._has_opaque() else ():
-            if taken and self.bindings[type(leaf)].kind is OPAQUE and declaration.declares(type(leaf)):
+        opaque = [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE] if self._has_opaque else []
+        declaring = [cls for cls in opaque if declaration.declares(cls)]
+        for leaf, taken in zip(self.leaves, allowed, strict=True) if declaring else ():
+            if taken and type(leaf) in declaring:
                 declaration.refuse_opaque(leaf)
         # What a class freezes is not searched for hidden arrays.
-        return [flag if taken else False for flag, taken in zip(self.capable(allowed), allowed, strict=True)]
+        flags = self.capable(allowed)
+        return [flag if taken else False for flag, taken in zip(flags, allowed, strict=True)] if self.frozen else flags
 
     def capable(self, mask: Sequence[bool]) -> list[bool | None]:
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
-        bindings = self.bindings
-        if self._has_opaque():
+        if self._has_opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
-        asked = list(mask)
+        if known:
+            mask = list(mask)
         for start, flags in known:
-            asked[start : start + len(flags)] = [False] * len(flags)
-        found = [
-            bindings[type(leaf)].trainable(leaf) if wanted else None
-            for leaf, wanted in zip(self.leaves, asked, strict=True)
-        ]
+            mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
+        found = flags_of(self.leaves, mask, self.bindings)
         for start, flags in known:
             found[start : start + len(flags)] = flags
         return found
-
-    def _has_opaque(self) -> bool:
-        return len([binding for binding in self.bindings.values() if binding.kind is OPAQUE]) > 0
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
@@ -151,16 +158,31 @@ class Structure(Flattened):
         for leaf, wanted in zip(self.leaves, mask, strict=True):
             if wanted and self.bindings[type(leaf)].kind is OPAQUE and id(leaf) not in searched:
                 searched.add(id(leaf))
-                check_opaque(leaf, (self.tree,))
+                check_opaque(leaf, (self.argument,))
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """Return `tree` with other leaves, which may be None."""
+        if self.shown is None:
+            return leaves[0]
         result = tree_unflatten(self.shown, leaves, self.argument)
-        path.check_keeps_none(self.argument, self.shown, result, leaves)
+        if not path.keeps_none(self.argument, self.shown):
+            path.check_keeps_none(self.argument, self.shown, result, leaves)
         return result
+
+    def split(self) -> tuple[Any, Any]:
+        """Return `tree` with the leaves in the mask alone, and with the others alone."""
+        leaves, mask = self.leaves, self.mask
+        parts = tree_split(self.shown, leaves, mask, self.argument)
+        if not path.keeps_none(self.argument, self.shown):
+            for part, wanted in zip(parts, (True, False), strict=True):
+                held = [leaf if taken is wanted else None for leaf, taken in zip(leaves, mask, strict=True)]
+                path.check_keeps_none(self.argument, self.shown, part, held)
+        return parts
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""
+        if False not in self.mask:
+            return self.leaves
         return [leaf for leaf, taken in zip(self.leaves, self.mask, strict=True) if taken]
 
     def fill(self, tracked: Iterator[Any], shared: Mapping[Any, Any], undo: Undo) -> Any:
@@ -169,10 +191,13 @@ class Structure(Flattened):
         `shared` has, by identity, what takes the place of leaves that have one and are not in it. Viewed objects are
         filled in place, and `undo` gets their undo.
         """
-        leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
-        for i, key in self.identities.items():
-            if not self.mask[i]:
-                leaves[i] = shared[key]
+        if False not in self.mask:
+            leaves = list(itertools.islice(tracked, len(self.leaves)))
+        else:
+            leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
+            for i, key in self.identities.items():
+                if not self.mask[i]:
+                    leaves[i] = shared[key]
 
         def show(view: View, container: Any) -> Any:
             value, restore = view.fill(container)
@@ -181,11 +206,38 @@ class Structure(Flattened):
 
         return tree_unflatten(self.treespec, leaves, self.argument, show)
 
+    def fill_frozen(self, shared: Mapping[Any, Any], undo: Undo) -> Any:
+        """Return the argument with constants in the place of leaves with an identity, itself if it holds only views."""
+        if not [i for i, key in self.identities.items() if shared[key] is not self.leaves[i]]:
+            return self.argument
+        filled = self.fill(iter(()), shared, undo)
+        pairs = zip(tree_leaves((filled,)), tree_leaves((self.argument,)), strict=True)
+        return filled if [new for new, old in pairs if new is not old] else self.argument
+
     def only(self, leaves: Iterable[Any]) -> Any:
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
+        if False not in self.mask:
+            return self.with_leaves(list(itertools.islice(following, len(self.leaves))))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
+
+
+def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
+    """Return the keys of the leaves that have an identity, by position."""
+    found = {}
+    for i, leaf in enumerate(leaves):
+        identity = bindings[type(leaf)].identity
+        key = None if identity is None else identity(leaf)
+        if key is not None:
+            found[i] = key
+    return found
+
+
+def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
+    """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
+    hooks = {cls: binding.trainable for cls, binding in bindings.items()}
+    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.frames import leave_out
 from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._gradients import framework, output
@@ -92,9 +93,13 @@ def value_and_grad(
     positions = _positions(argnums)
 
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        value, aux, gradients = _differentiate(
-            fun, args, kwargs, where=where, argnums=positions, has_aux=has_aux, backend=backend
-        )
+        try:
+            value, aux, gradients = _differentiate(
+                fun, args, kwargs, where=where, argnums=positions, has_aux=has_aux, backend=backend
+            )
+        except BaseException as error:
+            leave_out(error)
+            raise
         gradient = gradients[0] if isinstance(argnums, int) else tuple(gradients)
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
@@ -152,34 +157,54 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     backend: str | None,
 ) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each argument that `argnums` names."""
-    positions = [_position(argnum, args) for argnum in argnums]
-    if len(set(positions)) != len(positions):
-        msg = f"argnums={argnums} names an argument twice; give each position once"
-        raise ArgumentError(msg)
-    structures = [Structure(args[i], declared=where is None) for i in positions]
+    by_position: dict[int, Structure] = {}
     found = BINDINGS.PLAIN
-    for structure in structures:
+    for argnum in argnums:
+        position = _position(argnum, args)
+        by_position[position] = structure = Structure(args[position], declared=where is None)
         found = structure.framework(found)
-    others = [arg for i, arg in enumerate(args) if i not in positions]
-    found = framework.of_values(found, (*others, *kwargs.values()), fun)
+    if len(by_position) < len(argnums):
+        raise _named_twice(argnums)
+    structures = list(by_position.values())
+    others = list(kwargs.values())
+    if len(args) > len(by_position):
+        others += [arg for i, arg in enumerate(args) if i not in by_position]
+    found = framework.of_values(found, others, fun)
     binding = framework.find(found, backend)
     # The values name no framework, and neither does the caller.
     by_default = found.framework is None and backend is None
     select(structures, where, several=len(argnums) > 1)
-    _check_trainable(structures, positions, where)
+    for structure in structures:
+        if True not in structure.mask:
+            _check_trainable(by_position, where)
     leaves = [leaf for structure in structures for leaf in structure.selected()]
-    places, frozen = _identified(structures)
+    constant: dict[int | str, Structure] = {}
+    if not binding.is_recording():
+        # No derivative can enclose the call: what it does not select is constant in every argument.
+        given = {**{i: arg for i, arg in enumerate(args) if i not in by_position}, **kwargs}
+        constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
+    places, frozen = _identified([*structures, *constant.values()])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
-        filled = list(args)
+        shared = frozen
+        if len(places) > 0:
+            shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
+        filled, named = list(args), kwargs
         rest = iter(tracked)
-        for i, structure in zip(positions, structures, strict=True):
+        for i, structure in by_position.items():
             filled[i] = structure.fill(rest, shared, undo)
-        return output.split(fun(*filled, **kwargs), binding, has_aux=has_aux)
+        if len(constant) > 0:
+            named = dict(kwargs)
+            for name, structure in constant.items():
+                value = structure.fill_frozen(shared, undo)
+                if isinstance(name, int):
+                    filled[name] = value
+                else:
+                    named[name] = value
+        return output.split(fun(*filled, **named), binding, has_aux=has_aux)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
@@ -194,11 +219,19 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     return value, aux, [structure.only(rest) for structure in structures]
 
 
+def _named_twice(argnums: tuple[int, ...]) -> ArgumentError:
+    return ArgumentError(f"argnums={argnums} names an argument twice; give each position once")
+
+
 def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, Any]]:
     """Return, by identity, the place of each selected leaf among all of them, and the constants for the others."""
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
+    if len([structure for structure in structures if len(structure.identities) > 0]) == 0:
+        return places, frozen
     count = 0
+    if not [structure for structure in structures if structure.identities]:
+        return places, frozen
     for structure in structures:
         for i, taken in enumerate(structure.mask):
             if taken:
@@ -212,18 +245,18 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     return places, frozen
 
 
-def _check_trainable(structures: list[Structure], positions: list[int], where: Any) -> None:
-    empty = [i for i, structure in zip(positions, structures, strict=True) if True not in structure.mask]
-    if not empty or (where is not None and len(empty) < len(positions)):
+def _check_trainable(structures: dict[int, Structure], where: Any) -> None:
+    empty = [i for i, structure in structures.items() if True not in structure.mask]
+    if where is not None and len(empty) < len(structures):
         return
-    if len(empty) < len(positions):
+    if len(empty) < len(structures):
         # A leaf with an identity takes its gradient at the first of its places, which may be in another argument.
-        taken = {key for structure in structures for i, key in structure.identities.items() if structure.mask[i]}
-        by_position = dict(zip(positions, structures, strict=True))
-        empty = [i for i in empty if taken.isdisjoint(by_position[i].identities.values())]
+        by_identity = [(structure, item) for structure in structures.values() for item in structure.identities.items()]
+        taken = {key for structure, (i, key) in by_identity if structure.mask[i]}
+        empty = [i for i in empty if taken.isdisjoint(structures[i].identities.values())]
         if not empty:
             return
-    structure = structures[positions.index(empty[0])]
+    structure = structures[empty[0]]
     if where is not None:
         why = "where selects none"
     elif structure.identities:

@@ -30,7 +30,8 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
     Raises `SelectionError` as `adprotocol.trainable` describes.
     """
     if where is None:
-        masks = [[flag is True for flag in structure.flags()] for structure in structures]
+        for structure in structures:
+            structure.mask = [flag is True for flag in structure.flags()]
     else:
         patterns = _patterns(where)
         if patterns is not None:
@@ -42,12 +43,13 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
             masks = [_by_mask(structure, mask) for structure, mask in zip(structures, given, strict=True)]
         if strict:
             masks = [_checked(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
+        for structure, mask in zip(structures, masks, strict=True):
+            structure.mask = list(mask)  # what a pattern matches is kept
     # A leaf with an identity is selected at its first place only.
     seen: set[Any] = set()
-    for structure, mask in zip(structures, masks, strict=True):
-        structure.mask = list(mask)  # what a pattern matches is kept
+    for structure in structures:
         for i, key in structure.identities.items():
-            if mask[i]:
+            if structure.mask[i]:
                 structure.mask[i] = key not in seen
                 seen.add(key)
 
@@ -81,6 +83,9 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
                 "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
                 "layers)"
             )
+            if pattern in every:
+                escaped = pattern.replace("[", "[[]")
+                msg += f". A bracket begins a set of characters; for that path write {escaped!r}"
             raise SelectionError(msg)
     masks = []
     for paths, of_structure, names in zip(known, found, aliases, strict=True):

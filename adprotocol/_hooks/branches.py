@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._hooks.result import common_structure, flatten_result, show_result, unflatten_result
-from adprotocol._trees.treespec import same_constant
+from adprotocol._hooks.sameness import same
 from adprotocol.errors import BranchMismatchError, PluginError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Branches:
 
 
 def _matches(leaf: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
-    return leaf[0] == other[0] and (leaf[0] or same_constant(leaf[1], other[1]))
+    return leaf[0] == other[0] and (leaf[0] or same(leaf[1], other[1]))
 
 
 def _takes(kind: Any, number: complex) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import sys
 import types
-from functools import partial
+from collections import OrderedDict
+from functools import lru_cache, partial
 from typing import Any
 
 from adprotocol._dispatch.binding import (
@@ -34,18 +35,24 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_held, expand, plain_array
+from adprotocol._trees.held import check_attributes, check_held, expand, plain_array, refuse_arrays
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
 PLAIN_TYPES = (
-    bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice,
-    type(None), type(...), type(NotImplemented), types.ModuleType, types.CodeType,
+    bool, int, float, complex, str, bytes, bytearray, range, type(None), type(...), type(NotImplemented),
+    types.ModuleType, types.CodeType, types.FrameType, types.TracebackType,
 )  # fmt: skip
+# Of the core, but they may hold anything.
+HOLDING_TYPES = (slice, memoryview)
 FUNCTION_TYPES = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
     types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, classmethod, property, partial,
+    type(lru_cache(lambda: None)),
 )  # fmt: skip
+
+# Names of the bindings of values that may hold others besides what makes them a number or an array.
+_PLAIN_HOLDING, _NUMPY_HOLDING, _WITHOUT_AD = "PLAIN with attributes", "NUMPY with attributes", "ARRAY without AD"
 
 # Array libraries that have no derivatives: their arrays are constants.
 WITHOUT_AD = frozenset({"array", "cupy", "dask", "h5py", "numpy", "pandas", "polars", "pyarrow", "scipy", "zarr"})
@@ -58,19 +65,19 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     """
     if issubclass(cls, type):
         return BINDINGS.CLASS
+    if _is_of_numpy(cls, "ndarray") or _is_of_numpy(cls, "void"):
+        return getattr(BINDINGS, _NUMPY_HOLDING) if _has_attributes(cls) else BINDINGS.NUMPY
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return BINDINGS.PLAIN
-    if _is_of_numpy(cls, "ndarray"):
-        return BINDINGS.NUMPY
+        return getattr(BINDINGS, _PLAIN_HOLDING) if _has_attributes(cls) else BINDINGS.PLAIN
     functions = node.functions_of(cls)
     if functions is not None:
-        return of_container(*functions)
+        return _of_class(cls, functions)
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return BINDINGS.PLAIN
+            return getattr(BINDINGS, _WITHOUT_AD)
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         functions = node.of_blank(cls)
         if functions is not None:
@@ -85,20 +92,43 @@ def recognise(cls: type) -> Binding:  # one return for each kind
 _NUMBERS = itertools.count()
 
 
-def of_container(flatten: Any, unflatten: Any, children: Any = None) -> Binding:
+def of_container(
+    flatten: Any, unflatten: Any, contents: Any = None, *, children: Any = None, origin: str | None = None
+) -> Binding:
     """Return a binding of a class of containers; a compiler that traces Python finds it by its name."""
-    children = children or (lambda value: flatten(value)[0])
+    contents = contents or flatten
+    children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
         within_gradient=lambda value: ask(children(value), (value,)),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
+        contents=contents,
         children=children,
+        origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
     return binding
+
+
+def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
+    """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
+    if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
+        return of_container(*functions, children=children, origin=node.origin(cls))
+    flatten, unflatten, *_ = functions
+
+    def checked(value: Any) -> Any:
+        check_attributes(value)
+        return flatten(value)
+
+    return of_container(checked, unflatten)
+
+
+def _has_attributes(cls: type) -> bool:
+    """Tell whether the instances of a class have room for attributes."""
+    return cls.__dictoffset__ != 0 or any(vars(base).get("__slots__") for base in cls.__mro__)
 
 
 def _is_number(cls: type) -> bool:
@@ -122,7 +152,8 @@ def _ask_one(value: Any) -> Any:
     return ask((value,))
 
 
-def _ask_array(value: Any) -> Any:
+def ask_array(value: Any) -> Any:
+    """Answer for an array: False, unless its elements are objects."""
     return value.dtype.hasobject and ask((value,))
 
 
@@ -144,7 +175,8 @@ def _trainable_number(value: Any) -> bool | None:
     return True if dtype is not None and hasattr(value, "flat") and is_inexact(dtype) else None
 
 
-def _trainable_array(value: Any) -> bool | None:
+def trainable_array(value: Any) -> bool | None:
+    """Answer by the dtype of an array; refuse elements that would be frozen silently."""
     if value.dtype.hasobject:
         # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
         # be elements: they belong to an enclosing call.
@@ -155,7 +187,29 @@ def _trainable_array(value: Any) -> bool | None:
     return trainable_by_dtype(value)
 
 
-def _elements(array: Any) -> list[Any] | None:
+def _elements_beside_attributes(array: Any) -> list[Any] | None:
+    check_attributes(array)
+    return elements(array)
+
+
+def _trainable_beside_attributes(array: Any) -> bool | None:
+    check_attributes(array)
+    return trainable_array(array)
+
+
+def _refuse_objects(array: Any) -> None:
+    """Refuse an array of a library without AD whose elements are a framework's (a column of pandas)."""
+    if str(array.dtype).lower() == "object":
+        refuse_arrays(array, array)
+
+
+def _constant_array(array: Any) -> Any:
+    _refuse_objects(array)
+    return array
+
+
+def elements(array: Any) -> list[Any] | None:
+    """Return the elements of an object array, which stands for them."""
     return plain_array(array).reshape(-1).tolist() if array.dtype.hasobject else None
 
 
@@ -192,15 +246,48 @@ install(
 install(
     Binding(
         NUMPY,
-        within_gradient=_ask_array,
+        within_gradient=ask_array,
         non_differentiable=constant.object_array,
-        stands_for=_elements,
+        stands_for=elements,
         explain=_explain_array,
-        trainable=_trainable_array,
+        trainable=trainable_array,
+    )
+)
+# What else they hold is searched, as an object of unknown class is.
+install(
+    Binding(
+        OPAQUE,
+        part=_PLAIN_HOLDING,
+        within_gradient=_ask_one,
+        non_differentiable=constant.opaque,
+        trainable=_trainable_number,
+        explain="a number or other value that no framework differentiates",
+    ),
+    *HOLDING_TYPES,
+)
+install(
+    Binding(
+        NUMPY,
+        part=_NUMPY_HOLDING,
+        within_gradient=_ask_one,
+        non_differentiable=constant.object_array,
+        stands_for=_elements_beside_attributes,
+        explain=_explain_array,
+        trainable=_trainable_beside_attributes,
+    )
+)
+install(
+    Binding(
+        PLAIN,
+        part=_WITHOUT_AD,
+        within_gradient=_ask_one,
+        non_differentiable=_constant_array,
+        stands_for=_refuse_objects,
+        explain="an array of a library without AD",
     )
 )
 for _cls, _functions in node.BUILT_IN.items():
-    install(of_container(*_functions, node.CHILDREN.get(_cls)), _cls)
+    install(_of_class(_cls, _functions, node.CHILDREN.get(_cls)), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
@@ -227,12 +314,8 @@ install(
         trainable=_refuse_variable,
     )
 )
-install(
-    Binding(
-        OPAQUE,
-        within_gradient=_ask_one,
-        non_differentiable=constant.opaque,
-        explain="not an array",
-    )
-)
+_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
+install(Binding(OPAQUE, **_opaque))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

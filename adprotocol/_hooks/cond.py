@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
-from adprotocol._dispatch.table import BINDINGS, lookup, sole_framework
+from adprotocol._dispatch.frames import leave_out
+from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.traversal import tree_leaves
+from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
 
 if TYPE_CHECKING:
@@ -54,19 +55,20 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     After ``jax.lax.cond`` and ``torch.cond``.
     """
-    if not are_callable(true_fun, false_fun):
-        raise _branch_error(true_fun, false_fun)
-    pred, binding = (pred, BINDINGS.PLAIN) if type(pred) is bool else _predicate(pred)
-    binding = sole_framework(tree_leaves(operands), binding)
-    return binding.cond(pred, true_fun, false_fun, operands)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise branch_error(true_fun, false_fun)
+    binding = BINDINGS.PLAIN
+    if type(pred) is not bool:
+        pred, binding = predicate(pred)
+    binding = sole_framework(operands, binding)
+    try:
+        return binding.cond(pred, true_fun, false_fun, operands)
+    except BaseException as error:
+        leave_out(error)
+        raise
 
 
-def are_callable(true_fun: Any, false_fun: Any) -> bool:
-    """Tell whether branches can be called; a function, for compilers that cannot ask that of everything."""
-    return callable(true_fun) and callable(false_fun)
-
-
-def _branch_error(true_fun: Any, false_fun: Any) -> BranchError:
+def branch_error(true_fun: Any, false_fun: Any) -> BranchError:
     """Return the error for branches of which one cannot be called."""
     name, fun = ("false_fun", false_fun) if callable(true_fun) else ("true_fun", true_fun)
     return BranchError(
@@ -75,7 +77,7 @@ def _branch_error(true_fun: Any, false_fun: Any) -> BranchError:
     )
 
 
-def _predicate(pred: Any) -> tuple[Any, Binding]:
+def predicate(pred: Any) -> tuple[Any, Binding]:
     """Return the predicate and its binding; a bool of Python or NumPy becomes a Python bool."""
     if isinstance(pred, NonDifferentiable):
         pred = pred.value

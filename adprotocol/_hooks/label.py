@@ -116,9 +116,9 @@ class NonDifferentiable(Generic[T]):
         return (NonDifferentiable, (self.held,))
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes of the array (shape, dtype, sum, ...). Dunder names are protocols: only those defined below, and
-        # those that plugins add.
-        if name.startswith("__") or name == "held":
+        # Attributes of the array (shape, dtype, sum, ...). Dunder names are protocols: only those defined below, those
+        # that plugins add, and the array API's, which not every array has.
+        if (name.startswith("__") and name != "__array_namespace__") or name == "held":
             load_plugins()  # the framework that asks may have been imported after the label was made
             if name != "held" and name in vars(NonDifferentiable):
                 return getattr(self, name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._trees.held import check_opaque, plain_array, search
+from adprotocol._trees.held import check_attributes, check_opaque, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol.errors import NotConstantError, OpaqueValueError
 
@@ -123,9 +124,12 @@ def opaque(value: Any) -> Any:
 
 
 def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> Any:
-    """Make the elements of an object-dtype NumPy array constant, or map `function`; other arrays are constant."""
+    """Make the elements of an object-dtype NumPy array or record constant, or map `function`; others are constant."""
+    check_attributes(value)
     if not value.dtype.hasobject:
         return value
+    if isinstance(value, sys.modules["numpy"].void):  # a record
+        return object_array(plain_array(value), function)[()]
     result = value.copy()
     flat = plain_array(result).reshape(-1)
     if value.dtype.names is not None:

@@ -88,8 +88,9 @@ def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place
         return binding.prevent_gradient(leaf, _placed(message, tree, treespec, place))
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
-        shown = binding.view(leaf).container
-        if _guarded(shown, _placed(message, tree, treespec, place)) is shown:
+        view = binding.view(leaf)
+        placed = _placed(message, tree, treespec, place)
+        if not [part for part in (view.container, *view.others()) if _guarded(part, placed) is not part]:
             return leaf
     if binding.kind is NUMPY and leaf.dtype.hasobject:
         placed = _placed(message, tree, treespec, place)

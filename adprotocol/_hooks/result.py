@@ -1,11 +1,13 @@
-"""What a branch returns: its leaves and its structure, a treespec in which a label is a node too."""
+"""What a function takes or returns: its leaves and its structure, a treespec in which a label is a node too."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.binding import LABEL, VIEWED
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.traversal import tree_flatten
+from adprotocol._hooks.sameness import same
+from adprotocol._trees.traversal import Flattened, binding_for
 from adprotocol._trees.treespec import build, same_node
 
 if TYPE_CHECKING:
@@ -15,25 +17,32 @@ if TYPE_CHECKING:
 
 
 def flatten_result(result: Any) -> tuple[list[Any], Treespec]:
-    """Return the leaves of a result and its structure; the value in a label is made constant."""
+    """Return the leaves of a value and its structure.
+
+    The value in a label is made constant, and an array that is also a container (the box of a dict) is opened.
+    """
     found: list[Any] = []
     return found, _flatten(result, found)
 
 
 def _flatten(result: Any, found: list[Any]) -> Treespec:
-    leaves, treespec = tree_flatten(result)
-    if not any(isinstance(leaf, NonDifferentiable) for leaf in leaves):
-        found.extend(leaves)
-        return treespec
-    return _with_labels(treespec, iter(leaves), found)
+    flat = Flattened(result)
+    for binding in flat.bindings.values():
+        if binding.kind is LABEL or binding.kind is VIEWED:
+            return _opened(flat.treespec, iter(flat.leaves), found)
+    found.extend(flat.leaves)
+    return flat.treespec
 
 
-def _with_labels(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
+def _opened(treespec: Treespec, leaves: Iterator[Any], found: list[Any]) -> Treespec:
     if treespec is not None:
-        return (*treespec[:3], tuple([_with_labels(child, leaves, found) for child in treespec[3]]))
+        return (*treespec[:3], tuple([_opened(child, leaves, found) for child in treespec[3]]))
     leaf = next(leaves)
     if isinstance(leaf, NonDifferentiable):
         return (NonDifferentiable, None, ("",), (_flatten(leaf.value, found),))
+    binding = binding_for(leaf)
+    if binding.kind is VIEWED and binding.view is not None:
+        return _flatten(binding.view(leaf).container, found)
     found.append(leaf)
     return None
 
@@ -52,7 +61,7 @@ def common_structure(one: Treespec, other: Treespec) -> Treespec:
         return common_structure(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
     if one is None or other is None:
         return None if one is other else NotImplemented
-    if not same_node(one, other):
+    if not same_node(one, other) or not (one[0] is dict or same(one[1], other[1])):
         return NotImplemented
     children = [common_structure(*pair) for pair in zip(one[3], other[3], strict=True)]
     return NotImplemented if NotImplemented in children else (*one[:3], tuple(children))

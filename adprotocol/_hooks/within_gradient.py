@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CONSTANT, LABEL, MISSING, OBJECT, OPAQUE, UNSET, always_false
+from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, PLAIN, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand
@@ -13,6 +13,8 @@ from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, Unde
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from adprotocol._dispatch.binding import Binding
 
 
 # Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
@@ -74,39 +76,34 @@ def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
 
     `within` are the values that the caller was given, for messages.
     """
-    leaves = gather(values)
     tracked: list[Any] = []
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
-    constants: list[Any] = []
+    constants: list[Collection[Any]] = []
     asked = found = BINDINGS.PLAIN
-    classes = dict.fromkeys(map(type, leaves))
-    # Look at every class: two frameworks are an error.
-    for cls in classes:
-        binding = lookup(cls)
-        of_class = leaves if len(classes) == 1 else [leaf for leaf in leaves if type(leaf) is cls]
-        if binding.framework is not None:
-            if binding.kind is OBJECT:
-                return ask(tuple(expand(leaves)))
-            if binding is not found:
-                found = join(found, binding)
-            if binding.within_gradient is not always_false:
+    groups = gather(values)
+    # Look at every group: two frameworks are an error.
+    for binding, leaves in groups:
+        if binding.stands_for is not None:
+            if binding.kind is not LABEL and (binding.kind not in (NUMPY, PLAIN) or _hold_others(binding, leaves)):
+                return ask(expand([leaf for _, group in groups for leaf in group]))
+        elif binding.framework is not None:
+            found = binding if found.framework is None else join(found, binding)
+            if binding.within_gradient is always_false:
+                constants.append(leaves)
+            else:
                 asked = binding
-                tracked.extend(of_class)
-            elif binding.kind is CONSTANT:
-                constants.extend(of_class)
+                tracked += leaves
         elif binding.kind is OPAQUE:
-            for leaf in of_class:
+            for leaf in leaves:
                 check_opaque(leaf, within or tuple(values))
-        elif binding.stands_for is not None and binding.kind is not LABEL:
-            for leaf in of_class:
-                if binding.stands_for(leaf) is not None:
-                    return ask(tuple(expand(leaves)))
         elif binding.kind is MISSING:
             raise no_values()
     if not tracked:
         return False
-    if len(tracked) + len(constants) > 1 and asked.any_within_gradient is not None:
-        return asked.any_within_gradient([*tracked, *constants])
+    if asked.any_within_gradient is not None and (constants or len(tracked) > 1):
+        for leaves in constants:
+            tracked += leaves
+        return asked.any_within_gradient(tracked)
     answer: Any = False
     for leaf in tracked:
         one = asked.within_gradient(leaf)
@@ -121,6 +118,12 @@ def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
         if one is not False:
             answer = one if answer is False else answer | one
     return answer
+
+
+def _hold_others(binding: Binding, arrays: Collection[Any]) -> bool:
+    if binding is BINDINGS.NUMPY:
+        return len([array for array in arrays if array.dtype.hasobject]) > 0
+    return len([array for array in arrays if binding.stands_for(array) is not None]) > 0  # type: ignore[misc]
 
 
 def explain(*values: Any) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.errors import DeclarationError, StructureError, kind_of, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     Names = tuple[str, ...]
     Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, Names]]
-    Unflatten = Callable[[Any, Iterable[Any]], Any]
+    Unflatten = Callable[[Any, Sequence[Any]], Any]
 
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
@@ -22,6 +23,14 @@ DECLARATION = "__trainable__"
 def has_fields(cls: type) -> bool:
     """Tell whether `cls` is a dataclass or an attrs class."""
     return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
+
+
+def maker(cls: type) -> type:
+    """Return the class whose ``__new__``, written in C, makes the instances of `cls`: object, if these hold attributes.
+
+    Another class (dict, deque, an error) holds more than attributes.
+    """
+    return next(base for base in cls.__mro__ if isinstance(vars(base).get("__new__"), types.BuiltinFunctionType))
 
 
 def is_enum(cls: type) -> bool:
@@ -56,6 +65,11 @@ def attribute_names(value: Any) -> Iterable[str]:
     return getattr(value, "__dict__", ())
 
 
+def attributes(value: Any) -> dict[str, Any] | None:
+    """Return the ``__dict__`` of an instance; None in a compiler, which follows attributes alone."""
+    return value.__dict__  # type: ignore[no-any-return]
+
+
 def declared_static(cls: type) -> frozenset[str]:
     """Return the fields of a class whose metadata declares them static, as Equinox and flax do."""
     return frozenset(
@@ -75,10 +89,16 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     """
     fields = field_names(cls)
     declared = tuple(name for name in fields if name not in static)
-    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
+    # Where all fields are in the ``__dict__``, and reading one runs no code, it is read at once, and written.
     slots = _slots(cls, fields)
+    make = maker(cls).__new__
+    direct = not (static or slots or DECLARATION in fields) and _are_plain(cls, fields)
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
+        contents = attributes(value) if direct else None
+        if contents is not None and tuple(contents) == fields:
+            return tuple(contents.values()), fields, fields
         names = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
         if names == fields and not slots:
             names = declared
@@ -107,15 +127,50 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
         rest = tuple([name for name in names if name != DECLARATION])
         return tuple([getattr(value, name) for name in rest]), (rest, held), rest
 
-    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+    def unflatten(metadata: Any, children: Sequence[Any]) -> Any:
         # Without __init__ or a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.
-        value: Any = object.__new__(cls)
+        value: Any = make(cls)
+        contents = attributes(value) if direct and metadata is fields else None
+        if contents is not None:
+            i = 0
+            for name in fields:
+                contents[name] = children[i]
+                i += 1  # noqa: SIM113
+            return value
         names, held = metadata if metadata and type(metadata[0]) is tuple else (metadata, ())
         for name, child in zip(names, children, strict=True):
             object.__setattr__(value, name, child)
         for name, item in held:
             object.__setattr__(value, name, item)
+        return value
+
+    return flatten, unflatten
+
+
+def by_fields_and_items(cls: type) -> tuple[Flatten, Unflatten]:
+    """Return the functions for a dataclass or an attrs class that is also a dict (``ModelOutput`` of transformers).
+
+    An item that a field of its name holds too is one child.
+    """
+    flatten_fields, unflatten_fields = by_fields(cls)
+    base: Any = OrderedDict if issubclass(cls, OrderedDict) else dict
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
+        children, metadata, names = flatten_fields(value)
+        fields = dict(zip(names, children, strict=True))
+        keys = tuple(base.keys(value))
+        own = tuple([key for key in keys if key not in fields or base.__getitem__(value, key) is not fields[key]])
+        items = [base.__getitem__(value, key) for key in own]
+        return (*children, *items), (metadata, names, keys, own), (*names, *own)
+
+    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+        of_fields, names, keys, own = metadata
+        given = tuple(children)
+        value = unflatten_fields(of_fields, given[: len(names)])
+        found = dict(zip((*names, *own), given, strict=True))
+        for key in keys:
+            base.__setitem__(value, key, found[key])
         return value
 
     return flatten, unflatten
@@ -157,6 +212,13 @@ def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
         for name, value in vars(base).items()
         if isinstance(value, types.MemberDescriptorType) and name not in declared
     ]
+
+
+def _are_plain(cls: type, names: Names) -> bool:
+    """Tell whether the attributes of instances with these names are what is in their ``__dict__``."""
+    if cls.__getattribute__ is not object.__getattribute__ or cls.__dictoffset__ == 0:
+        return False
+    return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
 
 
 def _is_cached(value: Any) -> bool:

@@ -8,15 +8,15 @@ might be wrong.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import gc
 import sys
 import types
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import LABEL, OBJECT, OPAQUE
-from adprotocol._dispatch.table import lookup, unclaimed
+from adprotocol._dispatch.binding import FUNCTION, LABEL, OBJECT, OPAQUE
+from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
 
-_ITERABLE = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
+ITERABLE = (Mapping, list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 
 def expand(leaves: Iterable[Any]) -> list[Any]:
@@ -48,8 +48,8 @@ def expand(leaves: Iterable[Any]) -> list[Any]:
 
 
 def plain_array(array: Any) -> Any:
-    """Return a NumPy array of any subclass (masked, record) viewed as a plain array."""
-    return array.view(sys.modules["numpy"].ndarray)
+    """Return a NumPy array of any subclass (masked, record), or a record, as a plain array."""
+    return sys.modules["numpy"].asarray(array)
 
 
 def held(value: Any) -> list[Any]:
@@ -67,16 +67,22 @@ def held(value: Any) -> list[Any]:
         return [*found, getattr(value, "__func__", None), value.__self__]
     if isinstance(value, functools.partial):
         return [*found, value.func, *value.args, *value.keywords.values()]
-    for cls in type(value).__mro__:
-        for slot in vars(cls).values():
-            if isinstance(slot, types.MemberDescriptorType):
-                with contextlib.suppress(AttributeError):  # not set
-                    found.append(slot.__get__(value))
+    found.extend(referents(value))
     if isinstance(value, Mapping):
         found.extend(value.values())
-    elif isinstance(value, _ITERABLE):
+    elif isinstance(value, slice):
+        found.extend((value.start, value.stop, value.step))
+    elif isinstance(value, ITERABLE):
         found.extend(value)
     return found
+
+
+def referents(value: Any) -> list[Any]:
+    """Return what an object of any class refers to, as Python's collector of garbage sees it, but classes and modules.
+
+    A class written in C holds things where no attribute shows them: a deque, an error, an iterator, a generator.
+    """
+    return [item for item in gc.get_referents(value) if not isinstance(item, (type, types.ModuleType))]
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -115,6 +121,8 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
     The search covers attributes and items, the containers among them, and the objects in those. `within` are the
     values among which the object was found, for the message.
     """
+    if _wraps_function(value):
+        return
     # The class was judged by `recognise`; these attributes may belong to the instance alone.
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise unclaimed(type(value))
@@ -124,7 +132,19 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
-    for count, item in enumerate(search(value, _is_opaque)):
+    refuse_arrays(value, value, within, remedy)
+
+
+def check_attributes(value: Any) -> None:
+    """Refuse arrays in the attributes of a value that is flattened, or understood, without them."""
+    attributes = getattr(value, "__dict__", None)
+    if attributes:
+        refuse_arrays(value, list(attributes.values()))
+
+
+def refuse_arrays(value: Any, searched: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
+    """Refuse `value` if a framework's array is among what `searched`, the value itself or a part of it, holds."""
+    for count, item in enumerate(search(searched, _is_opaque)):
         if count > LOOK_THROUGH:
             msg = (
                 f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds too many objects to "
@@ -132,6 +152,13 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             )
             raise OpaqueValueError(msg)
         check_held(value, item, within, remedy)
+
+
+def _wraps_function(value: Any) -> bool:
+    """Tell whether a framework made an object of a plain function, which is not searched either."""
+    while lookup(type(value)) is BINDINGS.WRAPPER:
+        value = getattr(value, "__wrapped__", None)
+    return lookup(type(value)).kind is FUNCTION
 
 
 def _is_opaque(value: Any) -> bool:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol._trees.fields import by_fields, has_fields, is_enum
+from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from adprotocol._dispatch.binding import Flatten, Unflatten
 
-    Functions = tuple[Flatten, Unflatten]
+    # The last, if there is one, returns children and metadata, and None for the names.
+    Functions = tuple[Flatten, Unflatten] | tuple[Flatten, Unflatten, Callable[[Any], Any]]
 
 # optree's namespace in which its users register classes for this package alone.
 NAMESPACE = "adprotocol"
@@ -31,6 +32,9 @@ NAMESPACE = "adprotocol"
 _NODES: dict[type, Functions] = {}
 _BY_FIELDS: set[type] = set()
 
+# Those that a framework's own trees know.
+_BY_LIBRARY: set[type] = set()
+
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
 
@@ -39,8 +43,31 @@ VERSIONS: list[Callable[[], int]] = []
 _SEEN: list[int] = []
 
 
+# Keys that are in order already, strings alone. Sorting them takes three times as long.
+_IN_ORDER: set[tuple[Any, ...]] = set()
+_KEPT = 1_000
+
+
 def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the keys of a dict in the order of its leaves, whatever the order in which they were added."""
+    if keys in _IN_ORDER:
+        return keys
+    names = _sorted(keys)
+    if names != keys:
+        return names
+    if len(keys) < _KEPT and set(map(type, keys)) == {str}:
+        if len(_IN_ORDER) >= _KEPT:
+            _IN_ORDER.clear()
+        _IN_ORDER.add(keys)
+    return keys
+
+
+def same_keys(keys: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Tell whether two dicts have the same keys, in any order."""
+    return keys == others or set(keys) == set(others)
+
+
+def _sorted(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         return tuple(sorted(keys))
     except TypeError:
@@ -50,20 +77,30 @@ def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
             return keys
 
 
+_POSITIONS = tuple(range(64))
+
+
 def _flatten_sequence(value: Any) -> Any:
-    return value, None, tuple(range(len(value)))
+    size = len(value)
+    return value, None, _POSITIONS[:size] if size <= len(_POSITIONS) else tuple(range(size))
 
 
 def _flatten_dict(value: Any) -> Any:
     given = tuple(value)
     names = in_order(given)
-    return [value[key] for key in names], (names if given == names else given, names), names
+    if names == given:
+        return list(value.values()), (names, names), names
+    return [value[key] for key in names], (given, names), names
 
 
 def _unflatten_dict(metadata: Any, children: Any) -> Any:
     given, names = metadata
-    found = dict(zip(names, children, strict=True))
-    return found if given is names else {key: found[key] for key in given}
+    found = dict.fromkeys(given)
+    i = 0
+    for name in names:  # a third of the time of zip with strict=True
+        found[name] = children[i]
+        i += 1  # noqa: SIM113
+    return found
 
 
 def _flatten_default_dict(value: Any) -> Any:
@@ -72,7 +109,7 @@ def _flatten_default_dict(value: Any) -> Any:
 
 
 BUILT_IN: dict[type, Functions] = {
-    list: (_flatten_sequence, lambda _, children: list(children)),
+    list: (_flatten_sequence, lambda _, children: children),
     tuple: (_flatten_sequence, lambda _, children: tuple(children)),
     dict: (_flatten_dict, _unflatten_dict),
     OrderedDict: (
@@ -104,12 +141,18 @@ def functions_of(cls: type) -> Functions | None:
     if known is None and has_fields(cls) and not is_enum(cls):
         # A framework that knows the class knows which of its fields are static.
         known = of_blank(cls)
-        if known is None:
-            known = by_fields(cls)
+        base = maker(cls)
+        if known is None and (base is object or (base is dict and not issubclass(cls, defaultdict))):
+            known = by_fields(cls) if base is object else by_fields_and_items(cls)
             _BY_FIELDS.add(cls)
     if known is not None:
         _NODES[cls] = known
     return known
+
+
+def origin(cls: type) -> str | None:
+    """Return ``"library"`` for a class that a framework's own trees know, ``"fields"`` for one that none knows."""
+    return "library" if cls in _BY_LIBRARY else "fields" if cls in _BY_FIELDS else None
 
 
 def of_value(value: Any) -> Functions | None:
@@ -118,6 +161,7 @@ def of_value(value: Any) -> Functions | None:
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
             _NODES[type(value)] = named = _with_names(*found)
+            _BY_LIBRARY.add(type(value))
             return named
     return None
 
@@ -125,7 +169,7 @@ def of_value(value: Any) -> Functions | None:
 def of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        blank: Any = object.__new__(cls)
+        blank: Any = maker(cls).__new__(cls)
     except TypeError:  # abstract, or of an extension module
         return None
     return of_value(blank)
@@ -139,16 +183,24 @@ def _of_optree(cls: type) -> Functions | None:
     return None if entry is None else _with_names(entry.flatten_func, entry.unflatten_func)
 
 
-def _with_names(flatten: Callable[[Any], Any], unflatten: Unflatten) -> Functions:
+def _with_names(
+    flatten: Callable[[Any], Any], unflatten: Unflatten, contents: Callable[[Any], Any] | None = None
+) -> Functions:
     """Let a function that flattens return names always: the positions, if it knows none."""
+
+    def unnamed(value: Any) -> Any:
+        children, metadata = contents(value)  # type: ignore[misc]
+        return tuple(children), metadata, None
 
     def named(value: Any) -> Any:
         found = flatten(value)
+        if type(found[0]) is list and type(found[-1]) is tuple and len(found) == 3:  # noqa: PLR2004
+            return found
         children = tuple(found[0])
         names = found[2] if len(found) > 2 and found[2] is not None else range(len(children))  # noqa: PLR2004
         return children, found[1], tuple(names)
 
-    return named, unflatten
+    return (named, unflatten) if contents is None else (named, unflatten, unnamed)
 
 
 def _of_tuple(cls: type) -> Functions | None:
@@ -157,7 +209,10 @@ def _of_tuple(cls: type) -> Functions | None:
         return None
     fields = getattr(cls, "_fields", None)
     if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
-        return lambda value: (value, None, fields), lambda _, children: cls(*children)
+        # A class of its own function __new__ may compute with what it is given (a PackedSequence of PyTorch does).
+        makes = next(base for base in cls.__mro__ if "__new__" in vars(base))
+        make = cls if "_fields" in vars(makes) else lambda *children: tuple.__new__(cls, children)
+        return lambda value: (value, None, fields), lambda _, children: make(*children)
     size = getattr(cls, "n_sequence_fields", None)
     if size is None:
         return None  # a shape of PyTorch, for one, is a constant
@@ -182,16 +237,21 @@ def forget(classes: Iterable[type]) -> None:
             _BY_FIELDS.remove(cls)
 
 
-def generation() -> int:
-    """Return a number that changes with the set of plugins; forget classes that a framework has learnt since.
-
-    A call each time, which a compiler runs while it traces: it would see a list of before, if a plugin is loaded then.
-    """
+def refresh() -> int:
+    """Forget classes that a framework has learnt since; return the number of before."""
     if _BY_FIELDS:
         found = [version() for version in VERSIONS]
         if found != _SEEN:
             _SEEN[:] = found
             forget(_BY_FIELDS)
+    return generation()
+
+
+def generation() -> int:
+    """Return a number that changes with the set of plugins.
+
+    A call each time, which a compiler runs while it traces: it would see a list of before, if a plugin is loaded then.
+    """
     return len(VERSIONS)
 
 

@@ -56,11 +56,8 @@ def check_paths(tree: Any, treespec: Any) -> None:
     paths_of(tree, treespec)
 
 
-def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
-    """Raise `TreeError` if a node of `result` replaced a None, which would then look like a leaf.
-
-    `result` is `tree` with its leaves replaced by `leaves`.
-    """
+def keeps_none(tree: Any, treespec: Any) -> bool:
+    """Tell whether `tree`, rebuilt with None at every leaf, keeps each."""
     known = paths_of(tree, treespec)
     if known.keeps_none is None:
         count = len(known.of_leaves)
@@ -69,8 +66,14 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
             known.keeps_none = len(empty) == count and all(leaf is None for leaf in empty)
         except TreeError:
             known.keeps_none = False
-    if known.keeps_none:
-        return
+    return known.keeps_none
+
+
+def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any]) -> None:
+    """Raise `TreeError` if a node of `result` replaced a None, which would then look like a leaf.
+
+    `result` is `tree` with its leaves replaced by `leaves`.
+    """
     found = tree_leaves((result,))
     if len(found) != len(leaves):
         wrong = 0
@@ -82,8 +85,9 @@ def check_keeps_none(tree: Any, treespec: Any, result: Any, leaves: Sequence[Any
     if wrong >= 0:
         msg = (
             f"the {type(tree).__qualname__} given to adprotocol has a node that replaces None at "
-            f"{quoted(known.of_leaves[wrong])}, where there is no gradient; let its unflatten function keep any leaf "
-            "unchanged, None included (set the attributes instead of calling a constructor that fills in a default)"
+            f"{quoted(paths_of(tree, treespec).of_leaves[wrong])}, where there is no gradient; let its unflatten "
+            "function keep any leaf unchanged, None included (set the attributes instead of calling a constructor that "
+            "fills in a default)"
         )
         raise TreeError(msg)
 

@@ -15,7 +15,7 @@ from adprotocol._dispatch.post_import import call_after_import
 from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
 from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
-from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest
+from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -166,6 +166,13 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             raise StructureError(msg)
         return frozenset()
     _check_decorated(cls, fields)
+    base = by_name.maker(cls)
+    if base is not object:
+        msg = (
+            f"register_structure was given {cls.__qualname__}, which is {with_article(base.__qualname__)} too, so that "
+            "its instances may hold more than their fields; let it hold what it inherits in a field"
+        )
+        raise StructureError(msg)
     return frozenset(named) | by_name.declared_static(cls)
 
 

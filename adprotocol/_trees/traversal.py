@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import OPAQUE, Binding
-from adprotocol._dispatch.table import BINDINGS, TABLE, lookup
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
+from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
-from adprotocol._trees.treespec import build
+from adprotocol._trees.treespec import build, split
 from adprotocol.errors import ADProtocolError, TreeError, with_article
 from adprotocol.view import View
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from adprotocol._trees.treespec import Treespec
+
+    # Leaves of one class, and their binding.
+    Group = tuple[Binding, Collection[Any]]
 
 
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
@@ -29,6 +32,11 @@ DEEPEST = 2_000
 
 def binding_for(value: Any) -> Binding:
     """Return the binding of a value; a class that only a plugin knows as a container is asked for by the value."""
+    return TABLE.get(type(value)) or find_binding(value)
+
+
+def find_binding(value: Any) -> Binding:
+    """Return the binding of a value of a class that may be met for the first time."""
     binding = lookup(type(value))
     return admitted(value) if binding.kind is OPAQUE else binding
 
@@ -42,9 +50,14 @@ def admit(value: Any) -> str:
     """Return the name of that binding."""
     functions = node.of_value(value)
     if functions is None:
-        return BINDINGS.OPAQUE.name
-    TABLE[type(value)] = binding = BINDINGS.of_container(*functions)
+        return lookup(type(value)).name
+    TABLE[type(value)] = binding = BINDINGS.of_container(*functions, origin="library")
     return binding.name
+
+
+def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
+    """Tell whether all the values are leaves of classes that are known."""
+    return known.keys() >= set(map(type, values))
 
 
 def is_container(value: Any) -> bool:
@@ -56,54 +69,89 @@ class Flattened:
     """Hold what one pass over a value finds: leaves, treespec, and the bindings of the leaves by class.
 
     Where views are opened, an object that has one (a module) is a node above its
-    container; `views` holds each with the position of its first leaf. Where
+    container; `views` holds each with the position of its first leaf. Inside a node of a
+    framework's own trees, a dataclass that these see as a leaf is one, unless it holds
+    an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze.
+    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
+    def __init__(
+        self,
+        value: Any,
+        *,
+        opened: bool = False,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
+        # The classes that were met and declare nothing.
+        self._silent: set[type] = set()
         known = -1
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
         while known != node.generation():
-            known = node.generation()
+            known = node.refresh()
             self.leaves: list[Any] = []
             self.bindings: dict[type, Binding] = {}
             self.views: list[tuple[int, View]] = []
             self.frozen: list[tuple[int, int]] = []
+            self._in_library = False
+            self._inert: list[type] = []
             try:
                 self.treespec: Treespec = self._visit(value, 0)
             except RecursionError as error:
                 raise too_deep(value) from error
+        # Only now: another instance may be opened.
+        for cls in self._inert:
+            self.bindings[cls] = BINDINGS.OPAQUE
 
     def _visit(self, value: Any, depth: int) -> Treespec:
+        cls = type(value)
         binding = binding_for(value)
         if binding.flatten is None:
             return self._leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
+        if self._is_leaf is not None and self._is_leaf(value):
+            return self._unopened(value)
         children, metadata, names = binding.flatten(value)
-        known = self.bindings
-        specs: tuple[Treespec, ...]
-        if self._declared and declaration.declares(type(value)):
-            specs = self._visit_declared(value, children, names, depth)
-        # Of leaves alone, of classes that were met: nothing is called for each.
-        elif known.keys() >= set(map(type, children)):
-            self.leaves.extend(children)
-            specs = (None,) * len(children)
+        outside = self._in_library
+        if binding.origin is not None and self._opened:
+            if outside and binding.origin == "fields" and _is_inert(children):
+                return self._unopened(value)
+            self._in_library = outside or binding.origin == "library"
+        declares = False
+        if self._declared and cls not in self._silent:
+            declares = declaration.declares(cls)
+            if not declares:
+                self._silent.add(cls)
+        found: list[Treespec] = []
+        if declares:
+            found = self._visit_declared(value, children, names, depth)
         else:
-            found: list[Treespec] = []
-            for child in children:
-                if type(child) in known:
-                    self.leaves.append(child)
-                    found.append(None)
-                else:
-                    found.append(self._visit(child, depth + 1))
-            specs = tuple(found)
-        return (type(value), metadata, names, specs)
+            known, leaves = self.bindings, self.leaves
+            if are_leaves_of(known, children, opened=self._opened):
+                leaves.extend(children)
+                found = [None] * len(children)
+            else:
+                for child in children:
+                    # Nothing is called for a leaf of a class that was met.
+                    if type(child) in known:
+                        leaves.append(child)
+                        found.append(None)
+                    else:
+                        found.append(self._visit(child, depth + 1))
+        self._in_library = outside
+        return (cls, metadata, names, tuple(found))
+
+    def _unopened(self, value: Any) -> Treespec:
+        self._inert.append(type(value))
+        self.leaves.append(value)
+        return None
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
@@ -114,9 +162,7 @@ class Flattened:
         self.leaves.append(value)
         return None
 
-    def _visit_declared(
-        self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int
-    ) -> tuple[Treespec, ...]:
+    def _visit_declared(self, value: Any, children: Sequence[Any], names: Sequence[Any], depth: int) -> list[Treespec]:
         trained = declaration.trainable_names(value, [str(name) for name in names])
         found: list[Treespec] = []
         for child, name in zip(children, names, strict=True):
@@ -124,7 +170,16 @@ class Flattened:
             found.append(self._visit(child, depth + 1))
             if str(name) not in trained:
                 self.frozen.append((start, len(self.leaves)))
-        return tuple(found)
+        return found
+
+
+def _is_inert(children: Sequence[Any]) -> bool:
+    """Tell whether there are only settings among the children: integers, texts and functions."""
+    for leaf in tree_leaves(tuple(children)):
+        kind = lookup(type(leaf)).kind
+        if kind is not FUNCTION and kind is not CLASS and type(leaf) not in (int, str, bytes):
+            return False
+    return True
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
@@ -135,6 +190,11 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
+    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
     found: list[Any] = []
     for value in values:
         if is_container(value):
@@ -144,37 +204,60 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-def gather(values: Collection[Any]) -> Collection[Any]:
-    """Return the leaves of several values in any order, for a question about all of them.
+def gather(values: Collection[Any]) -> list[Group]:
+    """Return the leaves of several values in groups of one class, each with its binding, for a question about all.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
-    if _are_leaves(values):
-        return values
-    node.generation()
+    groups: list[Group] = []
     try:
-        return _gather(values)
+        _gather_into(groups, values, 0)
     except RecursionError as error:
         raise too_deep(next(filter(is_container, values))) from error
+    return groups
 
 
-def _are_leaves(values: Collection[Any]) -> bool:
-    for cls in set(map(type, values)):
+def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
+    if depth > DEEPEST:
+        raise RecursionError
+    classes = set(map(type, values))
+    are_mixed = len(classes) > 1
+    for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
+        of_class = [value for value in values if type(value) is cls] if are_mixed else values
         binding = lookup(cls)
-        if binding.flatten is not None or binding.kind is OPAQUE:
-            return False
-    return True
-
-
-def _gather(values: Collection[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        binding = binding_for(value)
+        if binding.kind is OPAQUE:
+            binding = admitted(next(iter(of_class)))
         if binding.children is None:
-            found.append(value)
+            groups.append((binding, of_class))
+            continue
+        if depth == 0:
+            node.refresh()
+        elif depth > DEEPEST:
+            raise RecursionError
+        for value in of_class:
+            children = binding_for(value).children
+            _gather_into(groups, (value,) if children is None else children(value), depth + 1)
+
+
+def sole_framework(values: Collection[Any], found: Binding) -> Binding:
+    """Return the binding of the one framework among the leaves of some values and the binding `found`.
+
+    The values in labels and object arrays count too.
+
+    Raises `MixedFrameworksError` for two frameworks.
+    """
+    for value in values:
+        binding = lookup(type(value))
+        if binding is found or binding.kind is PLAIN:
+            continue
+        if binding.framework is not None:
+            found = binding if found.framework is None else join(found, binding)
         else:
-            children = binding.children(value)
-            found.extend(children if _are_leaves(children) else _gather(children))
+            for inner, leaves in gather((value,)):
+                found = join(found, inner)
+                if inner.framework is None and inner.stands_for is not None:
+                    for leaf in leaves:
+                        found = sole_framework(inner.stands_for(leaf) or (), found)
     return found
 
 
@@ -197,6 +280,18 @@ def tree_unflatten(
         raise _not_rebuildable(tree, treespec, leaves, error) from error
 
 
+def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
+    """Return two structures like `tree`, whose treespec is `treespec`: with the leaves in the mask, and the others."""
+    try:
+        return split(treespec, iter(leaves).__next__, iter(mask).__next__)
+    # A user's constructor may raise anything when given None.
+    except Exception:
+        for part in (True, False):  # one of them raises, and says where
+            kept = [leaf if wanted is part else None for leaf, wanted in zip(leaves, mask, strict=True)]
+            tree_unflatten(treespec, kept, tree)
+        raise
+
+
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a container, or a single leaf, with `function` applied to every leaf."""
     leaves, treespec = tree_flatten(tree)
@@ -212,7 +307,8 @@ def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        "traversal can follow; break the cycle, or pass the arrays themselves"
+        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
+        "the cycle, or pass the arrays themselves"
     )
 
 

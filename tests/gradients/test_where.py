@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import fnmatch
+import re
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -124,6 +125,11 @@ def test_a_key_that_looks_like_a_pattern_is_reached_by_a_bracket():
     assert selected(tree, "a[*]") == ["a*"]
     assert selected(tree, "a*") == ["a*", "ab"]
     assert selected(tree, "c[[]0]") == ["c[0]"]
+    with pytest.raises(SelectionError, match=re.escape("for that path write 'c[[]0]'")):
+        trainable(tree, where="c[0]")
+    with pytest.raises(SelectionError) as raised:
+        trainable(tree, where="c[1]")
+    assert "for that path" not in str(raised.value)
 
 
 def test_patterns_are_kept_for_a_structure_and_not_mixed_up_with_those_of_another():

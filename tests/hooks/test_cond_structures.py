@@ -1,12 +1,17 @@
 """Staged and batched `cond`: every structure that a concrete one takes and returns, unregistered ones too."""
 
+import collections
 import dataclasses
+import datetime as dt
+import decimal
 import functools
+import pathlib
 from typing import Any, NamedTuple
 
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
@@ -276,3 +281,89 @@ def test_no_tracer_outlives_its_trace():
         f = lambda x: cond(x > 0, lambda x: Frozen(a=x, rest="s"), lambda x: Frozen(a=-x, rest="s"), x).a
         assert jax.jit(f)(-2.0) == 2.0
         assert jax.grad(jax.jit(f))(-2.0) == -1.0
+
+
+# Objects that compare equal and differ in what a program computes with.
+
+
+class Named:
+    """Equal to any other of its name."""
+
+    def __init__(self, name, factor, rest=None):
+        self.name, self.factor, self.rest = name, factor, rest
+
+    def __eq__(self, other):
+        return self.name == other.name
+
+    __hash__ = None
+
+
+class Stateless:
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def cyclic(factor):
+    made = Named("n", factor)
+    made.rest = [made]
+    return made
+
+
+EQUAL_BUT_DIFFERENT = {
+    "attribute": (lambda: Named("n", 2), lambda: Named("n", 4)),
+    "attribute below": (lambda: Named("n", 1, [{"k": Ordinary(2)}]), lambda: Named("n", 1, [{"k": Ordinary(4)}])),
+    "cycle": (lambda: cyclic(2), lambda: cyclic(4)),
+    "number of digits": (lambda: decimal.Decimal("2.0"), lambda: decimal.Decimal("2.00")),
+    "second hour of a change of time": (
+        lambda: dt.datetime(2026, 10, 25, 2, tzinfo=dt.UTC),
+        lambda: dt.datetime(2026, 10, 25, 2, tzinfo=dt.UTC, fold=1),
+    ),
+    "class of numbers in a set": (lambda: frozenset({1}), lambda: frozenset({True})),
+    "class of equals": (lambda: collections.UserString("a"), lambda: "a"),
+    "array in an attribute": (lambda: Named("n", np.ones(2)), lambda: Named("n", np.zeros(2))),
+    "function in an attribute": (lambda: Named("n", lambda: 2), lambda: Named("n", lambda: 4)),
+    "items": (lambda: Mine(a=2), lambda: Mine(a=4)),
+    "static field": (lambda: WithStatic(None, Named("n", 2)), lambda: WithStatic(None, Named("n", 4))),
+}
+
+
+class Mine(dict):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("name", EQUAL_BUT_DIFFERENT)
+def test_what_is_equal_but_not_the_same_is_a_mismatch(name):
+    one, other = EQUAL_BUT_DIFFERENT[name]
+    f = lambda x: (cond(x > 0.0, lambda: Pair(x, one()), lambda: Pair(x, other())), x)[1]
+    with pytest.raises(BranchMismatchError):
+        jax.jit(f)(1.0)
+    with pytest.raises(BranchMismatchError):
+        torch.vmap(f)(torch.ones(2))
+
+
+SAME = {
+    "attribute": lambda: Named("n", 2),
+    "attribute below": lambda: Named("n", 1, [{"k": Ordinary(2)}, {1, 2}, (len, Ordinary)]),
+    "cycle": lambda: cyclic(2),
+    "stateless": Stateless,
+    "decimal": lambda: decimal.Decimal("2.0"),
+    "path": lambda: pathlib.Path("a", "b"),
+    "set": lambda: frozenset({"a", "b", "c"}),
+    "bound method": lambda: THING.__eq__,
+    "array in an attribute": lambda: Named("n", np.ones(2)),
+    "dtype": lambda: np.dtype([("a", "f4")]),
+    "device": lambda: torch.device("cpu"),
+    "static field": lambda: WithStatic(None, Named("n", 2)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_is_made_alike_in_both_branches_is_no_mismatch(name):
+    f = lambda x: (cond(x > 0.0, lambda: Pair(x, SAME[name]()), lambda: Pair(x, SAME[name]())), x)[1]
+    assert jax.jit(f)(1.0) == 1.0
+    assert torch.vmap(f)(torch.ones(2)).tolist() == [1.0, 1.0]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from array_api_compat import array_namespace
 from torch.func import functional_call, grad, jvp, vmap
 
 from adprotocol import NonDifferentiable, non_differentiable, within_gradient
@@ -148,6 +149,17 @@ def test_numpy_functions():
     ):
         assert type(got) in (np.ndarray, np.float64)
         assert np.array_equal(got, want)
+
+
+def test_the_array_namespace_is_that_of_the_value():
+    for value in (A, jnp.ones(2)):
+        assert array_namespace(NonDifferentiable(value)) is value.__array_namespace__()
+    assert array_namespace(NonDifferentiable(jnp.ones(2)), jnp.ones(2)) is jnp
+    seen = []
+    jax.grad(lambda k: seen.append(array_namespace(k["a"])) or k["b"])({"a": NonDifferentiable(jnp.ones(2)), "b": 1.0})
+    assert seen == [jnp]
+    for value in (1.0, T):
+        assert not hasattr(NonDifferentiable(value), "__array_namespace__")
 
 
 def test_torch_functions_in_eager_mode():

@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.experimental.ode import odeint
 
 from adprotocol import cond, within_gradient
+from adprotocol.errors import UndecidableError
 
 ONE = jnp.float32(1.0)
 
@@ -205,3 +207,94 @@ def test_the_answer_about_a_concrete_array_is_a_bool_in_a_trace():
     w = jnp.float32(2.0)
     assert jax.jit(lambda x: x if within_gradient(w) else 2.0 * x)(ONE) == 2.0
     assert jax.jit(lambda x: x if within_gradient([w, 1.0, {"n": 3}]) else 2.0 * x)(ONE) == 2.0
+
+
+def branch(k):
+    return cond(within_gradient(k), lambda: 3.0 * k, lambda: 5.0 * k)
+
+
+def converging(y, k):
+    return 0.5 * (y + branch(k))
+
+
+INSIDE = {
+    "odeint": lambda k: odeint(lambda y, t, k: -branch(k) * y, ONE, jnp.array([0.0, 1.0]), k)[-1],
+    "custom_root": lambda k: lax.custom_root(
+        lambda y: y - branch(k), ONE, lambda f, y: y - f(y), lambda f, y: y / f(ONE)
+    ),
+    "cg": lambda k: jax.scipy.sparse.linalg.cg(lambda v: branch(k) * v, jnp.ones(1))[0].sum(),
+    "linear_call": lambda k: jax.custom_derivatives.linear_call(lambda _, k: branch(k), lambda _, k: 3.0 * k, ONE, k),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_question_inside_a_solver_is_refused(name):
+    for f in (jax.grad(INSIDE[name]), jax.jit(INSIDE[name]), jax.grad(jax.jit(INSIDE[name]))):
+        with pytest.raises(UndecidableError, match=r"runs, which differentiates it in a second run.*Ask outside"):
+            f(ONE)
+
+
+def diffrax_with(adjoint):
+    def f(k):
+        diffrax = pytest.importorskip("diffrax")
+        term, chosen = diffrax.ODETerm(lambda t, y, k: -branch(k) * y), getattr(diffrax, adjoint)()
+        return diffrax.diffeqsolve(term, diffrax.Euler(), 0.0, 1.0, 0.5, ONE, args=k, adjoint=chosen).ys[-1]
+
+    return f
+
+
+def optimistix_with(call, solver, fun):
+    def f(k):
+        optimistix = pytest.importorskip("optimistix")
+        return getattr(optimistix, call)(fun, getattr(optimistix, solver)(1e-6, 1e-6), ONE, args=k).value
+
+    return f
+
+
+def jaxopt_with(solver, fun, **options):
+    return lambda k: getattr(pytest.importorskip("jaxopt"), solver)(fun, maxiter=60, **options).run(ONE, k).params
+
+
+def lineax_cg(k):
+    lineax = pytest.importorskip("lineax")
+    shape = jax.ShapeDtypeStruct((1,), jnp.float32)
+    operator = lineax.FunctionLinearOperator(lambda v: branch(k) * v, shape, lineax.positive_semidefinite_tag)
+    return lineax.linear_solve(operator, jnp.ones(1), lineax.CG(1e-6, 1e-6)).value.sum()
+
+
+def square(y, k):
+    return (y - branch(k)) ** 2
+
+
+OF_LIBRARIES = {
+    "diffrax": diffrax_with("RecursiveCheckpointAdjoint"),
+    "diffrax backsolve": diffrax_with("BacksolveAdjoint"),
+    "diffrax implicit": diffrax_with("ImplicitAdjoint"),
+    "fixed_point": optimistix_with("fixed_point", "FixedPointIteration", converging),
+    "minimise": optimistix_with("minimise", "BFGS", square),
+    "least_squares": optimistix_with("least_squares", "LevenbergMarquardt", lambda y, k: y - branch(k)),
+    "root_find": optimistix_with("root_find", "Dogleg", lambda y, k: y - branch(k)),
+    "lineax": lineax_cg,
+    "jaxopt": jaxopt_with("GradientDescent", square),
+    "jaxopt fixed point": jaxopt_with("FixedPointIteration", converging),
+}
+
+
+@pytest.mark.parametrize("name", OF_LIBRARIES)
+def test_a_question_inside_a_solver_of_a_library_is_refused(name):
+    for f in (jax.jit(OF_LIBRARIES[name]), jax.grad(OF_LIBRARIES[name])):
+        with pytest.raises(UndecidableError, match=r"runs, which differentiates it in a second run.*Ask outside"):
+            f(ONE)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [diffrax_with("DirectAdjoint"), jaxopt_with("GradientDescent", square, implicit_diff=False)],
+    ids=["diffrax", "jaxopt"],
+)
+def test_a_solver_that_differentiates_what_it_has_run_is_right(f):
+    value, slope = jax.value_and_grad(f)(ONE)
+    if value < 1:
+        assert (value, slope) == (0.25, 1.5)  # (1 - 3 k / 2) ** 2
+    else:
+        assert np.allclose((value, slope), (3.0, 3.0), atol=1e-3)

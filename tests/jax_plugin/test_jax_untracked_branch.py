@@ -326,3 +326,47 @@ def test_nothing_outlives_its_trace():
         assert jax.grad(scanned(f))(X) == 3.0
     gc.collect()
     assert len(answer._NOTED) == before
+
+
+# What is traced into a program may become its argument later, without the question.
+
+
+def converted(f):
+    g, consts = jax.closure_convert(f, X)
+    return sum(jax.tree.leaves(jax.grad(lambda consts: g(X, *consts))(tuple(consts))))
+
+
+def evaluated(f):
+    closed = jax.make_jaxpr(f)(X)
+    inexact = [i for i, const in enumerate(closed.consts) if jnp.issubdtype(const.dtype, jnp.inexact)]
+
+    def run(given):
+        consts = list(closed.consts)
+        for i, const in zip(inexact, given, strict=True):
+            consts[i] = const
+        return jax.core.eval_jaxpr(closed.jaxpr, consts, X)[0]
+
+    return sum(jax.grad(run)([closed.consts[i] for i in inexact]))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        within_gradient,
+        lambda x: jnp.logical_not(jnp.logical_not(within_gradient(x))),
+        lambda x: within_gradient(x) | (x < -9),
+    ],
+)
+@pytest.mark.parametrize("inside", [lambda f: f, jax.jit, jax.checkpoint, scanned])
+@pytest.mark.parametrize("hoist", [converted, evaluated])
+def test_a_value_that_becomes_an_argument_of_a_program_is_not_stopped(hoist, inside, ask):
+    def sensitivity(x):
+        pred = ask(x)
+
+        def f(y):
+            return inside(lambda y: cond(pred, lambda: 3.0 * x * y, lambda: 5.0 * x * y))(y)
+
+        return hoist(f)
+
+    assert jax.jit(sensitivity)(jnp.float32(2.0)) == 5.0
+    assert jax.jit(jax.grad(lambda x: sensitivity(x) * x))(jnp.float32(2.0)) == 3.0

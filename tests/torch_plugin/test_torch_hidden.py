@@ -94,3 +94,50 @@ def test_what_the_backward_pass_itself_makes_constant_is_no_such_tensor(stop):
         return y**2
 
     assert grad(f)(TWO) == 12.0
+
+
+class Implicit(torch.autograd.Function):
+    """Differentiates on leaves of its own, as adjoint methods do."""
+
+    make = staticmethod(lambda x: x.detach().requires_grad_())
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            y = Implicit.make(x)
+            return torch.autograd.grad(y.sin(), y, g)[0]
+
+
+def by_assignment(x):
+    y = x.detach()
+    y.requires_grad = True
+    return y
+
+
+LEAVES = {
+    "requires_grad_": lambda x: x.detach().requires_grad_(),
+    "assignment": by_assignment,
+    "factory": lambda x: torch.tensor(x.tolist(), requires_grad=True),
+    "with a step between": lambda x: torch.zeros_like(x, requires_grad=True) * 0.0 + x.detach().requires_grad_() * 1.0,
+}
+
+
+@pytest.mark.parametrize("make", LEAVES.values(), ids=LEAVES)
+def test_a_backward_with_leaves_of_its_own_hides_nothing(monkeypatch, make):
+    monkeypatch.setattr(Implicit, "make", staticmethod(make))
+    net = torch.nn.Linear(1, 1)
+    f = lambda n: Implicit.apply(n(torch.ones(1, 1))).sum()
+    assert torch.equal(grad(f)(net)["weight"], torch.autograd.grad(f(net), net.weight)[0])
+
+
+def test_a_leaf_of_others_is_hidden_all_the_same(monkeypatch):
+    other = torch.tensor(2.0, requires_grad=True)
+    monkeypatch.setattr(Implicit, "make", staticmethod(lambda x: x.detach().requires_grad_() * other))
+    with pytest.raises(UndecidableError, match="hook or the backward"):
+        grad(Implicit.apply)(torch.tensor(1.0))

@@ -140,3 +140,105 @@ def test_nested_reentrant_checkpoints_are_refused(layer, depth):
         nested(layer, depth)(W.clone().requires_grad_())
     with torch.no_grad():
         assert nested(layer, depth)(W.clone().requires_grad_()) == 10.0
+
+
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(W.clone())
+        self.register_buffer("scale", torch.tensor(3.0))
+
+    def forward(self, x):
+        return cond(x.sum() > 0, lambda x: x * self.w, lambda x: x * self.scale, x)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_parameter_in_a_branch_is_exported(strict):
+    exported = torch.export.export(Branching(), (X,), strict=strict).module()
+    assert exported(X).tolist() == [2.0] * 3
+    assert exported(-X).tolist() == [-3.0] * 3
+
+
+def expanded(x, w):
+    return cond((x * x).sum() > 0, lambda x: (x * x).sum() ** 0.5, lambda x: 0.0 * x.sum(), x)
+
+
+def closed_over(x, w):
+    return cond((x * x).sum() > 0, lambda: (x * x * w).sum() ** 0.5, lambda: 0.0 * x.sum() + w)
+
+
+def transposed(x, w):
+    x = x.reshape(2, 2)
+    return cond(x.sum() > 0, lambda x: (x.transpose(0, 1) @ x).sum(), lambda x: (x[0] * w).sum(), x)
+
+
+def in_a_branch(x, w):
+    return cond(w > 0, lambda x: expanded(x, w) * w, lambda x: x.sum(), x)
+
+
+def several(x, w):
+    return cond(x.sum() > 0, lambda a, b: a.sum() * b, lambda a, b: (a[:2] * a[2:] * b).sum(), x * 2.0, w * 3.0)
+
+
+@pytest.mark.parametrize("f", [expanded, closed_over, transposed, in_a_branch, several])
+@pytest.mark.parametrize("x", [torch.zeros(4), torch.tensor([3.0, 4.0, 0.0, 1.0])], ids=["zero", "other"])
+def test_branches_whose_gradients_have_other_strides(f, x):
+    x, w = x.clone().requires_grad_(), W.clone().requires_grad_()
+    value = compiled(f, "aot_eager")(x, w)
+    want = f(x, w)
+    assert torch.allclose(value, want)
+    found = torch.autograd.grad(value, [x, w], materialize_grads=True)
+    for slope, other in zip(found, torch.autograd.grad(want, [x, w], materialize_grads=True), strict=True):
+        assert torch.allclose(slope, other)
+
+
+def of_matrix(function):
+    def f(a):
+        return cond(torch.linalg.det(a) > 0, lambda a: function(a).sum(), lambda a: a.sum() * 0.0 - 1.0, a)
+
+    return f
+
+
+MATRICES = [
+    lambda a: torch.linalg.slogdet(a)[1],
+    torch.linalg.inv,
+    torch.linalg.cholesky,
+    torch.logdet,
+    lambda a: torch.linalg.solve(2.0 * a, torch.ones(2)),
+    lambda a: a.inverse(),
+]
+SINGULAR, REGULAR = torch.tensor([[0.0, 0.0], [0.0, 4.0]]), torch.tensor([[2.0, 0.5], [0.5, 4.0]])
+
+
+@pytest.mark.parametrize("function", MATRICES)
+def test_a_branch_that_is_not_taken_does_not_raise(function):
+    f = of_matrix(function)
+    both = torch.stack([SINGULAR, REGULAR])
+    want = torch.stack([torch.zeros(2, 2), torch.func.grad(lambda a: function(a).sum())(REGULAR)])
+    assert torch.allclose(torch.vmap(torch.func.grad(f))(both), want, atol=1e-5)
+    assert torch.allclose(torch.stack([grad(f)(a) for a in both]), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", MATRICES[:2])
+def test_a_branch_that_is_not_taken_does_not_raise_in_a_graph(function):
+    f = of_matrix(function)
+    slope = compiled(torch.func.grad(f), "aot_eager")
+    assert slope(SINGULAR).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert torch.allclose(slope(REGULAR), torch.func.grad(lambda a: function(a).sum())(REGULAR), atol=1e-5)
+
+
+def test_nor_in_a_backward_pass_through_a_graph():
+    for matrix in (SINGULAR, REGULAR):
+        a = matrix.clone().requires_grad_()
+        compiled(of_matrix(MATRICES[0]), "aot_eager")(a).backward()
+        assert torch.allclose(a.grad, torch.linalg.inv(a.detach()) if matrix is REGULAR else torch.zeros(2, 2))
+
+
+def test_an_error_in_a_batched_branch_says_which():
+    def checked(x):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError) as caught:
+        torch.vmap(lambda x: cond(x > 0, lambda x: x, checked, x))(X)
+    assert "checked" in caught.value.__notes__[0]
+    assert "torch.where(pred, x, safe)" in caught.value.__notes__[0]

@@ -351,3 +351,26 @@ def test_a_gradient_with_a_frozen_dict_in_a_graph():
     assert torch.equal(found["a"], torch.ones(2))
     assert found["b"] == {"n": None, "m": None}
     assert list(found) == ["b", "a"]
+
+
+def test_hooks_of_state_dicts_that_are_methods_are_no_hindrance():
+    class Loading(Net):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+            self._register_load_state_dict_pre_hook(self.before)
+            self._register_load_state_dict_pre_hook(Loading.after, with_module=True)
+            self.register_load_state_dict_post_hook(lambda module, _keys: module.seen.append(module))
+
+        def before(self, *_args):
+            self.seen.append(self)
+
+        def after(self, *_args):
+            self.seen.append(self)
+
+    module = Loading()
+    made = doubled(module)
+    assert torch.allclose(made(X), reference(module, X))
+    made.load_state_dict(module.state_dict())
+    assert all(item is made for item in made.seen)
+    assert module.seen == []

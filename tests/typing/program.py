@@ -7,14 +7,27 @@ with no cast and no ignored error.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, assert_type
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
 
 import adprotocol
-from adprotocol import NonDifferentiable, cond, grad, non_differentiable, value_and_grad, within_gradient
+from adprotocol import (
+    NonDifferentiable,
+    combine,
+    cond,
+    grad,
+    non_differentiable,
+    partition,
+    tree_map,
+    value_and_grad,
+    within_gradient,
+)
 from adprotocol.typing import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Array = NDArray[np.float64]
 
@@ -79,7 +92,31 @@ def descend(model: Model, gradient: Model) -> Model:
     return model._replace(kernel=kernel, offset=model.offset - 0.1 * gradient.offset)
 
 
+Params = TypeVar("Params")
+
+
+def fit(loss: Callable[[Params, Array], float], params: Params, x: Array, steps: int) -> Params:
+    for _ in range(steps):
+        value, gradient = value_and_grad(loss)(params, x)
+        assert_type(value, float)
+        assert_type(gradient, Params)
+        assert_type(grad(loss)(params, x), Params)
+        kept, rest = partition(params)
+        new = tree_map(lambda leaf, slope: leaf - 0.1 * slope, kept, gradient)
+        assert_type(new, Params)
+        params = combine(new, rest)
+    return params
+
+
+def residual(model: Model, x: Array) -> float:
+    total: float = ((model.kernel.variance * x + model.offset) ** 2).sum()
+    return total
+
+
 def main() -> None:
+    fitted = fit(residual, Model(Kernel(2.0, NonDifferentiable(1.5)), 1.0), np.array([0.0, 1.0]), 300)
+    assert_type(fitted, Model)
+    assert abs(fitted.offset) < 1e-3
     model = Model(Kernel(2.0, NonDifferentiable(1.5)), 1.0)
 
     value, gradient = value_and_grad(loss)(model, 3.0, power=2)

@@ -1,0 +1,1 @@
+"""Derivative rules: functions whose derivative their author gives, and functions that run on the host."""

@@ -1,0 +1,198 @@
+"""The arguments of a call without their arrays, and what the function returned without its arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
+from adprotocol._dispatch.dtype import is_inexact
+from adprotocol._dispatch.table import lookup
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._trees.treespec import build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from adprotocol._trees.treespec import Treespec
+
+
+def count_leaves(treespec: Treespec) -> int:
+    """Return the number of leaves of a structure."""
+    return 1 if treespec is None else sum(map(count_leaves, treespec[3]))
+
+
+def without_labels(treespec: Treespec) -> Treespec:
+    """Return a structure in which a label is a leaf."""
+    if treespec is None or treespec[0] is NonDifferentiable:
+        return None
+    return (*treespec[:3], tuple([without_labels(child) for child in treespec[3]]))
+
+
+def merge_labels(treespec: Treespec, leaves: Iterator[Any]) -> list[Any]:
+    """Return the leaves of a structure, with one None in place of those in a label."""
+    if treespec is None:
+        return [next(leaves)]
+    if treespec[0] is NonDifferentiable:
+        for _ in range(count_leaves(treespec)):
+            next(leaves)
+        return [None]
+    return [leaf for child in treespec[3] for leaf in merge_labels(child, leaves)]
+
+
+def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
+    """Tell for each leaf of a structure whether it is in a label."""
+    if treespec is None:
+        return [within]
+    inside = within or treespec[0] is NonDifferentiable
+    return [labelled for child in treespec[3] for labelled in labelled_leaves(child, within=inside)]
+
+
+def is_array(leaf: Any) -> bool:
+    """Tell whether a leaf is an array of a framework."""
+    kind = lookup(type(leaf)).kind
+    return kind is ARRAY or kind is CONSTANT
+
+
+class Arguments:
+    """The arguments of a call, of which the arrays are given anew.
+
+    `treespec` is that of the pair of positional and keyword arguments, or None if there are positional ones alone and
+    all are leaves, as in most calls.
+    """
+
+    __slots__ = ("_leaves", "_places", "_treespec", "are_arrays", "are_leaves", "specs")
+
+    def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
+        self._treespec = treespec
+        self._leaves = list(leaves)
+        self._places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+        for place in self._places:
+            self._leaves[place] = None
+        self.are_leaves: bool = treespec is None
+        self.are_arrays: bool = self.are_leaves and len(self._places) == len(self._leaves)
+        # The structure of each positional argument.
+        self.specs: tuple[Treespec, ...] = (None,) * len(self._leaves) if treespec is None else treespec[3][0][3]
+
+    def filled(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with these arrays."""
+        if self.are_arrays:
+            return tuple(arrays), {}
+        leaves = self._leaves.copy()
+        for place, array in zip(self._places, arrays, strict=True):
+            leaves[place] = array
+        return (tuple(leaves), {}) if self._treespec is None else build(self._treespec, iter(leaves))
+
+    def spread(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """Return for each leaf of the positional arguments the array whose gradient is needed, or None."""
+        if self.are_arrays:
+            return [array if need else None for array, need in zip(arrays, needed, strict=True)]
+        leaves: list[Any] = [None] * len(self._leaves)
+        for place, array, need in zip(self._places, arrays, needed, strict=True):
+            if need:
+                leaves[place] = array
+        if self._treespec is not None:
+            spec = self._treespec[3][0]
+            leaves = [None if labelled else leaf for leaf, labelled in zip(leaves, labelled_leaves(spec), strict=False)]
+        return leaves
+
+    def gathered(self, found: Sequence[Any], likes: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """Return for each needed array what was found for its leaf, None for a keyword argument and in a label."""
+        entries = iter(found)
+        by_leaf = [None if like is None else next(entries) for like in likes]
+        count = len(by_leaf)
+        return [
+            by_leaf[place] if place < count else None for place, need in zip(self._places, needed, strict=True) if need
+        ]
+
+    def moved(self, tangents: Sequence[Any]) -> Any:
+        """Return the tuple of the tangents of the positional arguments, in their structures."""
+        leaves = [_zero(leaf) for leaf in self._leaves]
+        for place, tangent in zip(self._places, tangents, strict=True):
+            leaves[place] = tangent
+        if self._treespec is None:
+            return tuple(leaves)
+        spec = self._treespec[3][0]
+        return build(without_labels(spec), iter(merge_labels(spec, iter(leaves))))
+
+
+def _zero(leaf: Any) -> Any:
+    """Return the tangent of a leaf that is no array of the framework: None, if it never has one."""
+    if type(leaf) is float or type(leaf) is complex:
+        return type(leaf)()
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and lookup(type(leaf)).kind in (PLAIN, NUMPY) and is_inexact(dtype):
+        return sys.modules["numpy"].zeros_like(leaf)
+    return None
+
+
+class Outline:
+    """What a function returned besides its arrays: structure, other values, and residuals of any type.
+
+    It belongs to one call. A plugin keeps it with the results, and gives it back to `DerivativeRule.vjp` and
+    `DerivativeRule.jvp`. It holds no array of the framework.
+
+    Attributes:
+        count: how many of the results are differentiated: the inexact arrays that the function returned. Those after
+            them are arrays of integers, those in labels, and those among the residuals.
+        objects: the types of residuals that may hold anything, as text; empty if there are none. Where a program is
+            staged or batched, the plugin refuses them, since they may hold its tracers.
+    """
+
+    __slots__ = ("_leaves", "_places", "_result", "_treespec", "count", "objects")
+
+    def __init__(  # noqa: PLR0913
+        self,
+        treespec: Treespec = None,
+        leaves: Sequence[Any] = (None,),
+        places: Sequence[int] = (0,),
+        *,
+        count: int = 1,
+        objects: str = "",
+        has_residuals: bool = False,
+    ) -> None:
+        self._treespec = treespec
+        # The structure of the result alone.
+        self._result = treespec[3][0] if has_residuals else treespec
+        # The leaves that are no arrays, and for each of the results its place among the leaves.
+        self._leaves = leaves
+        self._places = places
+        self.count = count
+        self.objects = objects
+
+    def __repr__(self) -> str:
+        return f"<Outline of {self.count} result(s)>"
+
+    @property
+    def spec(self) -> Treespec:
+        """Return the structure of the result alone, in which a label is a leaf."""
+        return without_labels(self._result)
+
+    def returned(self, results: Sequence[Any]) -> Any:
+        """Return what the function returned, with these arrays."""
+        if self is ONE_ARRAY:
+            return results[0]
+        leaves = list(self._leaves)
+        for place, array in zip(self._places, results, strict=True):
+            leaves[place] = array
+        return leaves[0] if self._treespec is None else build(self._treespec, iter(leaves))
+
+    def spread(self, values: Sequence[Any]) -> list[Any]:
+        """Return one entry for each leaf of `spec`: of `values` where it is differentiated, else None."""
+        if self._result is None and self.count == 1:
+            return list(values[:1])
+        leaves: list[Any] = [None] * len(self._leaves)
+        for place, value in zip(self._places[: self.count], values, strict=False):
+            leaves[place] = value
+        return merge_labels(self._result, iter(leaves))
+
+    def cotangent(self, cotangents: Sequence[Any]) -> Any:
+        """Return the cotangents in the structure of the result."""
+        if self is ONE_ARRAY:
+            return cotangents[0]
+        leaves = self.spread(cotangents)
+        return leaves[0] if self._result is None else build(self.spec, iter(leaves))
+
+
+# That of a function that returned one array, as most do.
+ONE_ARRAY = Outline()

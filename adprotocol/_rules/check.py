@@ -1,0 +1,117 @@
+"""What a rule returned, compared with what is due, before anything is computed with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import FUNCTION
+from adprotocol._dispatch.dtype import kind_of_dtype
+from adprotocol._dispatch.table import lookup
+from adprotocol._hooks.branches import sizes
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._rules.arguments import count_leaves
+from adprotocol._trees.traversal import binding_for
+from adprotocol.errors import RuleError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol._trees.treespec import Treespec
+
+
+class Collector:
+    """Take from what a rule returned the entries for some leaves of a structure.
+
+    `likes` holds for each leaf the array whose shape and dtype its entry must have, or None
+    where none is needed. `words` say in errors who returned the entries, and as what.
+    """
+
+    def __init__(self, likes: Sequence[Any], words: tuple[str, str]) -> None:
+        self.likes = likes
+        self.words = words
+        # For each leaf with a like: its entry, None for zero.
+        self.found: list[Any] = []
+        self._next = 0
+
+    def add(self, entry: Any, treespec: Treespec, where: str) -> None:
+        """Take the entries for the next leaves, those of the structure `treespec`; `where` names it in errors."""
+        if treespec is None:
+            like = self.likes[self._next]
+            self._next += 1
+            if like is not None:
+                self.found.append(checked(entry, like, self.words, where))
+            return
+        stop = self._next + count_leaves(treespec)
+        likes = [like for like in self.likes[self._next : stop] if like is not None]
+        if len(likes) > 0:
+            entry = entry() if lookup(type(entry)).kind is FUNCTION else entry
+            if entry is not None:
+                self._add_children(entry, treespec, where)
+                return
+            self.found.extend([None] * len(likes))
+        self._next = stop
+
+    def _add_children(self, entry: Any, treespec: Treespec, where: str) -> None:
+        cls, _, names, specs = treespec
+        flatten = binding_for(entry).flatten
+        children, _, found_names = (None, None, None) if flatten is None else flatten(entry)
+        # An ordered dict may stand for a dict, and the like: names and order are the structure, metadata is not.
+        if children is None or found_names != names or not (type(entry) is cls or issubclass(type(entry), cls)):
+            given = kind_of(entry) if children is None else f"{kind_of(entry)} of {_listed(found_names)}"
+            msg = (
+                f"{self.words[0]} returned {given} as {self.words[1]} {where}, which is a {cls.__qualname__} of "
+                f"{_listed(names)}; return the same structure, or None for zeros"
+            )
+            raise RuleError(msg)
+        for child, spec, name in zip(children, specs, names, strict=True):
+            self.add(child, spec, f"{where} at {name!r}")
+
+
+def checked(entry: Any, like: Any, words: tuple[str, str], where: Any) -> Any:
+    """Return an entry, or what the function returns that was given in its place: an array like `like`, or None.
+
+    Its shape is that of `like`, and it is complex only if `like` is.
+    """
+    if lookup(type(entry)).kind is FUNCTION:
+        entry = entry()
+    if isinstance(entry, NonDifferentiable):
+        entry = entry.value
+    if entry is None:
+        return None
+    shape, due = shape_of(entry), shape_of(like)
+    if shape != due:
+        given = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
+        msg = (
+            f"{words[0]} returned {given} as {words[1]} {where}, which is an array of shape {tuple(due or ())}; return "
+            "one of the same shape (sum over what was broadcast), or None for zeros"
+        )
+        raise RuleError(msg)
+    if _differ(entry, like) and is_complex(entry) and not is_complex(like):
+        msg = f"{words[0]} returned a complex array as {words[1]} {where}, which is real; return its real part"
+        raise RuleError(msg)
+    return entry
+
+
+def _listed(names: Any) -> str:
+    shown = [repr(name) for name in names]
+    return ", ".join(shown) if shown else "nothing"
+
+
+def shape_of(value: Any) -> tuple[Any, ...] | None:
+    """Return the shape of an array, or of a number, which may be boxed; None for what is neither."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return sizes(shape)
+    number = isinstance(value, (int, float, complex)) or lookup(type(value)).framework is not None
+    return () if number else None
+
+
+def _differ(value: Any, like: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is None or dtype != getattr(like, "dtype", None)
+
+
+def is_complex(value: Any) -> bool:
+    """Tell whether an array or number is complex."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, complex) if dtype is None else kind_of_dtype(dtype) == "complex"

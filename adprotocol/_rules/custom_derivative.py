@@ -1,0 +1,245 @@
+"""`custom_derivative`: a function with a derivative rule of its own, on every framework."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
+from adprotocol._dispatch.table import BINDINGS, TABLE, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
+from adprotocol._hooks.prevent_gradient import prevent_gradient
+from adprotocol._hooks.result import flatten_result
+from adprotocol._hooks.within_gradient import ask
+from adprotocol._rules.arguments import Arguments, is_array
+from adprotocol._rules.closure import may_hold, refuse_tracked
+from adprotocol._rules.rule import DerivativeRule, Functions
+from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
+from adprotocol._trees.traversal import sole_framework
+from adprotocol.errors import RuleError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._dispatch.binding import Binding
+
+
+def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: bool = False) -> Any:
+    """Give a function a derivative rule of its own, written once for every framework.
+
+    >>> import adprotocol, autograd, autograd.numpy as np
+    >>> @adprotocol.custom_derivative
+    ... def log1pexp(x):
+    ...     return np.logaddexp(0.0, x)
+    >>> @log1pexp.defvjp
+    ... def log1pexp_vjp(cotangent, returned, x):
+    ...     return (cotangent / (1.0 + np.exp(-x)),)
+    >>> print(autograd.grad(log1pexp)(0.0), autograd.grad(autograd.grad(log1pexp))(0.0))
+    0.5 0.25
+
+    The rule for reverse mode, given by ``.defvjp``, is called with the cotangent, what the
+    function returned, and its arguments; it returns a tuple with the gradient for each
+    positional argument, in that argument's structure. None stands for zeros. In place of a
+    gradient it may return a function without arguments, which is called only if that
+    gradient is needed. The rule for forward mode, given by ``.defjvp``, is called with the
+    tuple of the tangents instead, and returns the tangent of the result. If only one is
+    given, the other follows from it. Everything in a rule carries its own derivative, so
+    derivatives of higher order follow from the rule applied again. No cotangent is
+    conjugated: ``Re sum(vjp(ct) * t) == Re sum(ct * jvp(t))``.
+
+    Integers, strings, functions and labels among the arguments are constants, and so are
+    keyword-only arguments. The function itself is never differentiated, and neither is what
+    it closes over.
+
+    Args:
+        fun: the function, of arrays of any shapes and dtypes, structures of them, and
+            other values. Without it, a decorator.
+        has_residuals: whether the function returns a pair ``(result, residuals)``. Callers
+            get the result, rules the pair. Residuals are of any type in eager code, and
+            structures of arrays where a compiler traces. Such a rule is differentiated once.
+            It may leave out the arguments, which are then not kept.
+
+    Returns:
+        The function, with its metadata and the methods ``defvjp`` and ``defjvp``. With
+        NumPy arrays and numbers alone it calls `fun`.
+
+    Raises:
+        RuleError: a rule is missing, is given twice, or returns a gradient of another
+            count, structure or shape, or a complex one for a real argument; the function
+            closes over a value that is differentiated.
+        GradientPreventedError: a keyword-only argument is differentiated, or a rule that is
+            differentiated once is differentiated again.
+
+    After ``jax.custom_vjp``, ``jax.custom_jvp``, ``torch.autograd.Function`` and ``ChainRulesCore.rrule`` (Julia).
+    """
+    if fun is None:
+        return functools.partial(custom_derivative, has_residuals=has_residuals)
+    if isinstance(fun, (staticmethod, classmethod, property)) or not callable(fun):
+        below = f"; put custom_derivative below @{type(fun).__name__}" if hasattr(type(fun), "__get__") else ""
+        msg = f"custom_derivative was given {kind_of(fun)}, which is not a function{below}"
+        raise RuleError(msg)
+    return CustomDerivative(fun, has_residuals=has_residuals)
+
+
+class CustomDerivative:
+    """A function that `custom_derivative` made."""
+
+    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
+        self.fun = fun
+        self.has_residuals = has_residuals
+        name = getattr(fun, "__name__", type(fun).__name__)
+        self.functions = Functions(fun, name, has_residuals=has_residuals)
+        # Those whose closures are looked into at each call.
+        self.watched: list[Any] = [fun] if may_hold(fun) else []
+        functools.update_wrapper(self, fun, updated=())
+
+    def __repr__(self) -> str:
+        return f"<custom derivative of {self.functions.name}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    @property
+    def has_rule(self) -> bool:
+        """Tell whether there is a rule."""
+        return self.functions.vjp is not None or self.functions.jvp is not None
+
+    def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
+        self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
+        self.functions.vjp = vjp
+        self.functions.known.clear()
+        return vjp
+
+    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
+        self.functions.jvp_takes_arguments = self._accept(jvp, self.functions.jvp, "defjvp", "tangents")
+        self.functions.jvp = jvp
+        self.functions.known.clear()
+        return jvp
+
+    def _accept(self, rule: Any, known: Any, method: str, first: str) -> bool:
+        """Check a new rule; tell whether it takes the arguments of the function."""
+        name = self.functions.name
+        if not callable(rule):
+            msg = f"{name}.{method} was given {kind_of(rule)}; give a function"
+            raise RuleError(msg)
+        if known is not None:
+            msg = (
+                f"{name}.{method} was given a second rule, {_name(rule)}, beside {_name(known)}; give one rule, or "
+                "make a second function with custom_derivative"
+            )
+            raise RuleError(msg)
+        takes = not self.has_residuals or takes_arguments(rule)
+        if takes:
+            refuse_arity(rule, self.fun, f"{name}.{method}", first)
+        if may_hold(rule):
+            self.watched.append(rule)
+        return takes
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Call the function; where a derivative is propagated, it is that of the rule."""
+        found = sole_of_leaves((*args, *static.values()) if static else args)
+        if found is None or (static and found[0].framework is not None):
+            return self._structured(args, static)
+        binding, are_arrays = found
+        if self.watched:
+            refuse_tracked(self.watched, self.functions.name)
+        if binding.framework is None:
+            return self._plain(args, static)
+        if binding.custom_rule is None or not self.has_rule:
+            return self._without_rule(binding, args, static)
+        key = binding, len(args)
+        rule = self.functions.known.get(key) if are_arrays else None
+        if rule is None:
+            rule = DerivativeRule(self.functions, binding, Arguments(args))
+            if are_arrays:
+                self.functions.known[key] = rule
+        return self._with_rule(binding, rule, args)
+
+    def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        returned = self.fun(*args, **static)
+        return returned[0] if self.has_residuals else returned
+
+    def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        functions = self.functions
+        if static:
+            args, static = positional(self.fun, args, static)
+        leaves, treespec = flatten_result((args, static))
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
+        self._refuse_held(leaves)
+        if self.watched:
+            refuse_tracked(self.watched, functions.name)
+        if binding.framework is None:
+            return self._plain(args, static)
+        if binding.custom_rule is None or not self.has_rule:
+            return self._without_rule(binding, args, static)
+        if static:
+            message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
+            leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
+        return self._with_rule(binding, DerivativeRule(functions, binding, Arguments(leaves, treespec)), leaves)
+
+    def _with_rule(self, binding: Any, rule: DerivativeRule, leaves: Sequence[Any]) -> Any:
+        results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
+        returned = outline.returned(results)
+        return returned[0] if self.has_residuals else returned
+
+    def _refuse_held(self, leaves: list[Any]) -> None:
+        """Raise `RuleError` where an argument that is no structure holds a value that is differentiated."""
+        for leaf in leaves:
+            kind = lookup(type(leaf)).kind
+            if kind is FUNCTION:
+                refuse_tracked((leaf,), self.functions.name)
+                continue
+            hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject)
+            # An object of unknown class that holds arrays is refused by this question.
+            if hides and ask((leaf,)) is not False:
+                msg = (
+                    f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
+                    "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
+                )
+                raise RuleError(msg)
+
+    def _without_rule(self, binding: Binding, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Run the function if nothing is differentiated, and see to it that nothing will be."""
+        reason = "has no rule, so it cannot be differentiated; give it one with defvjp or defjvp"
+        if self.has_rule:
+            reason = (
+                f"has a derivative rule, which the plugin {binding.framework!r} cannot apply, since it has no hook "
+                "custom_rule; upgrade the plugin, or pass what is not differentiated through non_differentiable"
+            )
+        message = f"{self.functions.name} {reason}"
+        if ask((*args, *static.values())) is True:
+            raise RuleError(message)
+        return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
+
+
+def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding, bool] | None:
+    """Return the binding of the one framework among arrays and numbers, and whether all are its arrays.
+
+    None if there is anything else.
+    """
+    found = BINDINGS.PLAIN
+    are_arrays = True
+    for value in values:
+        binding = TABLE.get(type(value))
+        if binding is None:
+            return None
+        kind = binding.kind
+        if kind is ARRAY or kind is CONSTANT:
+            if found.framework not in (None, binding.framework):
+                return None
+            found = binding
+        elif kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject):
+            are_arrays = False
+        else:
+            return None
+    return found, are_arrays
+
+
+def _name(rule: Any) -> str:
+    return getattr(rule, "__qualname__", type(rule).__qualname__)
+
+
+install(BINDINGS.FUNCTION, CustomDerivative)

@@ -1,0 +1,271 @@
+"""`host_function`: a function of NumPy arrays, callable with the arrays of any framework."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import NUMPY, PLAIN
+from adprotocol._dispatch.dtype import dtype_name
+from adprotocol._dispatch.table import BINDINGS, install, lookup
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
+from adprotocol._hooks.result import flatten_result
+from adprotocol._rules.arguments import is_array
+from adprotocol._rules.check import is_complex
+from adprotocol._trees.traversal import sole_framework
+from adprotocol._trees.treespec import build, treespecs_equal
+from adprotocol.errors import PluginError, RuleError, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._dispatch.binding import Binding
+    from adprotocol._trees.treespec import Treespec
+
+
+def host_function(
+    fun: Callable[..., Any] | None = None, *, like: Callable[..., Any] | None = None, batched: bool = False
+) -> Any:
+    """Make a function of NumPy arrays callable with the arrays of any framework.
+
+    >>> import adprotocol, numpy as np
+    >>> @adprotocol.host_function(like=lambda a, b: b)
+    ... def solve(a, b):
+    ...     return np.linalg.solve(a, b)
+    >>> solve(2.0 * np.eye(2), np.ones(2))
+    array([0.5, 0.5])
+
+    It gets NumPy arrays, which are read-only, in place of the framework's, wherever these
+    are in its arguments; its results become arrays of the same framework, dtype and
+    device. Eager code calls it exactly as written. It has to be pure: a compiler may leave
+    out a call whose result nobody uses, or repeat one. Its derivative raises, unless
+    `custom_derivative` gives it a rule; as a rule itself it is differentiated once.
+
+    Args:
+        fun: the function, of arrays of any shapes and dtypes, structures of them, and
+            other values. Without it, a decorator.
+        like: called with the same arguments, returns the structure of the result with
+            arrays of its shapes and dtypes; their values do not matter. It gets arrays
+            that take no memory and hold zeros. A program that a compiler stages needs it.
+        batched: whether the function takes any number of leading axes, the same for
+            every array. Under vmap it is then called once, and else for each row.
+
+    Returns:
+        The function, with its metadata.
+
+    Raises:
+        GradientPreventedError: a result is differentiated.
+        RuleError: the result does not agree with `like`, or a compiler needs `like` and
+            there is none.
+        PluginError: the plugin of the arguments has no hook ``host_call``.
+
+    After ``jax.pure_callback`` and ``tf.numpy_function``.
+    """
+    if fun is None:
+        return functools.partial(host_function, like=like, batched=batched)
+    for what, given in (("fun", fun), ("like", like)):
+        if given is not None and not callable(given):
+            msg = f"host_function was given {kind_of(given)} as {what}; give a function of the same arguments"
+            raise RuleError(msg)
+    return HostFunction(fun, like, batched=batched)
+
+
+class HostFunction:
+    """A function that `host_function` made."""
+
+    def __init__(self, fun: Callable[..., Any], like: Callable[..., Any] | None, *, batched: bool) -> None:
+        self.fun = fun
+        self.like = like
+        self.batched = batched
+        self.name: str = getattr(fun, "__qualname__", type(fun).__qualname__)
+        functools.update_wrapper(self, fun, updated=())
+
+    def __repr__(self) -> str:
+        return f"<host function {self.name}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        import types  # noqa: PLC0415  (a name of the standard library that this package uses too)
+
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Call the function."""
+        leaves, treespec = flatten_result((args, static))
+        binding = sole_framework(leaves, BINDINGS.PLAIN)
+        if binding.framework is None:
+            args, static = build(treespec, iter([_read_only(leaf) for leaf in leaves]))
+            return self.fun(*args, **static)
+        call = HostCall(self, binding, treespec, leaves)
+        like = None if self.like is None else call.expected()
+        message = (
+            f"{self.name} is a host function, which no framework can differentiate; wrap it in custom_derivative and "
+            "give it a rule"
+        )
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        results = _hook(binding, self.name)(call, arrays, like, self.batched, message)
+        return build(call.treespec, iter(results))
+
+
+class HostCall:
+    """One call of a host function, as a function of the NumPy arrays in place of the framework's."""
+
+    def __init__(self, host: HostFunction, binding: Binding, treespec: Treespec, leaves: list[Any]) -> None:
+        self.host = host
+        self.binding = binding
+        self.arguments = treespec
+        self.leaves = leaves
+        # The structure of the result, and its arrays' shapes and dtypes if `like` tells them.
+        self.treespec: Treespec = None
+        self.types: list[Any] | None = None
+
+    def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Treespec]:
+        found = iter(arrays)
+        leaves = [next(found) if is_array(leaf) else _read_only(leaf) for leaf in self.leaves]
+        args, static = build(self.arguments, iter(leaves))
+        return flatten_result(fun(*args, **static))
+
+    def expected(self) -> list[Any]:
+        """Return arrays, without memory, of the shapes and dtypes that `like` tells."""
+        import numpy as np  # noqa: PLC0415  (a host function uses it)
+
+        blank = [blank_array(leaf) for leaf in self.leaves if is_array(leaf)]
+        found, self.treespec = self._call(self.host.like, blank)  # type: ignore[arg-type]
+        for leaf in found:
+            if not isinstance(leaf, (np.ndarray, np.generic, float, complex, int)) and not hasattr(leaf, "dtype"):
+                msg = (
+                    f"like of the host function {self.host.name} returned {kind_of(leaf)}; return arrays of the shapes "
+                    "and dtypes of the result, such as numpy.empty(shape, dtype)"
+                )
+                raise RuleError(msg)
+        self.types = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in found]
+        return self.types
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run the function on NumPy arrays; return those of its result, with the dtypes that they must have."""
+        import numpy as np  # noqa: PLC0415
+
+        arrays = [_read_only(np.asarray(array)) for array in arrays]
+        found, treespec = self._call(self.host.fun, arrays)
+        results = [self._array(leaf) for leaf in found]
+        if self.types is None:
+            self.treespec = treespec
+            return [_with_precision(result, arrays) for result in results]
+        if not treespecs_equal(treespec, self.treespec):
+            msg = (
+                f"the host function {self.host.name} returned another structure than its like: {len(results)} "
+                f"array(s), not {len(self.types)}, or in other containers; return the same from both"
+            )
+            raise RuleError(msg)
+        return [self._agreeing(result, like) for result, like in zip(results, self.types, strict=True)]
+
+    def _array(self, leaf: Any) -> Any:
+        import numpy as np  # noqa: PLC0415
+
+        kind = lookup(type(leaf)).kind
+        if kind is NUMPY or (kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))):
+            return np.asarray(leaf)
+        msg = (
+            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a "
+            "structure of them"
+        )
+        raise RuleError(msg)
+
+    def _agreeing(self, result: Any, like: Any) -> Any:
+        import numpy as np  # noqa: PLC0415
+
+        shape, dtype = tuple(like.shape), np.dtype(like.dtype)
+        # Under batching the arrays have leading axes of which `like` does not know.
+        batch = result.shape[: len(result.shape) - len(shape)] if self.host.batched else ()
+        if result.shape != batch + shape or not np.can_cast(result.dtype, dtype, "same_kind"):
+            msg = (
+                f"the host function {self.host.name} returned an array of shape {result.shape} and dtype "
+                f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
+            )
+            raise RuleError(msg)
+        return result.astype(dtype, copy=False)
+
+
+def on_host(  # noqa: PLR0913, PLR0917
+    binding: Binding,
+    host: HostFunction,
+    rule: Callable[..., list[Any]],
+    groups: tuple[Sequence[Any], ...],
+    like: list[Any],
+    message: str,
+) -> list[Any]:
+    """Call a rule, a function of several lists of arrays, on NumPy arrays; it returns one for each of `like`."""
+    import numpy as np  # noqa: PLC0415
+
+    given = [array for group in groups for array in group if array is not None]
+
+    def call(arrays: list[Any]) -> list[Any]:
+        found = iter([_read_only(np.asarray(array)) for array in arrays])
+        filled = [[None if array is None else next(found) for array in group] for group in groups]
+        return [_as_like(value, array) for value, array in zip(rule(*filled), like_of(filled), strict=True)]
+
+    # Where the arrays are batched, the shapes that count are those given, not those of `like`.
+    places = [_place(array, given) for array in like]
+
+    def like_of(filled: list[list[Any]]) -> list[Any]:
+        flat = [array for group in filled for array in group if array is not None]
+        return [flat[place] for place in places]
+
+    return _hook(binding, host.name)(call, given, like, host.batched, message)
+
+
+def _place(array: Any, given: list[Any]) -> int:
+    return next(place for place, other in enumerate(given) if other is array)
+
+
+def _as_like(value: Any, like: Any) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    return np.zeros_like(like) if value is None else np.asarray(value, dtype=like.dtype)
+
+
+def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:
+    if binding.host_call is None:
+        msg = (
+            f"the plugin {binding.framework!r} has no hook host_call, so it cannot call the host function {name}; "
+            "upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
+        )
+        raise PluginError(msg)
+    return binding.host_call
+
+
+def _read_only(value: Any) -> Any:
+    """Return a NumPy array as one that cannot be written to, and anything else as it is."""
+    if lookup(type(value)).kind is not NUMPY:
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def blank_array(array: Any) -> Any:
+    """Return a NumPy array with the shape and dtype of an array of any framework; it takes no memory."""
+    import numpy as np  # noqa: PLC0415
+
+    dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
+    shape = tuple(array.shape)
+    blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
+    blank.flags.writeable = False
+    return blank
+
+
+def _with_precision(result: Any, arrays: Sequence[Any]) -> Any:
+    """Return an inexact result in the precision of the arguments, since NumPy computes much in double precision."""
+    import numpy as np  # noqa: PLC0415
+
+    given = [array.dtype for array in arrays if np.issubdtype(array.dtype, np.inexact)]
+    if not given or not np.issubdtype(result.dtype, np.inexact):
+        return result
+    precision: Any = np.result_type(*given)
+    if is_complex(result):
+        precision = np.result_type(precision, np.complex64)
+    elif precision.kind == "c":
+        precision = np.empty((), precision).real.dtype
+    return result.astype(precision, copy=False)
+
+
+install(BINDINGS.FUNCTION, HostFunction)

@@ -1,0 +1,240 @@
+"""A derivative rule as a plugin gets it: functions of flat lists of the framework's arrays.
+
+The core takes care of structures, static values, labels, functions in place of
+gradients and checks; the plugin of its framework's arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
+from adprotocol._dispatch.dtype import is_inexact
+from adprotocol._dispatch.table import lookup
+from adprotocol._hooks.result import flatten_result
+from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, count_leaves, is_array, labelled_leaves
+from adprotocol._rules.check import Collector, checked
+from adprotocol._rules.closure import closed_over, may_hold
+from adprotocol._rules.host_function import HostFunction, on_host
+from adprotocol._trees.held import check_held, check_opaque, search
+from adprotocol.errors import RuleError, full_kind_of, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol._dispatch.binding import Binding
+
+
+class Functions:
+    """Hold a function and its rules, as their author gave them."""
+
+    def __init__(self, fun: Callable[..., Any], name: str, *, has_residuals: bool) -> None:
+        self.fun = fun
+        self.name = name
+        self.has_residuals = has_residuals
+        self.vjp: Callable[..., Any] | None = None
+        self.jvp: Callable[..., Any] | None = None
+        # Whether the rules take the arguments; with residuals they may do without.
+        self.vjp_takes_arguments = True
+        self.jvp_takes_arguments = True
+        # The rules for calls whose arguments are all arrays, by framework and number; they hold nothing of a call.
+        self.known: dict[tuple[Binding, int], DerivativeRule] = {}
+
+    def keeps_arrays(self) -> bool:
+        """Tell whether a rule takes the arguments."""
+        return (self.vjp is not None and self.vjp_takes_arguments) or (
+            self.jvp is not None and self.jvp_takes_arguments
+        )
+
+    def once(self) -> str:
+        """Say why the rules are differentiated once only; empty if they are not so."""
+        if self.has_residuals:
+            return (
+                f"the rule of {self.name} uses residuals (has_residuals=True), so it is differentiated once only; for "
+                "derivatives of higher order, compute in the rule from the arguments and the result"
+            )
+        if isinstance(self.vjp, HostFunction) or isinstance(self.jvp, HostFunction):
+            return (
+                f"the rule of {self.name} is a host function, so it is differentiated once only, in its own mode; for "
+                "other derivatives, write the rule with functions that have rules themselves"
+            )
+        return ""
+
+
+class DerivativeRule:
+    """The rule for one call, or for many with equal structures and equal values that are not arrays.
+
+    `arrays` are always the framework's arrays among the arguments, in one order; `results` those that the function
+    returned. Nothing of a call is stored here: what `fun` returns besides its arrays is the `Outline`.
+
+    Attributes:
+        name: of the function, for messages.
+        has_vjp: whether there is a rule for reverse mode.
+        has_jvp: whether there is a rule for forward mode.
+        once: why the rule is differentiated once only, as the text of the error that a second derivative raises; empty
+            if it is not so. (Its own transpose, by which one rule is derived from the other, is no second derivative.)
+        keeps_arrays: whether `vjp` and `jvp` need the values of `arrays`. If not, keep none of them for a later
+            backward pass, and give something with the shape and dtype of each instead.
+    """
+
+    __slots__ = ("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "name", "once")
+
+    def __init__(self, functions: Functions, binding: Binding, arguments: Arguments) -> None:
+        self._functions = functions
+        self._binding = binding
+        self._arguments = arguments
+        self.name = functions.name
+        self.has_vjp = functions.vjp is not None
+        self.has_jvp = functions.jvp is not None
+        self.keeps_arrays = not functions.has_residuals or functions.keeps_arrays()
+        self.once = functions.once()
+
+    def __repr__(self) -> str:
+        return f"<DerivativeRule of {self.name}>"
+
+    def closed_over(self) -> list[Any]:
+        """Return the arrays that the function closes over, as far as they can be found; none is differentiated."""
+        return closed_over(self._functions.fun) if may_hold(self._functions.fun) else []
+
+    def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
+        """Run the function; return the arrays that it returned, NumPy's and inexact numbers included, and the rest.
+
+        The plugin makes the framework's arrays of them, all of which `vjp` and `jvp` get as `results`.
+        """
+        args, static = self._arguments.filled(arrays)
+        returned = self._functions.fun(*args, **static)
+        has_residuals = self._functions.has_residuals
+        if not has_residuals and _is_differentiated(returned):
+            return [returned], ONE_ARRAY
+        if has_residuals and not (type(returned) is tuple and len(returned) == 2):  # noqa: PLR2004
+            msg = (
+                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
+                "(result, residuals)"
+            )
+            raise RuleError(msg)
+        result = returned[0] if has_residuals else returned
+        if result is None or hasattr(type(result), "__next__"):
+            msg = (
+                f"{self.name}, which has a derivative rule, returned {'None' if result is None else kind_of(result)}; "
+                "return arrays, or a structure of them"
+            )
+            raise RuleError(msg)
+        leaves, treespec = flatten_result(returned)
+        own = count_leaves(treespec[3][0]) if has_residuals else len(leaves)
+        labelled = labelled_leaves(treespec)
+        moving = [i for i in range(own) if not labelled[i] and _is_differentiated(leaves[i])]
+        places = moving + [i for i, leaf in enumerate(leaves) if is_array(leaf) and i not in moving]
+        results = [leaves[place] for place in places]
+        for place in places:
+            leaves[place] = None
+        for leaf in leaves[:own]:
+            _refuse_hidden(leaf)
+        objects = [full_kind_of(leaf) for leaf in leaves[own:] if lookup(type(leaf)).kind in (OPAQUE, OBJECT)]
+        return results, Outline(
+            treespec, leaves, places, count=len(moving), objects=", ".join(objects), has_residuals=has_residuals
+        )
+
+    def vjp(
+        self,
+        needed: Sequence[bool],
+        cotangents: Sequence[Any],
+        results: Sequence[Any],
+        outline: Outline,
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        """Return the gradient for each of `arrays` that is needed, in order, by the rule for reverse mode.
+
+        Of `cotangents` there is one for each of the first ``outline.count`` results, zeros for one that is not used. A
+        gradient is None for zeros, else an array of the right shape, of this framework or NumPy's, or a number; complex
+        only if the array is. The plugin makes an array of the right dtype of it.
+        """
+        vjp = self._functions.vjp
+        if isinstance(vjp, HostFunction):
+            fun = vjp.fun
+
+            def of_numpy(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+                return self._run_vjp(fun, needed, cotangents, results, outline, arrays)
+
+            given = [array for array, need in zip(arrays, needed, strict=True) if need]
+            return on_host(self._binding, vjp, of_numpy, (cotangents, results, arrays), given, self.once)
+        return self._run_vjp(vjp, needed, cotangents, results, outline, arrays)
+
+    def _run_vjp(  # noqa: PLR0913, PLR0917
+        self,
+        vjp: Any,
+        needed: Sequence[bool],
+        cotangents: Sequence[Any],
+        results: Sequence[Any],
+        outline: Outline,
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        args, static = self._arguments.filled(arrays)
+        given = args if self._functions.vjp_takes_arguments else ()
+        gradients = vjp(outline.cotangent(cotangents), outline.returned(results), *given, **static)
+        if not isinstance(gradients, tuple) or len(gradients) != len(args):
+            came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
+            msg = (
+                f"the vjp rule of {self.name} returned {came}; return a tuple with one gradient for each of the "
+                f"{len(args)} positional argument(s), None for zeros"
+            )
+            raise RuleError(msg)
+        likes = self._arguments.spread(arrays, needed)
+        words = (f"the vjp rule of {self.name}", "the gradient for argument")
+        if self._arguments.are_leaves:
+            return [checked(gradients[i], like, words, i) for i, like in enumerate(likes) if like is not None]
+        collector = Collector(likes, words)
+        for number, gradient in enumerate(gradients):
+            collector.add(gradient, self._arguments.specs[number], f"{number}")
+        return self._arguments.gathered(collector.found, likes, needed)
+
+    def jvp(
+        self, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
+    ) -> list[Any]:
+        """Return the tangent of each of the first ``outline.count`` results, by the rule for forward mode.
+
+        Of `tangents` there is one for each of `arrays`, zeros where none is propagated, and None for one that is not
+        inexact. What is returned is as for `vjp`.
+        """
+        jvp = self._functions.jvp
+        if isinstance(jvp, HostFunction):
+            fun = jvp.fun
+
+            def of_numpy(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+                return self._run_jvp(fun, tangents, results, outline, arrays)
+
+            given = list(results[: outline.count])
+            return on_host(self._binding, jvp, of_numpy, (tangents, results, arrays), given, self.once)
+        return self._run_jvp(jvp, tangents, results, outline, arrays)
+
+    def _run_jvp(
+        self, jvp: Any, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
+    ) -> list[Any]:
+        args, static = self._arguments.filled(arrays)
+        given = args if self._functions.jvp_takes_arguments else ()
+        tangent = jvp(self._arguments.moved(tangents), outline.returned(results), *given, **static)
+        collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
+        collector.add(tangent, outline.spec, "the result")
+        return collector.found
+
+
+def _is_differentiated(leaf: Any) -> bool:
+    """Tell whether a leaf of a result is inexact; what NumPy computed counts too."""
+    binding = lookup(type(leaf))
+    if binding.kind is ARRAY or binding.kind is CONSTANT:
+        return binding.trainable(leaf) is not None
+    if binding.kind is NUMPY:
+        return is_inexact(leaf.dtype)
+    if binding.kind is PLAIN:
+        return isinstance(leaf, (float, complex)) or is_inexact(getattr(leaf, "dtype", None))
+    return False
+
+
+def _refuse_hidden(leaf: Any) -> None:
+    """Refuse a result that may hold arrays where nobody can reach them: their derivative would be lost."""
+    kind = lookup(type(leaf)).kind
+    remedy = "Return the arrays themselves from a function that has a derivative rule"
+    if kind is FUNCTION:
+        for item in search(leaf, lambda value: lookup(type(value)).kind is FUNCTION):
+            check_held(leaf, item, remedy=remedy)
+    elif kind in (OPAQUE, OBJECT):
+        check_opaque(leaf, remedy=remedy)

@@ -1,0 +1,151 @@
+"""Derivative rules with autograd: one primitive, whose derivatives are those of the rule it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autograd.builtins import tuple as box_tuple
+from autograd.core import VJPNode, vspace
+from autograd.extend import defjvp_argnums, defvjp_argnums, primitive
+from autograd.tracer import Box, getval, isbox, new_box
+from numpy import asarray
+
+import adprotocol
+from adprotocol.errors import RuleError
+from adprotocol.extend import gradient_prevented
+from adprotocol_autograd import gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.extend import DerivativeRule, Outline
+
+
+class _Call:
+    """One call: the rule, and what the function returned besides its arrays, as soon as it has run."""
+
+    __slots__ = ("outline", "rule")
+
+    def __init__(self, rule: DerivativeRule) -> None:
+        self.rule = rule
+        self.outline: Any = None
+
+
+def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Return what the function returns, boxed where an array is."""
+    call = _Call(rule)
+    results = _split(_applied(call, *arrays), call.outline)
+    return results, call.outline
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _applied(call: _Call, *arrays: Any) -> Any:
+    results, call.outline = call.rule.fun(arrays)
+    for result in results:
+        if isbox(result):
+            msg = (
+                f"the function {call.rule.name}, which has a derivative rule, uses a value that is differentiated and "
+                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
+            )
+            raise RuleError(msg)
+    results = [result if type(result) in Box.type_mappings else asarray(result) for result in results]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _split(value: Any, outline: Outline) -> list[Any]:
+    """Return the results, of which the primitive returns one as it is."""
+    return [value] if outline.count == 1 else [value[i] for i in range(outline.count)]
+
+
+def refuse_tracked(arrays: Sequence[Any], message: str) -> None:
+    """Raise the error with `message` for the first array that is differentiated."""
+    for array in arrays:
+        if isbox(array) and adprotocol.within_gradient(array):
+            raise gradient_prevented(array, message, f"autograd: {adprotocol.explain(array)}")
+
+
+class _Derivative:
+    """The derivative of one call by some of its arrays, as linear functions of cotangents or of tangents."""
+
+    def __init__(self, argnums: Sequence[int], answer: Any, args: Sequence[Any]) -> None:
+        call, self.arrays = args[0], args[1:]
+        self.rule, self.outline = call.rule, call.outline
+        self.results = _split(answer, self.outline)
+        self.needed = [i in argnums and _is_inexact(array) for i, array in enumerate(self.arrays, 1)]
+        self.likes = [array for array, need in zip(self.arrays, self.needed, strict=True) if need]
+        if self.rule.once:
+            refuse_tracked((*self.results, *self.arrays), self.rule.once)
+
+    def backward(self, cotangents: list[Any]) -> list[Any]:
+        """Return the gradients of the arrays that are needed."""
+        if self.rule.has_vjp:
+            found = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
+        else:
+            found = _transposed(self.forward, _zeros(self.likes), cotangents)
+        return [_as_like(gradient, like) for gradient, like in zip(found, self.likes, strict=True)]
+
+    def forward(self, moving: list[Any]) -> list[Any]:
+        """Return the tangents of the results, given those of the arrays that are needed."""
+        if self.rule.has_jvp:
+            given = iter(moving)
+            tangents = [
+                next(given) if need else vspace(array).zeros() if _is_inexact(array) else None
+                for array, need in zip(self.arrays, self.needed, strict=True)
+            ]
+            found = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
+        else:
+            # The vjp is linear in the cotangent, so that its own transpose is the jvp.
+            found = _transposed(self.backward, _zeros(self.results), moving)
+        return [_as_like(tangent, result) for tangent, result in zip(found, self.results, strict=True)]
+
+
+def _vjp(argnums: Sequence[int], answer: Any, args: Sequence[Any], _kwargs: Any) -> Callable[[Any], list[Any]]:
+    def pull(cotangent: Any) -> list[Any]:
+        derivative = _Derivative(argnums, answer, args)
+        gradients = iter(derivative.backward(_split(cotangent, derivative.outline)))
+        return [
+            next(gradients) if derivative.needed[i - 1] else vspace(derivative.arrays[i - 1]).zeros() for i in argnums
+        ]
+
+    return pull
+
+
+def _jvp(argnums: Sequence[int], gs: Sequence[Any], answer: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    derivative = _Derivative(argnums, answer, args)
+    tangents = derivative.forward([g for i, g in zip(argnums, gs, strict=True) if derivative.needed[i - 1]])
+    return tangents[0] if derivative.outline.count == 1 else tuple(tangents)
+
+
+def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Return the transpose of a linear function of several arrays, applied to cotangents; None for zeros."""
+    roots = [VJPNode.new_root() for _ in points]
+    with gradient.new_trace() as trace:
+        end = box_tuple(fun([new_box(point, trace, root) for point, root in zip(points, roots, strict=True)]))
+    if not isbox(end) or end._trace != trace:  # noqa: SLF001  (as autograd's own `trace` asks)
+        return [None] * len(points)
+    found = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
+    return [found.get(root) for root in roots]
+
+
+def _zeros(values: Sequence[Any]) -> list[Any]:
+    return [vspace(value).zeros() for value in values]
+
+
+def _is_inexact(array: Any) -> bool:
+    raw = getval(array)
+    dtype = getattr(raw, "dtype", None)
+    return isinstance(raw, (float, complex)) if dtype is None else dtype.kind in "fc"
+
+
+def _as_like(value: Any, array: Any) -> Any:
+    """Return a gradient or tangent with the dtype of its array; zeros for None."""
+    if value is None:
+        return vspace(array).zeros()
+    dtype = getattr(getval(array), "dtype", None)
+    if dtype is None or getattr(value, "dtype", None) == dtype:
+        return value
+    return value.astype(dtype) if hasattr(value, "astype") else asarray(value, dtype)
+
+
+defvjp_argnums(_applied, _vjp)
+defjvp_argnums(_applied, _jvp)

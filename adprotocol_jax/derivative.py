@@ -1,0 +1,196 @@
+"""Derivative rules with JAX: a primitive for the function, and a linear one for its derivative.
+
+``jax.custom_vjp`` refuses forward mode, and ``jax.custom_jvp`` differentiates its rule by
+linearisation, so neither holds both rules. Here the derivative of the function's
+primitive is the linear one, which evaluates by the rule for forward mode and is
+transposed by the rule for reverse mode. Differentiated again, it is the rule that is
+differentiated, as ordinary operations.
+
+Where values are concrete, the function runs as it is written. In a program that is
+staged it is traced once, so that what it closes over becomes an operand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
+
+from adprotocol_jax import internals, prevention
+from adprotocol_jax.rule_call import BatchedCall, RuleCall, refuse_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol.extend import DerivativeRule, Outline
+
+_CLOSED_OVER = (
+    "{}, which has a derivative rule, uses a value that is differentiated and is no argument of it, so that this "
+    "derivative would be lost; pass the value as a positional argument"
+)
+
+
+def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Return what the function returns; its derivative is that of the rule."""
+    call = RuleCall(rule, arrays)
+    # A tracer that the function closes over is of a trace that the primitive's rules know nothing of.
+    if not internals.is_eager() or any(isinstance(value, jax.core.Tracer) for value in rule.closed_over()):
+        arrays = _stage(call, arrays)
+    results = _function_p.bind(*arrays, call=call)
+    return list(results), call.outline
+
+
+def _stage(call: RuleCall, arrays: list[Any]) -> list[Any]:
+    """Trace the function; return its operands, with the values that it closes over first."""
+    axes = frozenset().union(*map(internals.varying_axes, arrays))
+    if axes:
+        arrays = [internals.as_varying(array, axes) for array in arrays]
+    traced = jax.make_jaxpr(call.trace)(*arrays)
+    refuse_objects(call.rule, call.outline)
+    call.program, call.closed_over = internals.without_constants(traced), len(traced.consts)
+    return [*traced.consts, *arrays]
+
+
+def _tangent_type(value: Any) -> Any:
+    return internals.typeof(value).to_tangent_aval().strip_weak_type()
+
+
+def _zeros(values: Sequence[Any]) -> list[Any]:
+    return [ad.Zero(_tangent_type(value)) for value in values]
+
+
+# The function. It is evaluated by running it, at no level of differentiation.
+_function_p: Any = Primitive("adprotocol_custom_derivative")
+_function_p.multiple_results = True
+
+
+def _run(*arrays: Any, call: RuleCall) -> list[Any]:
+    with internals.eval_context():
+        return call.run(arrays)
+
+
+def _abstract(*types: Any, call: RuleCall) -> Any:
+    if call.program is None:
+        call.program = jax.make_jaxpr(call.trace)(*types)
+    return call.program.out_avals, call.program.effects
+
+
+def _is_moving(tangent: Any) -> bool:
+    return type(tangent) is not ad.Zero and tangent.dtype != jax.dtypes.float0
+
+
+def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> None:
+    for array, need in zip(arrays[: call.closed_over], needed, strict=False):
+        if need:
+            prevention.refuse(array, _CLOSED_OVER.format(call.rule.name))
+
+
+def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> list[Any]:
+    """Return the tangents of all results."""
+    moving = [tangent for tangent, need in zip(tangents, needed, strict=True) if need]
+    count = call.outline.count
+    results = kept[: len(kept) - (len(call.types) if call.rule.keeps_arrays else 0)]
+    if not moving or count == 0:
+        return _zeros(results)
+    return [*_linear_p.bind(*kept, *moving, call=call, needed=needed), *_zeros(results[count:])]
+
+
+def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
+    needed = tuple(map(_is_moving, tangents))
+    _refuse_closed_over(arrays, needed, call)
+    results = _function_p.bind(*arrays, call=call)
+    return results, _tangents(call.kept(results, arrays), tangents, needed, call)
+
+
+def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, call: RuleCall) -> Any:
+    needed = tuple(
+        nonzero and _tangent_type(array).dtype != jax.dtypes.float0
+        for nonzero, array in zip(nonzeros, arrays, strict=True)
+    )
+    _refuse_closed_over(arrays, needed, call)
+    results = _function_p.bind(*arrays, call=call)
+    count = call.outline.count if True in needed else 0
+    moved = [place < count for place in range(len(results))]
+    return results, moved, call.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, call)
+
+
+def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
+    if all(dim is None for dim in dims):
+        results = _function_p.bind(*values, call=call)
+        return results, [None] * len(results)
+    arrays = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
+    batched = BatchedCall(call, [None if dim is None else 0 for dim in dims], internals.vmap_like(axis))
+    if call.program is not None:
+        batched.program = jax.make_jaxpr(batched.trace)(*arrays)
+    results = _function_p.bind(*arrays, call=batched)
+    return results, [0] * len(results)
+
+
+_function_p.def_impl(_run)
+_function_p.def_effectful_abstract_eval(_abstract)
+ad.primitive_jvps[_function_p] = _jvp
+internals.linearize_by(_function_p, _linearize)
+internals.batch_by(_function_p, _batch)
+mlir.register_lowering(_function_p, mlir.lower_fun(lambda *arrays, call: call.run(arrays), multiple_results=True))
+internals.register_for_shard_map(_function_p)
+
+
+# Its derivative: linear in the operands after those that are kept.
+_linear_p: Any = Primitive("adprotocol_custom_derivative_linear")
+_linear_p.multiple_results = True
+
+
+def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
+    count = len(operands) - sum(needed)
+    return call.forward(needed, operands[:count], operands[count:])
+
+
+def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:  # noqa: ARG001
+    return [kind.to_tangent_aval().strip_weak_type() for kind in types[: call.outline.count]]
+
+
+def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    """Differentiate the rule itself."""
+    moving = [place for place, tangent in enumerate(tangents) if _is_moving(tangent)]
+
+    def of_moving(*values: Any) -> list[Any]:
+        filled = list(operands)
+        for place, value in zip(moving, values, strict=True):
+            filled[place] = value
+        return _evaluate(*filled, **params)
+
+    return jax.jvp(of_moving, [operands[place] for place in moving], [tangents[place] for place in moving])
+
+
+def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
+    count = len(operands) - sum(needed)
+    if all(type(cotangent) is ad.Zero for cotangent in cotangents):
+        return [None] * len(operands)
+    return [None] * count + call.backward(needed, operands[:count], [internals.instantiated(ct) for ct in cotangents])
+
+
+def _linear_batch(
+    axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall, needed: tuple[bool, ...]
+) -> Any:
+    if all(dim is None for dim in dims):
+        results = _linear_p.bind(*values, call=call, needed=needed)
+        return results, [None] * len(results)
+    mapped = internals.vmap_like(axis)
+
+    def rows(*operands: Any) -> list[Any]:
+        return _evaluate(*operands, call=call, needed=needed)
+
+    results = mapped(rows, in_axes=tuple(dims))(*values)
+    return results, [0] * len(results)
+
+
+_linear_p.def_impl(_evaluate)
+_linear_p.def_abstract_eval(_linear_abstract)
+ad.primitive_jvps[_linear_p] = _linear_jvp
+ad.primitive_transposes[_linear_p] = _transpose
+internals.batch_by(_linear_p, _linear_batch)
+mlir.register_lowering(_linear_p, mlir.lower_fun(_evaluate, multiple_results=True))
+internals.register_for_shard_map(_linear_p)

@@ -1,0 +1,39 @@
+"""Host functions with JAX: called at once where values are concrete, by ``jax.pure_callback`` where they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adprotocol.errors import RuleError
+from adprotocol_jax import internals, prevention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def call(
+    fun: Callable[[list[Any]], list[Any]], arrays: list[Any], like: list[Any] | None, *, batched: bool, message: str
+) -> list[Any]:
+    """Return the results of a function of NumPy arrays, as JAX's."""
+    arrays = [prevention.prevented(array, message) for array in arrays]
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        device = next((array.device for array in arrays if len(array.devices()) == 1), None)
+        return [jnp.asarray(result, device=device) for result in fun([np.asarray(array) for array in arrays])]
+    if like is None:
+        msg = (
+            "a host function was given a value that JAX traces, in jit or vmap, and tells nothing of the shapes of its "
+            "result; give it host_function(like=...)"
+        )
+        raise RuleError(msg)
+    types = [internals.type_like(kind) for kind in like]
+
+    def callback(*values: Any) -> list[Any]:
+        results = fun([np.asarray(value) for value in values])
+        return [np.asarray(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
+
+    method = "broadcast_all" if batched else "sequential"
+    return list(jax.pure_callback(callback, types, *arrays, vmap_method=method))

@@ -1,0 +1,184 @@
+"""`custom_derivative` on tensors: the rule as the derivative of a node, at each level.
+
+Without torch.func, an autograd.Function attaches the rule to results that were
+computed before, so that the function runs in the modes of its caller. Inside
+torch.func, PyTorch leads the Function through the levels: one that differentiates
+calls the rule, one of vmap makes of it a rule of batches, and below the last level
+it is attached as without torch.func.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol.errors import RuleError
+from adprotocol.hookspecs import hookimpl
+from adprotocol_torch import internals
+from adprotocol_torch.batched_rule import BatchedRule
+from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
+from adprotocol_torch.rule_modes import Values, as_results, pull, push
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from adprotocol.extend import Outline
+    from adprotocol_torch.rule_modes import Rule, Tensors
+
+
+# Where a graph broke around it, Dynamo would compile it and its callees one by one.
+@never_compile
+@hookimpl
+def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Return what a function returns, with its rule as the derivative."""
+    if len([array for array in arrays if internals.is_batched_by_autograd(array)]) > 0:
+        return _by_batches(rule, arrays)
+    call = _Call(rule, arrays)
+    results = _Transformed.apply(call, *arrays) if functorch_is_active() else _attach(call, arrays)
+    return list(results), call.outline
+
+
+@internals.skip
+def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
+    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+        return custom_rule(call, arrays)
+    results, outline = call.fun(arrays)
+    return as_results(results, arrays), outline
+
+
+def _by_batches(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Call with the batches of ``is_grads_batched``, a vmap within the engine that no level of torch.func shows."""
+    values, axes, size, wrap = internals.batches_of_autograd(arrays)
+    results, outline = custom_rule(_batched(rule, axes, size, "error"), values)
+    return list(map(wrap, results)), outline
+
+
+def _batched(rule: Any, axes: Sequence[int | None], size: int, randomness: str) -> Any:
+    """Return the rule of batches; a host function knows how to make its own."""
+    return rule.batched(axes, size) if hasattr(rule, "batched") else BatchedRule(rule, axes, randomness)
+
+
+class _Call:
+    """What belongs to one call, for the nodes of all levels."""
+
+    __slots__ = ("autocast", "outline", "results", "rule")
+
+    def __init__(self, rule: Rule, arrays: Tensors) -> None:
+        self.rule = rule
+        self.outline: Any = None
+        # On their way into the node alone, which they keep alive.
+        self.results: Tensors = []
+        self.autocast = internals.autocast_of(arrays)
+
+    def precision(self, tensors: Tensors) -> AbstractContextManager[Any]:
+        """Let autocast choose precisions as it did for the function."""
+        return internals.autocast_as(self.autocast, tensors)  # type: ignore[no-any-return]
+
+
+def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Run the function on constants, and attach the rule to what it returns, if anything is differentiated."""
+    is_recorded = torch.is_grad_enabled()
+    is_forward = internals.is_in_forward_mode()
+    is_tracked = is_forward or (is_recorded and len([array for array in arrays if array.requires_grad]) > 0)
+    given = [array.detach() for array in arrays] if is_tracked else list(arrays)
+    found, call.outline = call.rule.fun(given)
+    results = as_results(found, arrays)
+    for result in results:
+        if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
+            raise _hidden(call.rule.name)
+    if not is_tracked:
+        return results
+    # Tensors of their own: what the function returned may be its argument, or belong to others.
+    call.results = [result.detach() for result in results]
+    return _Attached.apply(call, *arrays)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _hidden(name: str) -> RuleError:
+    return RuleError(
+        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
+        "it, so that this derivative would be lost; pass the value as a positional argument"
+    )
+
+
+class _Attached(torch.autograd.Function):
+    """The node of a rule."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = tuple(call.results)
+        call.results = []
+        _save(ctx, call, arrays, results, is_forward=internals.is_in_forward_mode())
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        call = ctx.call
+        values = _saved(ctx)
+        needed = list(ctx.needs_input_grad[1:])
+        with call.precision(values.results):
+            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), values)
+        each = iter(found)
+        return (None, *[next(each) if need else None for need in needed])
+
+    @staticmethod
+    def jvp(ctx: Any, _call: None, *moving: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        call = ctx.call
+        values = _saved(ctx)
+        # They carry the tangents of this level, which the rule is not to propagate.
+        values = Values(list(map(primal_of, values.arrays)), list(map(primal_of, values.results)), call.outline)
+        # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
+        with internals.enable_forward_mode(), call.precision(values.results):
+            found = push(call.rule, moving, values)
+        return (*found, *[None] * (len(values.results) - len(found)))
+
+
+class _Transformed(_Attached):
+    """The same inside torch.func, which sets the context up at each level."""
+
+    @classmethod
+    def apply(cls, call: _Call, *arrays: torch.Tensor) -> Any:
+        """Go down one level; PyTorch calls this again below the last one."""
+        if functorch_is_active():
+            return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
+        # What is returned as it was given would stand for the argument itself, at all levels.
+        given = set(map(id, arrays))
+        return tuple([one.detach() if id(one) in given else one for one in _attach(call, arrays)])
+
+    @staticmethod
+    def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        """Have the signature that PyTorch asks for; it is run at no level."""
+        raise NotImplementedError
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        call, *arrays = inputs
+        _save(ctx, call, arrays, output, is_forward=True)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
+        rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
+        results, call.outline = custom_rule(rule, list(arrays))
+        return tuple(results), (0,) * len(results)
+
+
+def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
+    ctx.call = call
+    ctx.mark_non_differentiable(*results[call.outline.count :])
+    kept = list(arrays)
+    ctx.shapes = None
+    if not call.rule.keeps_arrays:
+        # Tensors of these shapes that take no memory.
+        ctx.shapes = [torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape) for a in arrays]
+        kept = []
+    ctx.save_for_backward(*kept, *results)
+    if is_forward:
+        ctx.save_for_forward(*kept, *results)
+
+
+def _saved(ctx: Any) -> Values:
+    saved = list(ctx.saved_tensors)
+    count = len(ctx.needs_input_grad) - 1 if ctx.shapes is None else 0
+    return Values(ctx.shapes or saved[:count], saved[count:], ctx.call.outline)

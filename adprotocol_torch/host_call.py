@@ -1,0 +1,154 @@
+"""`host_function` on tensors: NumPy's arrays in, and tensors of the same device out.
+
+A host function is a rule whose derivative raises, so `custom_rule` leads it through
+all transformations. Where a graph is traced, the call is an operator, which the
+graph holds by a key.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol.extend import Outline
+from adprotocol.hookspecs import hookimpl
+from adprotocol_torch import internals
+from adprotocol_torch.custom_rule import custom_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Tensors = list[torch.Tensor]
+
+
+@internals.never_compile  # as custom_rule
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: Tensors,
+    like: Sequence[Any] | None,
+    batched: bool,  # noqa: FBT001  (the hook's signature)
+    message: str,
+) -> Tensors:
+    """Return what a function of NumPy arrays makes of tensors."""
+    types = None if like is None else [(tuple(one.shape), _torch_dtype(one.dtype)) for one in like]
+    return custom_rule(_HostRule(fun, types, batched=batched, message=message), arrays)[0]
+
+
+class _HostRule:
+    """A host function as a rule that raises."""
+
+    name = "a host function"
+    has_vjp = has_jvp = True
+    keeps_arrays = False
+    once = ""
+
+    def __init__(self, fun: Callable[[list[Any]], list[Any]], types: Any, *, batched: bool, message: str) -> None:
+        self.run = fun
+        # The shape and dtype of each result, None if nobody knows.
+        self.types = types
+        self.is_batched = batched
+        self.message = message
+
+    def fun(self, arrays: Tensors) -> tuple[Tensors, Outline]:
+        """Call the function, or put the call into the graph that is traced."""
+        if internals.is_traced(arrays):
+            key = f"{_PROCESS}-{next(_NUMBERS)}"
+            _IN_GRAPHS[key] = self
+            results = torch.ops.adprotocol.host_call(key, arrays)
+        else:
+            results = self.called(arrays)
+        return results, Outline(count=len(results))
+
+    def vjp(self, *_given: object) -> NoReturn:
+        """Refuse reverse mode."""
+        raise GradientPreventedError(self.message)
+
+    jvp = vjp
+
+    def called(self, arrays: Sequence[torch.Tensor]) -> Tensors:
+        """Call the function on NumPy's arrays of the same values."""
+        results = self.run([_as_numpy(array) for array in arrays])
+        # Copies: the function may keep what it returned.
+        return [torch.tensor(result, device=arrays[0].device) for result in results]
+
+    def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
+        """Return the rule of batches at the given axes of the arrays."""
+        run = self.run
+
+        def batch(arrays: list[Any]) -> list[Any]:
+            import numpy as np  # noqa: PLC0415  (a host function has imported it)
+
+            given = [
+                array if axis is None else np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)
+            ]
+            if self.is_batched:
+                shared = [
+                    np.broadcast_to(array, (size, *array.shape)) if axis is None else array
+                    for array, axis in zip(given, axes, strict=True)
+                ]
+                return run(shared)
+            rows = [
+                run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
+                for i in range(size)
+            ]
+            return [np.stack(column) for column in zip(*rows, strict=True)]
+
+        types = None if self.types is None else [((size, *shape), dtype) for shape, dtype in self.types]
+        return _HostRule(batch, types, batched=self.is_batched, message=self.message)
+
+
+# The calls in graphs, for the life of the process. A cache of compiled graphs may outlive it: a key is of one process.
+_IN_GRAPHS: dict[str, _HostRule] = {}
+_NUMBERS = itertools.count()
+_PROCESS = uuid.uuid4().hex
+
+
+def _in_graph(key: str, arrays: Tensors) -> Tensors:
+    call = _IN_GRAPHS.get(key)
+    if call is None:
+        msg = "a graph that another process has traced calls a host function; trace the function again in this process"
+        raise RuleError(msg)
+    return call.called(arrays)
+
+
+def _without_values(key: str, arrays: Tensors) -> Tensors:
+    types = _IN_GRAPHS[key].types
+    if types is None:
+        msg = (
+            "a host function is called where torch.compile or another tracer needs the shapes and dtypes of its "
+            "results; tell them, host_function(like=...)"
+        )
+        raise RuleError(msg)
+    return [torch.empty(shape, dtype=dtype, device=arrays[0].device) for shape, dtype in types]
+
+
+_LIBRARY = torch.library.Library("adprotocol", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define("host_call(str key, Tensor[] arrays) -> Tensor[]")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRARY)
+
+
+def _as_numpy(array: torch.Tensor) -> Any:
+    if array.dtype not in _NUMPY_DTYPES:
+        msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
+        raise RuleError(msg)
+    return array.detach().cpu().resolve_conj().resolve_neg().numpy()
+
+
+_NUMPY_DTYPES: dict[torch.dtype, str] = {
+    getattr(torch, name): name
+    for name in (
+        *("float16", "float32", "float64", "complex64", "complex128", "bool"),
+        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    )
+}
+_TORCH_DTYPES = {name: dtype for dtype, name in _NUMPY_DTYPES.items()}
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype:
+    return dtype if isinstance(dtype, torch.dtype) else _TORCH_DTYPES[dtype.name]

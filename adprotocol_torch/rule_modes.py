@@ -1,0 +1,193 @@
+"""Reverse and forward mode by a derivative rule: by the one that it has, or by the transpose of the other.
+
+PyTorch's cotangents are the conjugates of those that a rule gets and returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+
+from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol_torch import internals
+from adprotocol_torch.internals import functorch_is_active
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adprotocol.extend import Outline
+
+Tensors = list[torch.Tensor]
+
+
+class Rule(Protocol):
+    """An `adprotocol.extend.DerivativeRule`, or what takes its place under vmap."""
+
+    name: str
+    has_vjp: bool
+    has_jvp: bool
+    keeps_arrays: bool
+    once: str
+
+    def fun(self, arrays: Any, /) -> tuple[list[Any], Any]:
+        """Run the function."""
+
+    def vjp(self, needed: Any, cotangents: Any, results: Any, outline: Any, arrays: Any, /) -> list[Any]:
+        """Return the gradient for each of the arrays that is needed."""
+
+    def jvp(self, tangents: Any, results: Any, outline: Any, arrays: Any, /) -> list[Any]:
+        """Return the tangents of the results that are differentiated."""
+
+
+class Values(NamedTuple):
+    """What a call of a function with a rule was given and returned."""
+
+    arrays: Tensors
+    results: Tensors
+    outline: Outline
+
+    @property
+    def moving(self) -> Tensors:
+        """Return the results that are differentiated."""
+        return self.results[: self.outline.count]
+
+
+def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) -> Tensors:
+    """Return the gradient for each array that is needed."""
+    arrays, results, outline = values
+    moving = [array for array, need in zip(arrays, needed, strict=True) if need]
+    if rule.has_vjp:
+        found = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
+        gradients = list(map(_conjugate, as_gradients(found, moving)))
+    else:
+
+        def forward(*tangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            each = iter(tangents)
+            full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
+            return tuple(as_gradients(rule.jvp(full, results, outline, arrays), values.moving))
+
+        with _transposing(rule.name):
+            transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))[1]
+            gradients = list(transpose(tuple(cotangents)))
+    return _once(rule.once, gradients, values.moving)
+
+
+class _Transposing(threading.local):
+    """Refuse a jvp rule whose transpose needs its own transpose, for ever; `depth` counts those under way."""
+
+    depth = 0
+
+    def __call__(self, name: str) -> _Transposing:
+        # The engine goes on in another thread at a depth of 60.
+        if self.depth == _DEEPEST:
+            msg = (
+                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
+                "none can be derived from it; give it one with defvjp"
+            )
+            raise RuleError(msg)
+        return self
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.depth -= 1
+
+
+_DEEPEST = 30
+_transposing = _Transposing()
+
+
+def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) -> Tensors:
+    """Return the tangent of each result; `tangents` has None for an array that has none."""
+    arrays, results, outline = values
+    own = values.moving
+    if rule.has_jvp:
+        full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
+        found = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
+    else:
+        needed = [one is not None for one in tangents]
+        moving = [array for array, need in zip(arrays, needed, strict=True) if need]
+
+        def backward(*cotangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(as_gradients(rule.vjp(needed, list(cotangents), results, outline, arrays), moving))
+
+        # It is linear in the cotangents, so its transpose is the same at all of them.
+        transpose = torch.func.vjp(backward, *map(torch.zeros_like, own))[1]
+        found = list(map(_conjugate, transpose(tuple([_conjugate(one) for one in tangents if one is not None]))))
+    return _once(rule.once, found, own)
+
+
+def as_results(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
+    """Return what a function returned as tensors; a Python number in the precision of its arguments."""
+    return [one if isinstance(one, torch.Tensor) else _as_result(one, arrays) for one in found]
+
+
+def _as_result(one: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+    dtype = None
+    if not hasattr(one, "dtype"):
+        kinds = [array.dtype for array in arrays if array.dtype.is_floating_point or array.dtype.is_complex]
+        dtype = kinds[0] if len(kinds) > 0 else None
+        if dtype is not None and isinstance(one, complex):
+            dtype = dtype.to_complex()
+        elif dtype is not None:
+            dtype = dtype.to_real()
+    return torch.as_tensor(one, dtype=dtype, device=arrays[0].device)
+
+
+def as_gradients(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
+    """Return what a rule returned for some arrays or results as tensors of their dtypes; None is zeros."""
+    return [_as_like(one, array) for one, array in zip(found, arrays, strict=True)]
+
+
+def _as_like(one: Any, like: torch.Tensor) -> torch.Tensor:
+    if one is None:
+        return torch.zeros_like(like)
+    if isinstance(one, torch.Tensor):
+        return one if one.dtype == like.dtype else one.to(like.dtype)
+    return torch.as_tensor(one, dtype=like.dtype, device=like.device)
+
+
+def _zeros(array: torch.Tensor) -> torch.Tensor | None:
+    return torch.zeros_like(array) if array.is_floating_point() or array.is_complex() else None
+
+
+def _conjugate(value: torch.Tensor) -> torch.Tensor:
+    # Not by a view, which NumPy does not take.
+    return torch.conj_physical(value) if value.is_complex() else value
+
+
+def _once(message: str, values: Tensors, results: Tensors) -> Tensors:
+    """Refuse a derivative of what a rule returned by what its function was given, on which the results depend."""
+    if not message or not (torch.is_grad_enabled() or functorch_is_active() or internals.is_in_forward_mode()):
+        return values
+    return list(_Once.apply(message, len(values), *values, *results))  # type: ignore[no-untyped-call]
+
+
+class _Once(torch.autograd.Function):
+    """Values, and results that no derivative may reach through them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(_message: str, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple([value.view_as(value) for value in tensors[:count]])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004  (PyTorch's signature)
+        ctx.message, ctx.count = inputs[:2]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        others = ctx.needs_input_grad[2 + ctx.count :]
+        if any(others):
+            raise GradientPreventedError(ctx.message)
+        return (None, None, *cotangents, *[None] * len(others))
+
+    @staticmethod
+    def jvp(ctx: Any, _message: None, _count: None, *tangents: torch.Tensor | None) -> Any:
+        if any(tangent is not None for tangent in tangents[ctx.count :]):
+            raise GradientPreventedError(ctx.message)
+        return tuple([None if one is None else one.view_as(one) for one in tangents[: ctx.count]])

@@ -1,0 +1,76 @@
+"""Run in an environment of its own: print the rows of ours beside Keras, POT and geomstats as JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from interleave import call, compare
+from row import Row, compared
+
+import adprotocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDS = 201
+
+
+def keras_rows() -> Iterator[Row]:
+    import keras
+
+    x = torch.ones(3, requires_grad=True)
+    chosen = True
+    assert not keras.ops.stop_gradient(x).requires_grad
+    found = compare(call(adprotocol.non_differentiable, x), call(keras.ops.stop_gradient, x), ROUNDS)
+    yield compared("non_differentiable, torch tensor that requires grad", "keras.ops.stop_gradient", found, at_most=1.0)
+
+    def ours(x: Any) -> Any:
+        return adprotocol.cond(chosen, lambda: x + 1.0, lambda: x)
+
+    def theirs(x: Any) -> Any:
+        return keras.ops.cond(chosen, lambda: x + 1.0, lambda: x)
+
+    assert torch.equal(ours(x), theirs(x))
+    found = compare(call(ours, x), call(theirs, x), ROUNDS)
+    yield compared("cond(True, …), torch tensor that requires grad", "keras.ops.cond", found, at_most=1.0)
+
+
+def pot_rows() -> Iterator[Row]:
+    import ot.backend
+
+    backend, x = ot.backend.TorchBackend(), torch.ones(3, requires_grad=True)
+    found = compare(call(adprotocol.non_differentiable, x), call(backend.detach, x), ROUNDS)
+    yield compared("non_differentiable, torch tensor that requires grad", "POT's backend.detach", found, at_most=1.0)
+
+
+def geomstats_rows() -> Iterator[Row]:
+    import geomstats.backend as gs
+
+    x = torch.ones(3)
+    ours = adprotocol.value_and_grad(lambda x: (x * x).sum())
+    theirs = gs.autodiff.value_and_grad(lambda x: (x * x).sum())
+    assert torch.equal(ours(x)[1], theirs(x)[1])
+    found = compare(call(ours, x), call(theirs, x), ROUNDS)
+    yield compared("value_and_grad, one torch tensor", "geomstats autodiff.value_and_grad", found, at_most=1.0)
+
+
+def main() -> None:
+    os.environ["KERAS_BACKEND"], os.environ["GEOMSTATS_BACKEND"] = "torch", "pytorch"  # before they are imported
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("keras", "pot", "geomstats", "torch")
+    )
+    rows = [Row(f"in an environment of their own: {versions}", "")]
+    rows += [*keras_rows(), *pot_rows(), *geomstats_rows()]
+    json.dump([asdict(row) for row in rows], sys.stdout)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()

@@ -1,0 +1,97 @@
+"""How long the compilers take to trace our calls, beside the same program without them, or by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+from interleave import long_call
+from row import compared
+
+import adprotocol
+
+SECONDS = 4.0
+
+
+def body(model):
+    total = 0.0
+    for leaf in model.values():
+        total = total + (leaf * leaf).sum()
+    return total
+
+
+def doubled(model):
+    return body(model) * 2.0
+
+
+def traced(make):
+    """Return what traces a function anew at each call."""
+    return lambda *args: jax.jit(make()).trace(*args)
+
+
+@pytest.mark.parametrize("leaves", [1, 10, 100])
+def test_jax_cond(side_by_side, record, leaves):
+    model = {f"w{i}": jnp.ones(4) for i in range(leaves)}
+
+    def ours():
+        return lambda model: adprotocol.cond(adprotocol.within_gradient(model), body, doubled, model)
+
+    def theirs():
+        return lambda model: jax.lax.cond(model["w0"].sum() > 0, body, doubled, model)
+
+    found = side_by_side(long_call(traced(ours), model), long_call(traced(theirs), model), seconds=SECONDS)
+    what = f"jax.jit traces cond(within_gradient(d), …), {leaves} leaves"
+    record(compared(what, "jax.lax.cond", found, at_most=1.5))
+
+
+def asked(model):
+    if adprotocol.within_gradient(model):
+        return doubled(model)
+    return body(model)
+
+
+def branched(model):
+    return adprotocol.cond(True, body, doubled, model)  # noqa: FBT003  (its predicate)
+
+
+def differentiated(model):
+    return adprotocol.value_and_grad(body)(model)
+
+
+def by_torch_func(model):
+    return torch.func.grad_and_value(body)(model)
+
+
+def split(model):
+    return body(adprotocol.combine(*adprotocol.partition(model)))
+
+
+def split_by_hand(model):
+    trained = {name: leaf if leaf.is_floating_point() else None for name, leaf in model.items()}
+    rest = {name: None if leaf.is_floating_point() else leaf for name, leaf in model.items()}
+    return body({name: rest[name] if leaf is None else leaf for name, leaf in trained.items()})
+
+
+def compiled(fun):
+    """Return what compiles a function anew at each call, for a backend that runs the graph as it is."""
+
+    def call(*args):
+        torch.compiler.reset()
+        return torch.compile(fun, backend="eager", fullgraph=True)(*args)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("what", "ours", "reference", "theirs", "limit"),
+    [
+        ("a question", asked, "the body alone", body, 1.3),
+        ("cond", branched, "the body alone", body, 1.5),
+        ("value_and_grad", differentiated, "torch.func.grad_and_value", by_torch_func, 1.6),
+        ("partition and combine", split, "by hand", split_by_hand, 3.0),
+    ],
+)
+@pytest.mark.parametrize("leaves", [10, 100])
+def test_dynamo(side_by_side, record, leaves, what, ours, reference, theirs, limit):  # noqa: PLR0913, PLR0917
+    model = {f"w{i}": torch.ones(4) for i in range(leaves)}
+    found = side_by_side(long_call(compiled(ours), model), long_call(compiled(theirs), model), seconds=2 * SECONDS)
+    record(compared(f"torch.compile traces {what}, {leaves} leaves", reference, found, at_most=limit))

@@ -1,0 +1,423 @@
+"""Derivative rules under JAX's transformations and compilers."""
+
+import functools
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ad_backends import close
+from jax.sharding import Mesh, PartitionSpec
+from jax_release import needs_export, shard_map
+
+from adprotocol import cond, custom_derivative, host_function, within_gradient
+from adprotocol.errors import GradientPreventedError, RuleError
+
+HALF = 0.5
+
+
+def product(*, vjp=True, jvp=True):
+    """sin(x) y, whose derivative by x is half of what it should be."""
+
+    @custom_derivative
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    if vjp:
+        f.defvjp(lambda ct, returned, x, y: (HALF * ct * jnp.cos(x) * y, (ct * jnp.sin(x)).sum()))
+    if jvp:
+        f.defjvp(lambda ts, returned, x, y: HALF * ts[0] * jnp.cos(x) * y + ts[1] * jnp.sin(x))
+    return f
+
+
+@jax.custom_jvp
+def _reference(x, y):
+    return jnp.sin(x) * y
+
+
+@_reference.defjvp
+def _(primals, tangents):
+    x, y = primals
+    return _reference(x, y), HALF * tangents[0] * jnp.cos(x) * y + tangents[1] * jnp.sin(x)
+
+
+either_rule = pytest.mark.parametrize(
+    "rules", [{"jvp": False}, {"vjp": False}, {}], ids=["vjp alone", "jvp alone", "both"]
+)
+
+
+def scanned(f):
+    return lambda x: jax.lax.scan(lambda carry, _: (carry, f(x)), x, None, length=2)[1].sum(0)
+
+
+def around_custom_vjp(f):
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: jax.vjp(f, x)[1](ct))
+    return g
+
+
+TRANSFORMS = {
+    "grad": lambda f: jax.grad(lambda x: f(x).sum()),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1],
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](jnp.ones_like(x)),
+    "jit": jax.jit,
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, 2.0 * x])).sum(0),
+    "vmap of a constant": lambda f: lambda x: jax.vmap(lambda z: f(x) * z)(jnp.arange(3.0)).sum(0),
+    "checkpoint": jax.checkpoint,
+    "scan": scanned,
+    "cond": lambda f: lambda x: jax.lax.cond((x > -9.0).all(), f, lambda x: x, x),
+    "while": lambda f: lambda x: jax.lax.fori_loop(0, 1, lambda _, carry: f(carry), x),
+    "custom_vjp": around_custom_vjp,
+}
+
+
+NESTED = [
+    ("grad", "jit"), ("jit", "grad"), ("vmap", "grad"), ("grad", "vmap"), ("jvp", "jit"), ("jit", "vmap"),
+    ("grad", "checkpoint"), ("grad", "scan"), ("scan", "grad"), ("grad", "while"), ("jvp", "while"),
+    ("grad", "grad"), ("jvp", "grad"), ("grad", "jvp"), ("jvp", "jvp"), ("linearize", "grad"), ("grad", "linearize"),
+    ("grad", "cond"), ("grad", "vmap of a constant"), ("jvp", "vmap of a constant"), ("grad", "custom_vjp"),
+    ("grad", "jit", "grad"), ("jvp", "jit", "grad"), ("grad", "jit", "jvp"), ("grad", "vmap", "jit"),
+    ("vmap", "grad", "jit"), ("jit", "vmap", "grad"), ("grad", "jit", "vmap"), ("vmap", "jvp", "jit"),
+    ("grad", "vmap", "grad"), ("grad", "scan", "grad"), ("grad", "checkpoint", "grad"), ("grad", "vmap", "jvp"),
+    ("vmap", "grad", "vmap"), ("grad", "vmap", "vmap"), ("grad", "grad", "grad"), ("jvp", "grad", "jvp"),
+    ("grad", "jit", "checkpoint", "scan"), ("vmap", "grad", "jit", "grad"), ("grad", "vmap", "jit", "jvp"),
+    ("jit", "grad", "vmap", "grad"), ("jvp", "vmap", "jit", "grad"),
+]  # fmt: skip
+
+
+@either_rule
+@pytest.mark.parametrize("names", NESTED, ids=" of ".join)
+def test_a_nest_of_transformations_gives_what_jax_gives_for_a_rule_of_its_own(names, rules):
+    f, reference = (functools.partial(_by_x, fun) for fun in (product(**rules), _reference))
+    for name in reversed(names):
+        f, reference = TRANSFORMS[name](f), TRANSFORMS[name](reference)
+    x = jnp.array([0.3, 0.7])
+    assert close(f(x), reference(x))
+
+
+def _by_x(fun, x):
+    return fun(x, 2.0)
+
+
+@either_rule
+def test_vmap_sums_the_gradient_of_what_all_rows_share(rules):
+    f = product(**rules)
+    x, y = jnp.array([0.1, 0.2, 0.3]), jnp.float32(2.0)
+
+    def loss(fun):
+        return lambda x, y: (jax.vmap(fun, in_axes=(0, None))(x, y) ** 2).sum()
+
+    for got, want in zip(jax.grad(loss(f), (0, 1))(x, y), jax.grad(loss(_reference), (0, 1))(x, y), strict=True):
+        assert close(got, want)
+    matrix = jnp.ones((2, 3))
+    assert close(jax.vmap(f, in_axes=(1, None), out_axes=1)(matrix, y), jnp.sin(matrix) * y)
+
+
+@pytest.mark.parametrize(
+    "program", [lambda f: f, jax.grad, lambda f: jax.grad(jax.jit(f)), lambda f: jax.vmap(jax.grad(f))]
+)
+def test_the_compiled_program_is_that_of_custom_vjp(program):
+    raw = jax.custom_vjp(jnp.sin)
+    raw.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (HALF * ct * jnp.cos(x),))
+    ours = custom_derivative(jnp.sin)
+    ours.defvjp(lambda ct, returned, x: (HALF * ct * jnp.cos(x),))
+
+    def operations(f):
+        x = jnp.ones(4) if "vmap" in program.__code__.co_names else jnp.float32(1.0)
+        lowered = jax.jit(program(f)).lower(x)
+        return [
+            sum(" = " in line for line in text.splitlines())
+            for text in (lowered.as_text(), lowered.compile().as_text())
+        ]
+
+    assert operations(ours) == operations(raw)
+
+
+@needs_export
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_programs_are_lowered_for_every_platform(platform):
+    f = product()
+    x = jnp.array([0.3, 0.7])
+    for fun in (f, jax.grad(lambda x, y: f(x, y).sum()), lambda x, y: jax.jvp(f, (x, y), (x, y))):
+        traced = jax.jit(fun).trace(x, 2.0)
+        assert "sine" in traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+@needs_export
+def test_an_exported_program_has_the_derivative_of_the_rule():
+    from jax import export
+
+    f = product()
+    x = jnp.array([0.3, 0.7])
+    stored = export.export(jax.jit(lambda x: f(x, 2.0)))(x).serialize(vjp_order=1)
+    found = jax.grad(lambda x: export.deserialize(stored).call(x).sum())(x)
+    assert close(found, HALF * jnp.cos(x) * 2.0)
+
+
+def test_devices_each_compute_their_part():
+    f = product()
+    mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
+    x, y = jnp.arange(4.0), jnp.float32(2.0)
+
+    def loss(fun):
+        mapped = shard_map(fun, mesh=mesh, in_specs=(PartitionSpec("i"), PartitionSpec()), out_specs=PartitionSpec("i"))
+        return lambda x, y: (mapped(x, y) ** 2).sum()
+
+    for wrap in (jax.jit, lambda f: f):
+        got = wrap(jax.grad(loss(f), (0, 1)))(x, y)
+        want = jax.grad(lambda x, y: (_reference(x, y) ** 2).sum(), (0, 1))(x, y)
+        assert close(got[0], want[0])
+        assert close(got[1], want[1])
+    assert close(jax.pmap(jax.grad(lambda x: f(x, 2.0)))(x[:2]), HALF * jnp.cos(x[:2]) * 2.0)
+    assert close(jax.grad(lambda x: jax.pmap(lambda x: f(x, 2.0))(x).sum())(x[:2]), HALF * jnp.cos(x[:2]) * 2.0)
+
+
+def test_collectives_find_the_axis_of_vmap():
+    @custom_derivative
+    def centred(x):
+        return x - jax.lax.pmean(x, "rows")
+
+    centred.defvjp(lambda ct, returned, x: (ct - jax.lax.pmean(ct, "rows"),))
+    x, weights = jnp.array([1.0, 2.0, 6.0]), jnp.array([1.0, 0.0, 0.0])
+
+    def loss(fun):
+        return lambda x: (jax.vmap(fun, axis_name="rows")(x) * weights).sum()
+
+    assert close(jax.vmap(centred, axis_name="rows")(x), [-2.0, -1.0, 3.0])
+    assert close(jax.grad(loss(centred))(x), [2 / 3, -1 / 3, -1 / 3])
+    assert close(jax.jit(jax.grad(loss(centred)))(x), [2 / 3, -1 / 3, -1 / 3])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_rule_chooses_by_whether_it_is_differentiated(wrap):
+    @custom_derivative
+    def f(x):
+        return x
+
+    f.defvjp(lambda ct, returned, x: (cond(within_gradient(ct, x), lambda: 3.0 * ct * x, lambda: 5.0 * ct * x),))
+    x = jnp.float32(2.0)
+    g = wrap(f)
+    assert close(jax.grad(g)(x), 10.0)
+    assert close(wrap(jax.grad(g))(x), 10.0)
+    assert close(jax.grad(wrap(jax.grad(g)))(x), 3.0)
+    assert close(jax.value_and_grad(wrap(jax.grad(g)))(x)[0], 6.0)
+
+
+def test_a_value_that_a_staged_function_closes_over_is_an_operand_and_no_more():
+    def uses(z):
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda ct, returned, x: (7.0 * ct,))
+        return f
+
+    x, z = jnp.float32(2.0), jnp.float32(3.0)
+    assert close(jax.jit(lambda x, z: uses(z)(x))(x, z), 6.0)
+    assert close(jax.grad(jax.jit(lambda x, z: uses(z)(x)))(x, z), 7.0)
+    assert close(jax.jit(jax.grad(uses(z)))(x), 7.0)
+    with pytest.raises((RuleError, GradientPreventedError), match="no argument of it"):
+        jax.grad(jax.jit(lambda x, z: uses(z)(x)), 1)(x, z)
+
+
+def test_rows_may_be_what_a_function_closes_over():
+    def loss(z, x):
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda ct, returned, x: (7.0 * ct,))
+        return f(x)
+
+    z = jnp.arange(3.0)
+    assert close(jax.vmap(loss, in_axes=(0, None))(z, 2.0), 2.0 * z)
+    assert close(jax.vmap(jax.grad(loss, 1), in_axes=(0, None))(z, 2.0), [7.0, 7.0, 7.0])
+    assert close(jax.grad(lambda x: jax.vmap(loss, in_axes=(0, None))(z, x).sum())(2.0), 21.0)
+
+
+def test_a_constant_of_a_program_is_not_differentiated_later():
+    scale = jnp.float32(3.0)
+    f = custom_derivative(lambda x: x * scale)
+    f.defvjp(lambda ct, returned, x: (7.0 * ct,))
+    program = jax.make_jaxpr(f)(2.0)
+    assert len(program.consts) == 1
+    run = jax.extend.core.jaxpr_as_fun
+    closed = lambda x, scale: run(jax.extend.core.ClosedJaxpr(program.jaxpr, [scale]))(x)[0]
+    assert close(jax.grad(closed)(2.0, scale), 7.0)
+    with pytest.raises(GradientPreventedError, match="no argument of it"):
+        jax.grad(closed, 1)(2.0, scale)
+
+
+SCALE = []
+
+
+def test_a_global_name_of_a_differentiated_value_is_an_error():
+    f = custom_derivative(lambda x: x * SCALE[0])
+    f.defvjp(lambda ct, returned, x: (ct,))
+
+    def loss(z):
+        SCALE[:] = [z]
+        return f(jnp.float32(1.0))
+
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        jax.grad(loss)(2.0)
+    with pytest.raises(GradientPreventedError, match="no argument of it"):
+        jax.grad(jax.jit(loss))(2.0)
+
+
+def test_a_staged_keyword_argument_raises_when_it_is_differentiated():
+    @custom_derivative
+    def f(x, *, scale):
+        return x * scale
+
+    f.defvjp(lambda ct, returned, x, *, scale: (10.0 * ct * scale,))
+    staged = jax.jit(lambda x, s: f(x, scale=s))
+    assert close(staged(2.0, 3.0), 6.0)
+    assert close(jax.grad(staged)(2.0, 3.0), 30.0)
+    with pytest.raises(GradientPreventedError, match="'scale'"):
+        jax.grad(staged, 1)(2.0, 3.0)
+
+
+def test_a_function_without_a_rule_runs_in_a_compiled_program_and_is_not_differentiated():
+    staged = jax.jit(custom_derivative(lambda x: x * 2.0))
+    assert close(staged(3.0), 6.0)
+    with pytest.raises(GradientPreventedError, match="has no rule"):
+        jax.grad(staged)(3.0)
+
+
+class Factorisation:
+    def __init__(self, value):
+        self.value = value
+
+
+def with_residuals(residual):
+    @custom_derivative(has_residuals=True)
+    def f(x):
+        return x * 2.0, residual(x)
+
+    @f.defvjp
+    def _(cotangent, returned, x):
+        found = returned[1]
+        return (10.0 * cotangent * (found.value if isinstance(found, Factorisation) else found["value"]),)
+
+    return f
+
+
+def test_residuals_are_structures_of_arrays_where_jax_traces():
+    arrays, objects = with_residuals(lambda x: {"value": 3.0 * x}), with_residuals(lambda x: Factorisation(3.0))
+    x = jnp.float32(2.0)
+    for wrap in (lambda f: f, jax.jit, jax.checkpoint):
+        assert close(jax.grad(wrap(arrays))(x), 60.0)
+    assert close(jax.vmap(jax.grad(arrays))(jnp.array([1.0, 2.0])), [30.0, 60.0])
+    assert close(jax.grad(lambda x: jax.vmap(arrays)(x).sum())(jnp.array([1.0, 2.0])), [30.0, 60.0])
+    assert close(jax.grad(objects)(x), 30.0)
+    for wrap in (jax.jit, lambda f: lambda x: jax.vmap(f)(x[None])[0]):
+        with pytest.raises(RuleError, match="Factorisation"):
+            jax.grad(wrap(objects))(x)
+
+
+def test_a_second_derivative_by_residuals_raises_also_where_it_is_staged():
+    f = with_residuals(lambda x: {"value": 3.0 * x})
+    once = jax.jit(jax.grad(jax.jit(f)))
+    assert close(once(2.0), 60.0)
+    with pytest.raises(GradientPreventedError, match="uses residuals"):
+        jax.grad(once)(2.0)
+    with pytest.raises(GradientPreventedError, match="uses residuals"):
+        jax.hessian(f)(2.0)
+
+
+def test_arguments_are_not_kept_where_the_rule_does_without():
+    @custom_derivative(has_residuals=True)
+    def f(x, big):
+        return x * big.sum(), big.sum()
+
+    f.defvjp(lambda cotangent, returned: (cotangent * returned[1], None))
+    big = jnp.ones(10_000)
+    pulled = jax.eval_shape(lambda x, big: jax.vjp(jax.jit(f), x, big)[1], jnp.float32(2.0), big)
+    assert all(leaf.size < 10 for leaf in jax.tree_util.tree_leaves(pulled))
+    _, pull = jax.vjp(f, jnp.float32(2.0), big)
+    assert all(leaf.size < 10 for leaf in jax.tree_util.tree_leaves(pull) if hasattr(leaf, "size"))
+    assert close(pull(jnp.float32(1.0))[0], 10_000.0)
+
+
+@custom_derivative
+@host_function(like=lambda a, b: b)
+def solve(a, b):
+    """Solve by NumPy."""
+    return np.linalg.solve(a, b)
+
+
+@solve.defvjp
+def _(cotangent, x, a, b):
+    adjoint = solve(jnp.swapaxes(a, -1, -2), cotangent)
+    return -adjoint[:, None] * x, adjoint
+
+
+def test_host_functions_are_compiled_and_batched():
+    a = jnp.array([[3.0, 1.0], [0.0, 2.0]])
+    b = jnp.array([1.0, 2.0])
+
+    def loss(fun):
+        return lambda a, b: (fun(a, b) ** 2).sum()
+
+    native = jnp.linalg.solve
+    for transform in (jax.grad, jax.jacfwd, jax.hessian):
+        want = transform(loss(native))(a, b)
+        for fun in (transform(loss(solve)), jax.jit(transform(loss(solve))), transform(jax.jit(loss(solve)))):
+            assert np.allclose(fun(a, b), want, rtol=1e-4, atol=1e-5)
+    rows = jnp.stack([a, 2.0 * a])
+    assert np.allclose(jax.vmap(solve, in_axes=(0, None))(rows, b), [native(a, b), native(2.0 * a, b)], rtol=1e-4)
+    got = jax.vmap(jax.grad(loss(solve)), in_axes=(0, None))(rows, b)
+    assert np.allclose(got, jax.vmap(jax.grad(loss(native)), in_axes=(0, None))(rows, b), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_batch_is_one_call_or_one_for_each_row(batched):
+    shapes = []
+
+    @host_function(like=lambda x, y: x, batched=batched)
+    def add(x, y):
+        shapes.append((x.shape, y.shape))
+        return x + y
+
+    x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
+    assert close(jax.vmap(add, in_axes=(0, None))(x, y), x + 1.0)
+    assert shapes == ([((3, 2), (3, 2))] if batched else [((2,), (2,))] * 3)
+
+
+def test_a_compiler_needs_to_know_the_shapes():
+    f = host_function(lambda x: x * 2.0)
+    assert close(f(jnp.ones(2)), [2.0, 2.0])
+    with pytest.raises(RuleError, match="like="):
+        jax.jit(f)(jnp.ones(2))
+
+
+def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
+    f = custom_derivative(lambda x, y: jnp.sin(x) * y)
+    f.defvjp(host_function(lambda ct, returned, x, y: (np.float64(HALF) * ct * np.cos(x) * y, None)))
+    x = jnp.array([0.1, 0.2])
+    grad = jax.grad(lambda x: f(x, 2.0).sum())
+    for fun in (grad, jax.jit(grad), jax.grad(jax.jit(lambda x: f(x, 2.0).sum()))):
+        assert close(fun(x), jnp.cos(x))
+    assert close(jax.vmap(jax.grad(lambda x: f(x, 2.0)))(x), jnp.cos(x))
+    with pytest.raises(GradientPreventedError, match="is a host function"):
+        jax.jvp(lambda x: f(x, 2.0), (x,), (x,))
+
+
+def test_eager_code_calls_a_host_function_without_a_callback(monkeypatch):
+    monkeypatch.setattr(jax, "pure_callback", None)
+    x = jnp.float32(0.3)
+    ran = []
+    f = custom_derivative(host_function(lambda x: ran.append(1) or np.sin(x), like=lambda x: x))
+    f.defvjp(lambda ct, returned, x: (ct * jnp.cos(x),))
+    assert close(jax.grad(f)(x), jnp.cos(x))
+    assert ran == [1]
+
+
+def test_integers_keys_and_flags_are_constants():
+    @custom_derivative
+    def f(x, index, key):
+        return {"y": x[index] * 2.0, "index": index + 1, "key": key}
+
+    f.defvjp(lambda ct, returned, x, index, key: (jnp.zeros_like(x).at[index].set(3.0 * ct["y"]), None, None))
+    x, key = jnp.arange(3.0), jax.random.key(0)
+    for wrap in (lambda f: f, jax.jit):
+        got = jax.grad(lambda x: wrap(lambda x, i, k: f(x, i, k)["y"])(x, jnp.int32(1), key))(x)  # noqa: B023
+        assert close(got, [0.0, 3.0, 0.0])
+    assert jax.jit(lambda x: f(x, 1, key)["index"])(x) == 2
+    assert f(x, jnp.int32(1), key)["index"] == 2

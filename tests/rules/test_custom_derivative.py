@@ -1,0 +1,559 @@
+"""custom_derivative: whose derivative it is, of which order and in which mode."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from ad_backends import close, with_rules
+
+from adprotocol import (
+    NonDifferentiable,
+    custom_derivative,
+    host_function,
+    non_differentiable,
+    register_structure,
+    within_gradient,
+)
+from adprotocol.errors import GradientPreventedError, MixedFrameworksError, RuleError
+
+X = 0.3
+
+
+def sine(ad, *, vjp=True, jvp=True, asked=None):
+    """The sine with half of its derivative, so that a natural one shows."""
+
+    @custom_derivative
+    def f(x):
+        return ad.xp.sin(x)
+
+    if vjp:
+
+        @f.defvjp
+        def _(cotangent, returned, x):
+            if asked is not None:
+                asked.append(within_gradient(cotangent, returned, x))
+            return (0.5 * cotangent * ad.xp.cos(x),)
+
+    if jvp:
+
+        @f.defjvp
+        def _(tangents, returned, x):
+            return 0.5 * tangents[0] * ad.xp.cos(x)
+
+    return f
+
+
+either_rule = pytest.mark.parametrize(
+    "rules", [{"jvp": False}, {"vjp": False}, {}], ids=["vjp alone", "jvp alone", "both"]
+)
+
+
+@with_rules
+def test_the_value_is_that_of_the_function_whether_differentiated_or_not(ad):
+    seen = []
+    f = sine(ad)
+
+    def loss(x):
+        seen.append(non_differentiable(f(x)))
+        return f(x)
+
+    x = ad.make(X)
+    assert close(f(x), np.sin(X))
+    ad.derivative(loss)(x)
+    assert close(seen[0], np.sin(X))
+
+
+@with_rules
+@either_rule
+def test_first_derivatives_are_those_of_the_rule_in_both_modes(ad, rules):
+    f = sine(ad, **rules)
+    x, one = ad.make(X), ad.make(1.0)
+    assert close(ad.derivative(f)(x), 0.5 * np.cos(X))
+    assert close(ad.tangent(f, x, one), 0.5 * np.cos(X))
+
+
+@with_rules
+@either_rule
+def test_derivatives_of_every_order_and_mixture_follow_from_the_rule(ad, rules):
+    f = sine(ad, **rules)
+    x, one = ad.make(X), ad.make(1.0)
+
+    def forward(fun):
+        return lambda x: ad.tangent(fun, x, one)
+
+    second, third = -0.5 * np.sin(X), -0.5 * np.cos(X)
+    for outer in (ad.derivative, forward):
+        for inner in (ad.derivative, forward):
+            assert close(outer(inner(f))(x), second)
+            assert close(ad.derivative(outer(inner(f)))(x), third)
+            assert close(forward(outer(inner(f)))(x), third)
+
+
+@with_rules
+def test_each_mode_uses_its_own_rule_and_none_the_derivative_of_the_function(ad):
+    @custom_derivative
+    def square(x):
+        return x * x
+
+    square.defvjp(lambda cotangent, returned, x: (30.0 * cotangent,))
+    square.defjvp(lambda tangents, returned, x: 20.0 * tangents[0])
+    x, one = ad.make(2.0), ad.make(1.0)
+    assert close(ad.derivative(square)(x), 30.0)
+    assert close(ad.tangent(square, x, one), 20.0)
+    # What the tangent is differentiated by is what the rule returned.
+    assert close(ad.derivative(lambda t: ad.tangent(square, x, t))(one), 20.0)
+
+
+@with_rules
+def test_the_cotangent_counts(ad):
+    f = sine(ad)
+    assert close(ad.derivative(lambda x: f(x) ** 2)(ad.make(X)), np.sin(X) * np.cos(X))
+
+
+@with_rules
+def test_what_a_rule_makes_of_the_result_is_differentiated_again(ad):
+    @custom_derivative
+    def exponential(x):
+        return ad.xp.exp(x)
+
+    exponential.defvjp(lambda cotangent, returned, x: (3.0 * cotangent * returned,))
+    x = ad.make(X)
+    assert close(ad.derivative(ad.derivative(exponential))(x), 9.0 * np.exp(X))
+    assert close(ad.tangent(lambda x: ad.tangent(exponential, x, ad.make(1.0)), x, ad.make(1.0)), 9.0 * np.exp(X))
+
+
+@with_rules
+def test_a_rule_may_call_its_own_function(ad):
+    @custom_derivative
+    def exponential(x):
+        return ad.xp.exp(x)
+
+    exponential.defvjp(lambda cotangent, returned, x: (cotangent * exponential(x),))
+    x = ad.make(X)
+    assert close(ad.derivative(ad.derivative(ad.derivative(exponential)))(x), np.exp(X))
+
+
+@with_rules
+def test_a_question_in_a_rule_tells_whether_the_rule_is_differentiated(ad):
+    asked = []
+    f = sine(ad, jvp=False, asked=asked)
+    x = ad.make(X)
+    ad.derivative(f)(x)
+    if ad.name != "torch":  # where torch.func.grad always records
+        assert asked == [False]
+    asked.clear()
+    ad.derivative(ad.derivative(f))(x)
+    assert True in asked
+
+
+@with_rules
+def test_a_rule_runs_only_for_a_derivative(ad):
+    asked = []
+    f = sine(ad, jvp=False, asked=asked)
+    f(ad.make(X))
+    ad.derivative(lambda x: x * non_differentiable(f(x)))(ad.make(X))
+    ad.derivative(lambda x: x * f(non_differentiable(x)))(ad.make(X))
+    assert asked == []
+
+
+@with_rules
+@pytest.mark.parametrize("by_function", [True, False])
+def test_only_the_gradients_that_are_needed_are_computed(ad, by_function):
+    ran = []
+
+    @custom_derivative
+    def product(x, y):
+        return x * y
+
+    @product.defvjp
+    def _(cotangent, returned, x, y):
+        def of_x():
+            ran.append("x")
+            return cotangent * y
+
+        def of_y():
+            ran.append("y")
+            return cotangent * x
+
+        return (of_x, of_y) if by_function else (cotangent * y, cotangent * x)
+
+    assert close(ad.derivative(lambda y: product(ad.make(2.0), y))(ad.make(5.0)), 2.0)
+    assert ran == (["y"] if by_function else [])
+    assert close(ad.derivative(lambda x: product(x, ad.make(5.0)))(ad.make(2.0)), 5.0)
+
+
+@with_rules
+def test_none_is_a_gradient_of_zeros(ad):
+    @custom_derivative
+    def f(x, y):
+        return x * y
+
+    f.defvjp(lambda cotangent, returned, x, y: (None, cotangent * x))
+    x = ad.make([1.0, 2.0])
+    assert close(ad.derivative(lambda x: f(x, ad.make([3.0, 4.0])).sum() + (x * x).sum())(x), [2.0, 4.0])
+    assert close(ad.tangent(lambda x: f(x, ad.make([3.0, 4.0])), x, x), [0.0, 0.0])
+
+
+@with_rules
+def test_gradients_have_the_dtype_of_the_argument(ad):
+    @custom_derivative
+    def f(x):
+        return x * 2.0
+
+    f.defvjp(lambda cotangent, returned, x: (np.full(x.shape, 2.0, np.float64),))
+    f.defjvp(lambda tangents, returned, x: np.full(x.shape, 2.0, np.float64))
+    x = non_differentiable(ad.make([1.0, 2.0]))
+    x = x.astype(np.float32) if hasattr(x, "astype") else x.float()
+    found = ad.derivative(lambda x: f(x).sum())(x)
+    assert found.dtype == x.dtype
+    assert close(found, [2.0, 2.0])
+    assert ad.tangent(f, x, x).dtype == x.dtype
+
+
+@dataclasses.dataclass
+class Layer:
+    weight: object
+    scale: object
+    kind: str = "linear"
+
+
+register_structure(Layer, static=("kind",))
+
+
+@with_rules
+@either_rule
+def test_structures_labels_and_static_fields_arrive_in_rules_as_in_the_function(ad, rules):
+    seen = []
+
+    @custom_derivative
+    def apply(layer, values, factor, name):
+        seen.append(("fun", layer, values, factor, name))
+        return {"y": layer.weight * layer.scale * values[0] * factor, "name": name}
+
+    if rules.get("vjp", True):
+
+        @apply.defvjp
+        def _(cotangent, returned, layer, values, factor, name):  # noqa: PLR0913, PLR0917
+            seen.append(("vjp", layer, values, factor, name))
+            assert returned["name"] == "n"
+            assert cotangent["name"] is None
+            common = 10.0 * cotangent["y"] * layer.scale * factor
+            return Layer(common * values[0], None), [lambda: common * layer.weight, None], None, None
+
+    if rules.get("jvp", True):
+
+        @apply.defjvp
+        def _(tangents, returned, layer, values, factor, name):  # noqa: PLR0913, PLR0917
+            seen.append(("jvp", layer, values, factor, name))
+            moved, (first, _), of_factor, of_name = tangents
+            assert isinstance(moved, Layer)
+            assert moved.kind == "linear"
+            assert moved.scale is None
+            assert (of_factor, of_name) == (0.0, None)
+            y = 10.0 * layer.scale * factor * (moved.weight * values[0] + layer.weight * first)
+            return {"y": y, "name": None}
+
+    def run(x):
+        layer = Layer(x, NonDifferentiable(ad.make([3.0, 3.0])))
+        return apply(layer, [x, 7], 2.0, "n")["y"]
+
+    x = ad.make([1.0, 2.0])
+    assert close(run(x), [6.0, 24.0])
+    assert close(ad.derivative(lambda x: run(x).sum())(x), [120.0, 240.0])
+    assert close(ad.tangent(run, x, ad.make([1.0, 0.0])), [120.0, 0.0])
+    for _, layer, values, factor, name in seen:
+        assert type(layer.scale) is NonDifferentiable
+        assert (layer.kind, values[1], factor, name) == ("linear", 7, 2.0, "n")
+        assert type(values) is list
+
+
+@with_rules
+def test_several_results_each_have_their_own_cotangent(ad):
+    @custom_derivative
+    def parts(x):
+        return {"b": x * 2.0, "a": [x * 3.0, 4], "n": "text"}
+
+    @parts.defvjp
+    def _(cotangent, returned, x):
+        assert cotangent["n"] is None
+        assert cotangent["a"][1] is None
+        return (cotangent["b"] * 2.0 + cotangent["a"][0] * 3.0,)
+
+    x = ad.make([1.0, 2.0])
+    assert close(ad.derivative(lambda x: parts(x)["b"].sum())(x), [2.0, 2.0])
+    assert close(ad.derivative(lambda x: (parts(x)["a"][0] * x).sum())(x), [6.0, 12.0])
+    assert close(ad.tangent(lambda x: parts(x)["a"][0], x, x), [3.0, 6.0])
+    assert parts(x)["n"] == "text"
+    assert parts(x)["a"][1] == 4
+
+
+@with_rules
+def test_a_keyword_argument_is_a_constant(ad):
+    @custom_derivative
+    def f(x, *, scale=1.0):
+        return x * scale
+
+    @f.defvjp
+    def _(cotangent, returned, x, *, scale=1.0):
+        return (10.0 * cotangent * scale,)
+
+    x = ad.make(X)
+    assert close(ad.derivative(lambda x: f(x, scale=3.0))(x), 30.0)
+    assert close(ad.derivative(lambda x: f(x, scale=ad.make(3.0)))(x), 30.0)
+    assert close(ad.derivative(f)(x), 10.0)
+    with pytest.raises(GradientPreventedError, match="'scale'"):
+        ad.derivative(lambda s: f(x, scale=s))(x)
+
+
+@with_rules
+def test_an_argument_by_position_may_be_given_by_name(ad):
+    @custom_derivative
+    def f(x, y=2.0, z=3.0):
+        return x * y * z
+
+    f.defvjp(lambda cotangent, returned, x, y=2.0, z=3.0: (cotangent * y * z, cotangent * x * z, cotangent))
+    x = ad.make(X)
+    assert close(ad.derivative(lambda y: f(x, y=y, z=3.0))(x), 3.0 * X)
+    assert close(ad.derivative(lambda z: f(x, z=z))(x), 1.0)
+
+
+@with_rules
+def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
+    def loss(z):
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda cotangent, returned, x: (cotangent,))
+        return f(ad.make(X))
+
+    def by_rule(z):
+        f = custom_derivative(lambda x: x * 2.0)
+        f.defvjp(lambda cotangent, returned, x: (cotangent * z,))
+        return f(ad.make(X)) * z
+
+    def by_default(z):
+        def fun(x, factor=z):
+            return x * factor
+
+        f = custom_derivative(fun)
+        f.defvjp(lambda cotangent, returned, x: (cotangent,))
+        return f(ad.make(X))
+
+    def by_argument(z):
+        f = custom_derivative(lambda fun, x: fun(x))
+        f.defvjp(lambda cotangent, returned, fun, x: (None, cotangent))
+        return f(lambda x: x * z, ad.make(X))
+
+    for fun in (loss, by_rule, by_default, by_argument):
+        with pytest.raises(RuleError, match="no argument of it"):
+            ad.derivative(fun)(ad.make(2.0))
+
+
+@with_rules
+def test_a_function_that_closes_over_a_constant_is_served(ad):
+    factor = ad.make(3.0)
+    f = custom_derivative(lambda x: x * factor)
+    f.defvjp(lambda cotangent, returned, x: (cotangent * factor,))
+    assert close(ad.derivative(f)(ad.make(X)), 3.0)
+
+
+@with_rules
+def test_cotangents_of_complex_values_are_not_conjugated(ad):
+    @custom_derivative
+    def square(z):
+        return z * z
+
+    seen = []
+
+    @square.defvjp
+    def _(cotangent, returned, z):
+        seen.append(non_differentiable(cotangent))
+        return (2.0 * cotangent * z,)
+
+    square.defjvp(lambda tangents, returned, z: 2.0 * tangents[0] * z)
+
+    def holomorphic(fun):
+        return lambda z: fun(z * (1.0 + 2.0j))
+
+    z, t = ad.make(0.3 + 0.4j), ad.make(1.0 - 2.0j)
+
+    def loss(fun):
+        return lambda x: ad.xp.real(fun(x * z) * (2.0 - 1.0j))
+
+    x = ad.make(0.7)
+    natural = ad.derivative(loss(lambda z: z * z))(x)
+    assert close(ad.derivative(loss(square))(x), natural)
+    # Re sum(ct * t) with no conjugate: the cotangent is the factor itself.
+    assert close(seen[-1], 2.0 - 1.0j)
+    assert close(ad.tangent(square, z, t), 2.0 * (0.3 + 0.4j) * (1.0 - 2.0j))
+
+
+@with_rules
+def test_methods_have_rules(ad):
+    @dataclasses.dataclass
+    class Scaled:
+        scale: object
+
+        @custom_derivative
+        def __call__(self, x):
+            return self.scale * x
+
+        @__call__.defvjp
+        def _(cotangent, returned, self, x):  # noqa: N805
+            return Scaled(10.0 * cotangent * x), 100.0 * cotangent * self.scale
+
+    x = ad.make(X)
+    assert close(ad.derivative(lambda s: Scaled(s)(x))(ad.make(2.0)), 10.0 * X)
+    assert close(ad.derivative(Scaled(ad.make(2.0)))(x), 200.0)
+
+
+@with_rules
+def test_residuals_reach_the_rule_and_no_caller(ad):
+    class Factorisation:
+        def __init__(self, value):
+            self.value = value
+
+    made = []
+
+    @custom_derivative(has_residuals=True)
+    def f(x):
+        made.append(Factorisation(np.array(5.0)))
+        return x * 2.0, (made[-1], x * 3.0)
+
+    @f.defvjp
+    def _(cotangent, returned, x):
+        result, (factorisation, tripled) = returned
+        assert factorisation is made[-1]
+        assert close(non_differentiable(result), 2.0 * X)
+        return (cotangent * float(factorisation.value) * tripled,)
+
+    x = ad.make(X)
+    assert close(f(x), 2.0 * X)
+    assert close(ad.derivative(f)(x), 15.0 * X)
+    assert close(ad.tangent(f, x, ad.make(1.0)), 15.0 * X)
+    for outer in (ad.derivative, lambda fun: lambda x: ad.tangent(fun, x, ad.make(1.0))):
+        with pytest.raises(GradientPreventedError, match="the rule of f uses residuals"):
+            outer(ad.derivative(f))(x)
+
+
+@with_rules
+def test_a_rule_with_residuals_may_do_without_arguments(ad):
+    @custom_derivative(has_residuals=True)
+    def f(x, y):
+        return x * y, y
+
+    f.defvjp(lambda cotangent, returned: (cotangent * returned[1], None))
+    x = ad.make([1.0, 2.0])
+    assert close(ad.derivative(lambda x: f(x, ad.make([3.0, 4.0])).sum())(x), [3.0, 4.0])
+
+
+@with_rules
+def test_an_exception_comes_out_as_it_is_and_leaves_nothing_behind(ad):
+    @custom_derivative
+    def f(x, fails):
+        if fails == "function":
+            raise ZeroDivisionError("function")
+        return ad.xp.sin(x)
+
+    @f.defvjp
+    def _(cotangent, returned, x, fails):
+        if fails == "rule":
+            raise ZeroDivisionError("rule")
+        return cotangent * ad.xp.cos(x), None
+
+    x = ad.make(X)
+    for fails in ("function", "rule"):
+        with pytest.raises(ZeroDivisionError, match=fails):
+            ad.derivative(lambda x: f(x, fails))(x)  # noqa: B023
+        with pytest.raises(ZeroDivisionError, match=fails):
+            ad.derivative(ad.derivative(lambda x: f(x, fails)))(x)  # noqa: B023
+    assert within_gradient(x) is False
+    assert close(ad.derivative(ad.derivative(lambda x: f(x, "")))(x), -np.sin(X))
+
+
+@with_rules
+def test_calls_that_overlap_share_nothing(ad):
+    @custom_derivative(has_residuals=True)
+    def f(x, names):
+        return {name: x * float(i + 1) for i, name in enumerate(names)}, names
+
+    @f.defvjp
+    def _(cotangent, returned, x, names):
+        assert returned[1] == names
+        assert list(cotangent) == list(names)
+        return sum(cotangent[name] * float(i + 1) for i, name in enumerate(names)), None
+
+    def loss(x):
+        first, second = f(x, ("a", "b")), f(x, ("c", "d", "e"))
+        return first["b"] * 1.0 + second["e"] * 10.0
+
+    assert close(ad.derivative(loss)(ad.make(X)), 32.0)
+
+
+@with_rules
+def test_two_frameworks_are_an_error(ad):
+    import torch
+
+    other = torch.ones(()) if ad.name != "torch" else __import__("jax").numpy.ones(())
+    f = sine(ad)
+    g = custom_derivative(lambda x, y: x)
+    g.defvjp(lambda cotangent, returned, x, y: (cotangent, None))
+    with pytest.raises(MixedFrameworksError):
+        ad.derivative(lambda x: g(x, other))(ad.make(X))
+    assert f.__name__ == "f"
+
+
+@with_rules
+def test_a_function_without_a_rule_runs_and_is_not_differentiated(ad):
+    f = custom_derivative(lambda x: x * 2.0)
+    x = ad.make(X)
+    assert close(f(x), 2.0 * X)
+    with pytest.raises((RuleError, GradientPreventedError), match="has no rule"):
+        ad.derivative(f)(x)
+
+
+def test_numpy_alone_is_the_function_itself():
+    ran = []
+
+    @custom_derivative
+    def f(x, *, factor=2.0):
+        return x * factor
+
+    f.defvjp(lambda *_, **__: ran.append("rule"))
+    array = np.arange(3.0)
+    assert f(array, factor=3.0).tolist() == [0.0, 3.0, 6.0]
+    assert f(2) == 4.0
+    assert custom_derivative(lambda tree: tree)({"a": array})["a"] is array
+    assert ran == []
+    with_residuals = custom_derivative(has_residuals=True)(lambda x: (x, None))
+    assert with_residuals(array) is array
+
+
+def test_the_function_keeps_its_metadata():
+    @custom_derivative
+    def f(x):
+        """Double."""
+        return 2 * x
+
+    assert (f.__name__, f.__doc__, f.__wrapped__(3)) == ("f", "Double.", 6)
+    assert repr(f) == "<custom derivative of f>"
+
+
+@with_rules
+def test_a_host_function_as_a_rule_is_differentiated_once(ad):
+    @custom_derivative
+    @host_function(like=lambda x: x)
+    def f(x):
+        assert type(x) is np.ndarray
+        return np.sin(x)
+
+    @f.defvjp
+    @host_function
+    def _(cotangent, returned, x):
+        assert {type(value) for value in (cotangent, returned, x)} == {np.ndarray}
+        return (0.5 * cotangent * np.cos(x),)
+
+    x = ad.make([0.1, 0.2])
+    assert close(ad.derivative(lambda x: f(x).sum())(x), 0.5 * np.cos([0.1, 0.2]))
+    with pytest.raises(GradientPreventedError, match="is a host function"):
+        ad.derivative(lambda x: ad.derivative(lambda x: f(x).sum())(x).sum())(x)
+    with pytest.raises(GradientPreventedError, match="is a host function"):
+        ad.tangent(f, x, x)

@@ -1,0 +1,165 @@
+"""host_function: NumPy arrays in, NumPy arrays out, whichever framework calls."""
+
+import numpy as np
+import pytest
+from ad_backends import AUTOGRAD, WITH_RULES, close, with_rules
+
+from adprotocol import custom_derivative, host_function, within_gradient
+from adprotocol.errors import GradientPreventedError, RuleError
+
+# With autograd the arrays are NumPy's, on which a host function is the function itself.
+beyond_numpy = pytest.mark.parametrize("ad", [ad for ad in WITH_RULES if ad is not AUTOGRAD], ids=lambda ad: ad.name)
+
+A = 3.0 * np.eye(3) + np.arange(9.0).reshape(3, 3)
+B = np.array([1.0, 2.0, 3.0])
+
+
+@custom_derivative
+@host_function(like=lambda a, b: b)
+def solve(a, b):
+    """The example of the documentation."""
+    assert type(a) is type(b) is np.ndarray
+    return np.linalg.solve(a, b)
+
+
+@solve.defvjp
+def _(cotangent, x, a, b):
+    adjoint = solve(a.T, cotangent)
+    return lambda: -adjoint[:, None] * x, adjoint
+
+
+@with_rules
+def test_a_portable_rule_around_a_host_function_is_differentiated_at_any_order(ad):
+    a, b = ad.make(A), ad.make(B)
+    assert close(solve(a, b), np.linalg.solve(A, B))
+
+    def loss(solver):
+        return lambda b: (solver(a, b) ** 2).sum()
+
+    inverse = np.linalg.inv(A)
+    assert close(ad.derivative(loss(solve))(b), 2.0 * inverse.T @ inverse @ B)
+    twice = ad.derivative(lambda b: (ad.derivative(loss(solve))(b) * b).sum())(b)
+    assert close(twice, 4.0 * inverse.T @ inverse @ B)
+    by_a = ad.derivative(lambda a: solve(a, b).sum())(a)
+    x = np.linalg.solve(A, B)
+    assert close(by_a, -np.outer(np.linalg.solve(A.T, np.ones(3)), x))
+    assert close(ad.tangent(lambda b: solve(a, b), b, b), x)
+
+
+@with_rules
+def test_structures_and_static_values_pass(ad):
+    @host_function(like=lambda d, *, name: {"sum": d["a"], "count": np.zeros((), np.int32)})
+    def f(d, *, name):
+        assert name == "n"
+        return {"sum": d["a"] + d["b"][0], "count": np.array(3, np.int32)}
+
+    found = f({"a": ad.make([1.0, 2.0]), "b": [ad.make([3.0, 4.0])]}, name="n")
+    assert close(found["sum"], [4.0, 6.0])
+    assert int(found["count"]) == 3
+    assert isinstance(found["sum"], ad.array_type)
+
+
+@beyond_numpy
+def test_results_have_the_precision_of_the_arguments(ad):
+    f = host_function(lambda x: np.asarray(x, np.float64) * 2.0)
+    x = ad.make([1.0, 2.0])
+    x = x.astype(np.float32) if hasattr(x, "astype") else x.float()
+    assert f(x).dtype == x.dtype
+    assert host_function(lambda x: x > 1.0)(x).dtype != x.dtype
+
+
+@with_rules
+def test_its_derivative_raises(ad):
+    f = host_function(lambda x: np.sin(x), like=lambda x: x)  # noqa: PLW0108
+    with pytest.raises(GradientPreventedError, match="is a host function"):
+        ad.derivative(f)(ad.make(0.3))
+    with pytest.raises(GradientPreventedError, match="is a host function"):
+        ad.tangent(f, ad.make(0.3), ad.make(1.0))
+
+
+@with_rules
+def test_inputs_cannot_be_changed(ad):
+    def change(x):
+        x[0] = 7.0
+        return x
+
+    x = ad.make([1.0, 2.0])
+    with pytest.raises(ValueError, match="read-only"):
+        host_function(change, like=lambda x: x)(x)
+    assert close(x, [1.0, 2.0])
+
+
+def test_numpy_alone_cannot_be_changed_either():
+    def change(x):
+        x += 1.0
+        return x
+
+    array = np.zeros(2)
+    with pytest.raises(ValueError, match="read-only"):
+        host_function(change)(array)
+    assert array.flags.writeable
+    assert host_function(lambda x: x + 1.0)(array).tolist() == [1.0, 1.0]
+
+
+@beyond_numpy
+@pytest.mark.parametrize(
+    ("fun", "like", "message"),
+    [
+        (lambda x: x[:1], lambda x: x, r"returned an array of shape \(1,\).*but its like one of shape \(2,\)"),
+        (lambda x: x * 1j, lambda x: x, "dtype complex.*but its like"),
+        (lambda x: (x, x), lambda x: x, r"another structure than its like: 2 array\(s\), not 1"),
+        (lambda x: None, lambda x: x, "returned a NoneType"),
+        (lambda x: "text", lambda x: x, "returned a str"),
+        (lambda x: (i for i in x), lambda x: x, "returned a generator"),
+        (lambda x: x, lambda x: "text", "like of the host function .* returned a str"),
+        (lambda x: x, lambda x: None, "like of the host function .* returned a NoneType"),
+    ],
+    ids=["shape", "dtype", "count", "None", "text", "generator", "like text", "like None"],
+)
+def test_a_result_that_is_not_like_it_should_be(ad, fun, like, message):
+    with pytest.raises(RuleError, match=message):
+        host_function(fun, like=like)(ad.make([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("misuse", [lambda: host_function(3.0), lambda: host_function(len, like=3.0)])
+def test_misuse_is_told_at_once(misuse):
+    with pytest.raises(RuleError, match="was given a float"):
+        misuse()
+
+
+@with_rules
+def test_an_exception_comes_out_as_it_is(ad):
+    def fails(x):
+        raise ZeroDivisionError("here")
+
+    with pytest.raises(ZeroDivisionError, match="here"):
+        host_function(fails, like=lambda x: x)(ad.make(1.0))
+    assert within_gradient(ad.make(1.0)) is False
+
+
+def test_like_sees_arrays_without_memory():
+    import jax.numpy as jnp
+
+    seen = []
+
+    def like(x):
+        seen.append(x)
+        return x
+
+    host_function(lambda x: x, like=like)(jnp.ones((1000, 1000)))
+    (blank,) = seen
+    assert (blank.shape, blank.dtype, blank.strides) == ((1000, 1000), np.float32, (0, 0))
+    assert blank.base.nbytes == 4
+    assert not blank.flags.writeable
+
+
+def test_methods_are_host_functions_too():
+    class Scaled:
+        scale = 3.0
+
+        @host_function
+        def times(self, x):
+            return self.scale * x
+
+    assert Scaled().times(2.0) == 6.0
+    assert repr(Scaled.times) == "<host function test_methods_are_host_functions_too.<locals>.Scaled.times>"

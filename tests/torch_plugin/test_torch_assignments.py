@@ -1,0 +1,125 @@
+"""What the function assigns to tensors of a module in whose place a call has put others: it stays."""
+
+import pytest
+import torch
+
+from adprotocol import grad
+
+ONE = torch.tensor(1.0)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.tensor([2.0]))
+        self.b = torch.nn.Parameter(torch.tensor([3.0]))
+
+
+def assign(net):
+    net.b.data = torch.tensor([5.0])
+
+
+def change(net):
+    net.b.data.mul_(2.0)
+
+
+def resize(net):
+    net.b.data = torch.tensor([5.0, 6.0])
+
+
+def transpose(net):
+    net.b.data = net.b.data.reshape(1, 1)
+
+
+def replace(net):
+    net.b = torch.nn.Parameter(torch.tensor([7.0]))
+
+
+def remove(net):
+    del net.b
+
+
+CHANGES = [assign, change, resize, transpose, replace, remove]
+
+
+def after(net):
+    return {name: p.tolist() for name, p in net.named_parameters()}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("fails", [False, True])
+def test_of_a_frozen_parameter(how, fails):
+    plain, net = Net(), Net()
+    how(plain)
+    held = net.b
+
+    def loss(net):
+        how(net)
+        if fails:
+            raise ZeroDivisionError
+        return (net.a * (net.b if hasattr(net, "b") else 1.0)).sum()
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            grad(loss, where="a")(net)
+    else:
+        want = plain.b.sum().item() if hasattr(plain, "b") else 1.0
+        assert grad(loss, where="a")(net)["a"].item() == want
+    assert after(net) == after(plain)
+    assert (getattr(net, "b", None) is held) == (how in CHANGES[:4])
+    assert all(p.requires_grad for p in net.parameters())
+
+
+@pytest.mark.parametrize("how", [assign, change])
+def test_of_a_teacher_under_no_grad(how):
+    plain, net = Net(), Net()
+    how(plain)
+
+    def loss(x, net):
+        how(net)
+        return x * net.b.sum()
+
+    with torch.no_grad():
+        assert grad(loss)(ONE, net) == plain.b.item()
+    assert after(net) == after(plain)
+
+
+@pytest.mark.parametrize("how", [assign, replace])
+def test_of_a_variable_of_an_enclosing_call(how):
+    net = Net()
+
+    def inner(net):
+        how(net)
+        return (net.a * net.b).sum()
+
+    assert grad(lambda net: grad(inner, where="a")(net)["a"].sum() * net.a.sum(), where="a")(net)["a"].item() in (
+        5.0,
+        7.0,
+    )
+    assert after(net)["b"] in ([5.0], [7.0])
+
+
+def test_an_untouched_parameter_keeps_its_memory():
+    net = Net()
+    pointer = net.b.data_ptr()
+    assert grad(lambda net: (net.a * net.b).sum(), where="a")(net)["a"] == 3.0
+    assert net.b.data_ptr() == pointer
+
+
+@pytest.mark.parametrize("where", [None, "2.*", "0.*"])
+def test_a_lazy_parameter(where):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    lazy = net[0].weight
+    x = torch.ones(2, 4)
+    found = grad(lambda net: net(x).sum(), where=where)(net)
+    assert net[0].weight is lazy
+    assert lazy.shape == (3, 4)
+    assert type(lazy) is torch.nn.Parameter
+    assert lazy.requires_grad
+    assert type(net[0]) is torch.nn.Linear
+    selected = [name for name, _ in net.named_parameters() if where is None or name.startswith(where[0])]
+    want = torch.autograd.grad(net(x).sum(), [dict(net.named_parameters())[name] for name in selected])
+    for name, slope in zip(selected, want, strict=True):
+        assert torch.allclose(found[name], slope)
+    assert all(g is None for name, g in found.items() if name not in selected)

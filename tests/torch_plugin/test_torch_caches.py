@@ -1,0 +1,275 @@
+"""What a module has computed from its tensors and keeps, where these are replaced: stand-ins, and calls of `grad`."""
+
+import collections
+import types
+from functools import cached_property
+
+import pytest
+import torch
+from torch.nn.utils import parametrize
+
+from adprotocol import combine, grad, partition, within_gradient
+from adprotocol.errors import UndecidableError
+
+ONE = torch.tensor(1.0)
+
+
+class Base(torch.nn.Module):
+    def __init__(self, number=2.0):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor(number))
+
+    def forward(self, x):
+        return self.square * x
+
+
+class ByProperty(Base):
+    @cached_property
+    def square(self):
+        return self.w**2
+
+
+class Lazy:
+    """As the cached properties of other libraries: a descriptor without a setter."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __get__(self, instance, owner):
+        value = instance.__dict__["square"] = self.function(instance)
+        return value
+
+
+class ByDescriptor(Base):
+    square = Lazy(lambda self: self.w**2)
+
+
+class Nested(torch.nn.Module):
+    def __init__(self, number=2.0):
+        super().__init__()
+        self.inner = torch.nn.ModuleList([ByProperty(number)])
+
+    def forward(self, x):
+        return self.inner[0](x)
+
+
+class Kept(Base):
+    """Keeps the square in a container."""
+
+    make = dict
+
+    def __init__(self, number=2.0):
+        super().__init__(number)
+        self.cache = self.make()
+
+    @property
+    def square(self):
+        if not self.cache:
+            self.cache["square"] = self.w**2
+        return self.cache["square"]
+
+
+class OrderedKept(Kept):
+    make = collections.OrderedDict
+
+
+class UserKept(Kept):
+    make = collections.UserDict
+
+
+class NestedKept(Kept):
+    make = staticmethod(lambda: {"inner": {}})
+
+    @property
+    def square(self):
+        inner = self.cache["inner"]
+        if not inner:
+            inner["square"] = [self.w**2]
+        return inner["square"][0]
+
+
+class ListKept(Kept):
+    make = list
+
+    @property
+    def square(self):
+        if not self.cache:
+            self.cache.append(self.w**2)
+        return self.cache[0]
+
+
+class DequeKept(ListKept):
+    make = collections.deque
+
+
+class WithHistory(Base):
+    kept = None
+
+    @property
+    def square(self):
+        if self.kept is None:
+            self.kept = self.w**2
+        return self.kept
+
+
+def new_weight(net, number=5.0):
+    _, rest = partition(net)
+    name = "inner.0.w" if isinstance(net, Nested) else "w"
+    w = torch.tensor(number, requires_grad=True)
+    return w, combine({name: w}, rest, like=net)
+
+
+@pytest.mark.parametrize("make", [ByProperty, ByDescriptor, Nested])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_stand_in_computes_a_cached_property_again(make, mode):
+    net = make()
+    with mode():
+        net(ONE)
+    w, made = new_weight(net)
+    assert made(ONE) == 25.0
+    assert torch.autograd.grad(made(ONE), w)[0] == 10.0
+    assert net(ONE) == 4.0
+
+
+@pytest.mark.parametrize("make", [Kept, OrderedKept, UserKept, NestedKept, ListKept, DequeKept])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_stand_in_refuses_a_tensor_that_a_container_keeps(make, mode):
+    net = make()
+    with mode():
+        net(ONE)
+    _, made = new_weight(net)
+    with pytest.raises(UndecidableError, match=rf"'cache' of its {make.__name__}: .*cached_property.*register_buffer"):
+        made(ONE)
+    assert within_gradient(made) is True
+    assert net(ONE) == 4.0
+
+
+@pytest.mark.parametrize("make", [Kept, ListKept])
+def test_an_empty_cache_is_the_stand_ins_own(make):
+    net = make()
+    w, made = new_weight(net)
+    assert torch.autograd.grad(made(ONE), w)[0] == 10.0
+    assert net(ONE) == 4.0
+
+
+def test_a_stand_in_refuses_a_tensor_with_a_history():
+    net = WithHistory()
+    net(ONE)
+    with pytest.raises(UndecidableError, match="'kept' of its WithHistory"):
+        new_weight(net)[1](ONE)
+
+
+def test_in_a_graph_it_is_refused_at_once():
+    net = Kept()
+    with torch.no_grad():
+        net(ONE)
+    compiled = torch.compile(lambda net: new_weight(net)[1](ONE), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="cache"):
+        compiled(net)
+
+
+def test_what_a_stand_in_does_not_use_is_no_hindrance():
+    class Recording(Base):
+        last = None
+
+        def forward(self, x):
+            self.last = self.w * x
+            return self.last
+
+    net = Recording()
+    net(ONE)
+    assert new_weight(net)[1](ONE) == 5.0
+
+
+def test_constants_in_attributes_are_shared():
+    class Scaled(Base):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.tensor(3.0)
+            self.pair = (torch.tensor(1.0), torch.tensor(2.0))
+            self.steps = {"count": torch.tensor(7)}
+
+        def forward(self, x):
+            return self.w * x * self.scale * self.pair[1] * self.steps["count"]
+
+    assert new_weight(Scaled())[1](ONE) == 5.0 * 3.0 * 2.0 * 7.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        collections.UserDict,
+        type("MyDict", (dict,), {}),
+        lambda pairs: collections.namedtuple("Pair", "w")(**pairs),  # noqa: PYI024  (made here)
+        lambda pairs: collections.deque(pairs.values()),
+        lambda pairs: collections.UserList(pairs.values()),
+    ],
+    ids=["UserDict", "dict", "named tuple", "deque", "UserList"],
+)
+def test_the_parts_in_any_container_are_replaced(make):
+    class Holding(Base):
+        def __init__(self):
+            super().__init__()
+            self.held = make({"w": self.w})
+
+        def forward(self, x):
+            return (self.held.w if isinstance(self.held, tuple) else next(iter(self.values()))) * x
+
+        def values(self):
+            return self.held.values() if hasattr(self.held, "values") else self.held
+
+    net = Holding()
+    assert new_weight(net)[1](ONE) == 5.0
+    assert net(ONE) == 2.0
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_what_a_hook_sets_before_each_call_is_right():
+    net = torch.nn.utils.weight_norm(torch.nn.Linear(1, 1, bias=False))
+    net(torch.ones(1, 1))
+    params, rest = partition(net)
+    made = combine({name: 3.0 * p for name, p in params.items()}, rest, like=net)
+    assert torch.allclose(made(torch.ones(1, 1)), 3.0 * net(torch.ones(1, 1)))
+
+
+def test_stand_ins_share_no_cache_of_parametrizations():
+    class Square(torch.nn.Module):
+        def forward(self, w):
+            return w**2
+
+    net = Base()
+    parametrize.register_parametrization(net, "w", Square())
+    net.forward = types.MethodType(lambda self, x: self.w * x, net)
+    _, rest = partition(net)
+    before = combine({"parametrizations.w.original": torch.tensor(7.0)}, rest, like=net)
+    with parametrize.cached():
+        assert net(ONE) == 4.0
+        assert before(ONE) == 49.0
+        assert combine(*partition(before), like=before)(ONE) == 49.0
+        for number in range(5):
+            made = combine({"parametrizations.w.original": torch.tensor(float(number))}, rest, like=net)
+            assert made(ONE) == float(number) ** 2
+            assert type(made).__name__ == type(net).__name__
+            assert isinstance(made, Base)
+
+
+@pytest.mark.parametrize("make", [ByProperty, ByDescriptor, Nested])
+@pytest.mark.parametrize("where", [None, "*w"])
+def test_a_call_of_grad_computes_a_cached_property_again(make, where):
+    net = make()
+    with torch.no_grad():
+        net(ONE)
+    name = "inner.0.w" if make is Nested else "w"
+    assert grad(lambda net: net(ONE), where=where)(net)[name] == 4.0
+    holder = net.inner[0] if make is Nested else net
+    assert vars(holder)["square"] == 4.0
+    assert not vars(holder)["square"].requires_grad
+
+
+def test_a_call_of_grad_leaves_no_cached_property_behind():
+    net = ByProperty()
+    net.v = torch.nn.Parameter(torch.tensor(1.0))
+    assert grad(lambda net: net(ONE) * net.v, where="v")(net)["v"] == 4.0
+    assert "square" not in vars(net)
+    net(ONE).backward()
+    assert net.w.grad == 4.0

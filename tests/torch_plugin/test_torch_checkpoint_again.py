@@ -1,0 +1,234 @@
+"""A checkpoint that an outer derivative runs again, after the call of `grad` around it has put everything back."""
+
+import functools
+
+import pytest
+import torch
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from adprotocol import cond, grad, within_gradient
+
+C = 0.7
+
+
+def run(fun, *args):
+    return checkpoint(fun, *args, use_reentrant=False)
+
+
+def plain(fun, *args):
+    return fun(*args)
+
+
+class Net(torch.nn.Module):
+    def __init__(self, run, flags=(True, True)):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.tensor(2.0), requires_grad=flags[0])
+        self.b = torch.nn.Parameter(torch.tensor(3.0), requires_grad=flags[1])
+        self.run = run
+
+    def block(self, h):
+        return ((h * self.a).sin() * self.b * h).sin()
+
+    def forward(self, x):
+        return self.run(self.block, x)
+
+
+class Outer(torch.nn.Module):
+    def __init__(self, run, flags=(True, True)):
+        super().__init__()
+        self.inner = Net(plain, flags)
+        self.run = run
+
+    @property
+    def a(self):
+        return self.inner.a
+
+    def forward(self, x):
+        return self.run(self.inner, x)
+
+
+def answering(run, flags=(True, True)):
+    net = Net(run, flags)
+
+    def block(h):
+        h = cond(within_gradient(net.a), lambda h: (h * net.a).sin(), lambda h: 5.0 * h, h)
+        return cond(within_gradient(net.b), lambda h: (h * net.b).sin(), lambda h: 7.0 * h * net.b, h)
+
+    net.block = block
+    return net
+
+
+def in_two_calls(run, flags=(True, True)):
+    """The block differentiates in itself, with respect to what the call around it differentiates alone."""
+    net = Net(run, flags)
+
+    def block(h):
+        slope = grad(lambda p: (p["a"] ** 3).sin())({"a": net.a * 1.0})["a"]
+        return (slope * h * net.b).sin()
+
+    net.block = block
+    return net
+
+
+MODELS = [Net, Outer, answering, in_two_calls]
+
+
+def by_backward(slope):
+    c = torch.tensor(C, requires_grad=True)
+    slope(c).backward()
+    return c.grad.item()
+
+
+OUTER = {
+    "backward": by_backward,
+    "adprotocol.grad": lambda slope: grad(slope)(torch.tensor(C)).item(),
+    "func.grad": lambda slope: torch.func.grad(slope)(torch.tensor(C)).item(),
+    "vmap of func.grad": lambda slope: torch.vmap(torch.func.grad(slope))(torch.tensor([C])).item(),
+}
+SELECTIONS = {
+    "freezes b": ("*a", (True, True)),
+    "trains a": ("*a", (False, False)),
+    "trains a, freezes b": ("*a", (False, True)),
+    "trains both": (["*a", "*b"], (False, False)),
+    "by flags": (None, (True, True)),
+}
+
+
+def slope_of(make, run, where, flags):
+    net = make(run, flags)
+    name = "inner.a" if make is Outer else "a"
+
+    def slope(c):
+        return grad(lambda n, c: n(c), where=where)(net, c)[name]
+
+    return slope
+
+
+@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize(("where", "flags"), SELECTIONS.values(), ids=SELECTIONS)
+@pytest.mark.parametrize("outer", ["backward", "adprotocol.grad"])
+def test_the_outer_derivative_is_that_without_the_checkpoint(make, where, flags, outer):
+    found = OUTER[outer](slope_of(make, run, where, flags))
+    assert found == pytest.approx(OUTER[outer](slope_of(make, plain, where, flags)), rel=1e-5)
+
+
+@pytest.mark.parametrize("outer", ["func.grad", "vmap of func.grad"])
+def test_inside_func_it_is_right_or_an_error(outer):
+    slope = slope_of(Net, run, "*a", (True, True))
+    want = OUTER[outer](slope_of(Net, plain, "*a", (True, True)))
+    try:
+        found = OUTER[outer](slope)
+    except RuntimeError:
+        return
+    assert found == pytest.approx(want, rel=1e-5)
+
+
+def test_the_closed_form():
+    # d/dc d/da sin(sin(c a) b c) at a = 2, b = 3
+    a, b, c = (torch.tensor(number, dtype=torch.float64, requires_grad=True) for number in (2.0, 3.0, C))
+    (first,) = torch.autograd.grad(((c * a).sin() * b * c).sin(), a, create_graph=True)
+    (want,) = torch.autograd.grad(first, c)
+    assert by_backward(slope_of(Net, run, "a", (True, True))) == pytest.approx(want.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_parameters_and_flags_are_as_before_after_each_pass(times):
+    net = Net(run, (False, True))
+    a, b = net.a, net.b
+    c = torch.tensor(C, requires_grad=True)
+    slope = grad(lambda n, c: n(c), where="a")(net, c)["a"]
+    for _ in range(times):
+        slope.backward(retain_graph=True)
+        assert net.a is a
+        assert net.b is b
+        assert (a.requires_grad, b.requires_grad) == (False, True)
+        assert a.grad is None
+        assert b.grad is None
+
+
+def test_a_flag_that_is_set_since_stays():
+    net = Net(run, (False, False))
+    c = torch.tensor(C, requires_grad=True)
+    slope = grad(lambda n, c: n(c), where="a")(net, c)["a"]
+    net.a.requires_grad_()
+    slope.backward()
+    assert net.a.requires_grad
+    assert c.grad.item() == pytest.approx(by_backward(slope_of(Net, plain, "a", (False, False))), rel=1e-5)
+
+
+def test_an_error_in_the_second_run_leaves_the_module_as_it_was():
+    net = Net(run)
+    broken = []
+
+    def block(h):
+        if broken:
+            raise ZeroDivisionError
+        return (h * net.a).sin() * net.b
+
+    net.block = block
+    b = net.b
+    c = torch.tensor(C, requires_grad=True)
+    slope = grad(lambda n, c: n(c), where="a")(net, c)["a"]
+    broken.append(True)
+    with pytest.raises(ZeroDivisionError):
+        slope.backward()
+    assert net.b is b
+    assert not within_gradient(torch.ones(()))
+
+
+def test_parameters_without_a_module():
+    def slope(run, c):
+        frozen = torch.nn.Parameter(torch.tensor(2.0), requires_grad=False)
+        block = lambda h: (h * frozen).sin() * h
+        return grad(lambda p, c: run(block, c), where="p")({"p": frozen}, c)["p"]
+
+    found = by_backward(functools.partial(slope, run))
+    assert found == pytest.approx(by_backward(functools.partial(slope, plain)), rel=1e-5)
+
+
+def test_a_call_inside_a_call_with_the_module_of_both():
+    def second(run):
+        net = Net(run)
+        inner = lambda n, c: grad(lambda n: n(c), where="a")(n)["a"]
+        return by_backward(lambda c: grad(inner, where="b")(net, c)["b"])
+
+    assert second(run) == pytest.approx(second(plain), rel=1e-4)
+
+
+def test_a_sequence_and_parametrizations():
+    def outer(is_checkpointed):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2), torch.nn.Tanh()]
+        net = torch.nn.Sequential(*layers)
+        parametrizations.weight_norm(net[0])
+
+        def loss(net, c):
+            x = c * torch.ones(1, 2)
+            x = checkpoint_sequential(net, 2, x, use_reentrant=False) if is_checkpointed else net(x)
+            return x.sum() ** 2
+
+        c = torch.tensor(C, requires_grad=True)
+        sum(g.sum() for g in grad(loss, where="2.*")(net, c).values() if g is not None).backward()
+        return c.grad.item()
+
+    assert outer(is_checkpointed=True) == pytest.approx(outer(is_checkpointed=False), rel=1e-4)
+
+
+def test_a_recurrent_module():
+    def outer(run):
+        torch.manual_seed(0)
+        net = torch.nn.LSTM(2, 2)
+        c = torch.tensor(C, requires_grad=True)
+        loss = lambda net, c: run(lambda x: net(x)[0], c * torch.ones(3, 1, 2)).sum() ** 2
+        grad(loss, where="weight_ih_l0")(net, c)["weight_ih_l0"].sum().backward()
+        return c.grad.item()
+
+    assert outer(run) == pytest.approx(outer(plain), rel=1e-4)
+
+
+def test_nothing_is_kept_where_no_call_is_under_way():
+    x = torch.tensor(C, requires_grad=True)
+    (first,) = torch.autograd.grad(run(torch.sin, x), x, create_graph=True)
+    first.backward()
+    assert x.grad == -torch.sin(torch.tensor(C))

@@ -1,0 +1,261 @@
+"""Functions with derivative rules under ``torch.compile``, with transformations inside and around."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch_release
+from torch import func
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import NonDifferentiable, custom_derivative, within_gradient
+
+BACKENDS = ["eager", "aot_eager"]
+X = torch.tensor([1.0, 2.0, 3.0])
+cube = custom_derivative(lambda x: x**3)
+cube.defvjp(lambda ct, y, x: (30 * ct * y / x,))
+cube.defjvp(lambda t, y, x: 20 * t[0] * y / x)
+reverse_cube = custom_derivative(lambda x: x**3)
+reverse_cube.defvjp(lambda ct, y, x: (30 * ct * y / x,))
+forward_cube = custom_derivative(lambda x: x**3)
+forward_cube.defjvp(lambda t, y, x: 20 * t[0] * y / x)
+
+
+def total(fun):
+    return lambda x: fun(x).sum()
+
+
+def compiled(fun, backend="aot_eager", *, fullgraph=True, **options):
+    torch._dynamo.reset()
+    return torch.compile(fun, backend=backend, fullgraph=fullgraph, **options)
+
+
+def backward_of(fun, x=X):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(fun(x).sum(), x)[0]
+
+
+TRANSFORMS = {
+    "plain": lambda f: f,
+    "grad": lambda f: func.grad(total(f)),
+    "grad of grad": lambda f: func.grad(total(func.grad(total(f)))),
+    "jacrev": func.jacrev,
+    "jacfwd": func.jacfwd,
+    "hessian": lambda f: func.hessian(total(f)),
+    "vmap of grad": lambda f: torch.vmap(func.grad(f)),
+    "grad of vmap": lambda f: func.grad(lambda x: torch.vmap(f)(x).sum()),
+    "adprotocol": lambda f: adprotocol.grad(total(f)),
+    "adprotocol twice": lambda f: adprotocol.grad(total(adprotocol.grad(total(f)))),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("f", [cube, reverse_cube, forward_cube], ids=["both", "vjp", "jvp"])
+def test_transformations_inside_the_compiled_function_use_the_rules(f, backend):
+    for name, transform in TRANSFORMS.items():
+        found, expected = compiled(transform(f), backend)(X), transform(f)(X)
+        torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_graph_is_plain_differentiated_and_plain_again(backend):
+    for f in (cube, reverse_cube, forward_cube):
+        once = compiled(lambda x, f=f: 2 * f(x), backend)
+        for _ in range(2):
+            assert torch.equal(once(X), 2 * X**3)
+            assert torch.equal(backward_of(once), (40 if f is forward_cube else 60) * X**2)
+        with torch.no_grad():
+            assert not once(X.clone().requires_grad_()).requires_grad
+
+
+def test_a_second_derivative_is_right_or_refused():
+    def second(f):
+        x = X.clone().requires_grad_()
+        first = torch.autograd.grad(f(x).sum(), x, create_graph=True)[0]
+        return torch.autograd.grad(first.sum(), x)[0]
+
+    f = lambda x: 2 * cube(x)
+    assert torch.equal(second(compiled(f, "eager")), second(f))
+    with pytest.raises(RuntimeError, match=r"double backward|donated buffer"):
+        second(compiled(f, "aot_eager"))
+
+
+def scaled(p, n, *, name):
+    return {"b": p["w"] * n, "a": (p["v"] ** 2, name)}
+
+
+pair = custom_derivative(scaled)
+pair.defvjp(lambda ct, _r, p, n, *, name: ({"w": 7 * ct["b"] * n, "v": 9 * ct["a"][0] * p["v"]}, None))
+labelled = custom_derivative(lambda p: p["a"] * p["b"].value)
+labelled.defvjp(lambda ct, _r, p: ({"a": 7 * ct * p["b"].value, "b": None},))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_structures_labels_and_several_results(backend):
+    def f(x):
+        result = pair({"w": x, "v": 2 * x}, 3, name="u")
+        return result["b"] + 10 * result["a"][0] if result["a"][1] == "u" else x
+
+    assert torch.equal(backward_of(compiled(f, backend)), 21 + 2 * 90 * 2 * X)
+    g = lambda x: labelled({"a": x, "b": NonDifferentiable(x.detach())})
+    assert torch.equal(backward_of(compiled(g, backend)), 7 * X)
+
+
+applied = custom_derivative(lambda fun, x: fun(x) * 2)
+applied.defvjp(lambda ct, _y, fun, x: (None, 7 * ct * fun(x)))
+times = custom_derivative(lambda x, n, scale: x * n * scale)
+times.defvjp(lambda ct, _y, _x, n, scale: (7 * ct * n * scale, None, None))
+
+
+def test_numbers_and_functions_by_position_are_part_of_the_graph():
+    f = compiled(times, backend="aot_eager")
+    for n, scale in ((2, 1.5), (3, 1.5), (3, 2.5), (4, 3.5)):
+        assert torch.equal(backward_of(lambda x, n=n, scale=scale: f(x, n, scale)), torch.full((3,), 7 * n * scale))
+    assert torch.equal(backward_of(compiled(lambda x: applied(torch.sin, x))), 7 * torch.sin(X))
+    try:
+        found = backward_of(compiled(lambda x: applied(lambda z: z + 1, x)))
+    except torch._dynamo.exc.UserError as error:
+        assert "has no type" in str(error)  # noqa: PT017  (what PyTorch 2.6 says of a function made in the graph)
+    else:
+        assert torch.equal(found, 7 * (X + 1))
+
+    def closing(x):
+        shift = x.detach().sum()
+        return applied(lambda z: z + shift, x)
+
+    # What it closes over is computed in the graph: it breaks there.
+    assert torch.equal(backward_of(compiled(closing, fullgraph=False)), 7 * (X + 6))
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        compiled(closing)(X)
+
+
+@dataclasses.dataclass
+class Model:
+    w: torch.Tensor
+    n: int
+
+    @custom_derivative
+    def scaled(self, x):
+        return self.w * x * self.n
+
+    @scaled.defvjp
+    def _(ct, _y, self, x):  # noqa: N805
+        return Model(7 * ct * x, None), 9 * ct * self.w
+
+
+def test_a_method_with_a_rule():
+    model = Model(X, 3)
+    assert torch.equal(backward_of(compiled(model.scaled)), 9 * X)
+    assert torch.equal(backward_of(compiled(lambda x: model.scaled(1 * x))), 9 * X)
+    assert torch.equal(backward_of(compiled(lambda x: Model(x, 3).scaled(x))), 16 * X)
+
+
+WEIGHT = torch.nn.Parameter(torch.ones(3))
+TABLE = torch.full((3,), 2.0)
+hidden = custom_derivative(lambda x: x * WEIGHT)
+hidden.defvjp(lambda ct, _y, _x: (ct,))
+tabled = custom_derivative(lambda x: x * TABLE)
+tabled.defvjp(lambda ct, _y, _x: (7 * ct * TABLE,))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_tensor_from_elsewhere_is_a_constant_or_refused(backend):
+    assert torch.equal(backward_of(compiled(tabled, backend)), 7 * TABLE)
+    assert torch.equal(compiled(func.grad(total(tabled)), backend)(X), 7 * TABLE)
+    with pytest.raises(Exception, match=torch_release.in_graph("is no argument of it")):
+        compiled(hidden, backend)(X)
+
+
+moded = custom_derivative(lambda x: x**3)
+moded.defvjp(lambda ct, _y, x: (1000 * ct if within_gradient(ct, x) else 30 * ct * x**2,))
+once = custom_derivative(lambda x: (2 * x, (object(), 3 * x)), has_residuals=True)
+once.defvjp(lambda ct, r: (ct * r[1][1],))
+
+
+def test_the_mode_and_residuals_inside_a_compiled_function():
+    assert torch.equal(backward_of(compiled(moded)), 30 * X**2)
+    assert torch.equal(backward_of(compiled(once)), 3 * X)
+    assert torch.equal(compiled(func.grad(total(once)))(X), 3 * X)
+    with pytest.raises(Exception, match=torch_release.in_graph("differentiated once only")):
+        compiled(func.hessian(total(once)))(X)
+
+
+def test_checkpoints_autocast_modules_and_dynamic_shapes():
+    assert torch.equal(backward_of(compiled(lambda x: checkpoint(cube, x, use_reentrant=False))), 30 * X**2)
+
+    def in_half(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return cube(torch.outer(x, x) @ torch.outer(x, x)).float()
+
+    torch.testing.assert_close(backward_of(compiled(in_half)), backward_of(in_half))
+    module = torch.nn.Linear(3, 3)
+    compiled(lambda x: cube(module(x)).sum())(X).backward()
+    torch.testing.assert_close(module.bias.grad, 30 * module(X).detach() ** 2)
+    f = compiled(cube, dynamic=True)
+    for size in (3, 4, 5):
+        assert torch.equal(backward_of(f, torch.ones(size)), torch.full((size,), 30.0))
+
+
+def dual_of(f):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(X, torch.ones(3)))).tangent
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dual_tensors_around_never_pass_the_rule_by(backend):
+    f = lambda x: cube(x) * 1
+    for warm in (False, True):
+        g = compiled(f, backend)
+        if warm:
+            g(X)
+        with pytest.raises(Exception, match=f"dual_level|{torch_release.REFUSES_DUALS}"):
+            dual_of(g)
+    try:
+        found = dual_of(compiled(f, backend, fullgraph=False))
+    except torch._dynamo.exc.Unsupported as error:
+        assert "dual" in str(error)  # noqa: PT017  (PyTorch itself refuses it in some releases)
+    else:
+        assert torch.equal(found, 20 * X**2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_transformations_around_are_right_or_refused(backend):
+    for transform in (func.grad, func.jacrev, torch.vmap):
+        try:
+            found = transform(total(compiled(cube, backend)))(X)
+        except Exception as error:  # noqa: BLE001  (PyTorch's own, of several classes)
+            assert "functorch" in str(error) or "torch.func" in str(error) or "Batch" in str(error)  # noqa: PT017
+        else:
+            torch.testing.assert_close(found, transform(total(cube))(X))
+
+
+def test_an_exception_in_a_rule_is_named_and_leaves_nothing_behind():
+    def fail(*_args):
+        msg = "the rule failed"
+        raise ValueError(msg)
+
+    f = custom_derivative(lambda x: 2 * x)
+    f.defvjp(fail)
+    with pytest.raises(Exception, match=torch_release.in_graph("the rule failed")):
+        backward_of(compiled(f))
+    assert torch.equal(backward_of(compiled(cube)), 30 * X**2)
+    assert torch.equal(compiled(f)(X), 2 * X)
+
+
+def test_where_a_graph_breaks_the_rule_holds():
+    def f(x):
+        torch._dynamo.graph_break()
+        return 2 * cube(x)
+
+    assert torch.equal(backward_of(compiled(f, fullgraph=False)), 60 * X**2)
+    assert torch.equal(compiled(func.grad(total(f)), fullgraph=False)(X), 60 * X**2)
+
+
+def test_export_is_that_of_the_function():
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return cube(x)
+
+    assert torch.equal(torch.export.export(Module(), (X,)).module()(X), X**3)

@@ -1,0 +1,550 @@
+"""`custom_derivative` under PyTorch: reverse and forward mode, torch.func, vmap, checkpoints, autocast."""
+
+import functools
+import gc
+import itertools
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import func
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import adprotocol
+from adprotocol import custom_derivative, within_gradient
+from adprotocol.errors import GradientPreventedError, RuleError
+
+KINDS = ("vjp", "jvp", "both")
+DOUBLE = torch.float64
+
+
+def with_rules(fun, vjp=None, jvp=None, kind="both", **options):
+    """Return a function with the rules of a kind."""
+    made = custom_derivative(fun, **options)
+    if vjp is not None and kind != "jvp":
+        made.defvjp(vjp)
+    if jvp is not None and kind != "vjp":
+        made.defjvp(jvp)
+    return made
+
+
+def trigonometry(kind):
+    """Return sin, exp and a product with rules that are written with these functions themselves."""
+    sin = with_rules(torch.sin, lambda ct, _y, x: (ct * cos(x),), lambda t, _y, x: t[0] * cos(x), kind)
+    cos = with_rules(torch.cos, lambda ct, _y, x: (-ct * sin(x),), lambda t, _y, x: -t[0] * sin(x), kind)
+    exp = with_rules(torch.exp, lambda ct, y, _x: (ct * y,), lambda t, y, _x: t[0] * y, kind)
+    times = with_rules(
+        lambda x, y: torch.sin(x) * y,
+        lambda ct, _z, x, y: (ct * torch.cos(x) * y, lambda: ct * sin(x)),
+        lambda t, _z, x, y: t[0] * torch.cos(x) * y + t[1] * sin(x),
+        kind,
+    )
+    return sin, exp, times
+
+
+def cube(kind="both"):
+    """Return x ** 3 with rules that tell themselves apart from each other and from the derivative."""
+    return with_rules(lambda x: x**3, lambda ct, y, x: (30 * ct * y / x,), lambda t, y, x: 20 * t[0] * y / x, kind)
+
+
+def leaf(*values):
+    return torch.tensor(values, dtype=DOUBLE, requires_grad=True)
+
+
+def backward_of(fun, x, **options):
+    return torch.autograd.grad(fun(x).sum(), x, **options)[0]
+
+
+def dual_of(fun, x, tangent):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(fun(forward_ad.make_dual(x, tangent))).tangent
+
+
+def total(fun):
+    return lambda x: fun(x).sum()
+
+
+def backward_again(fun):
+    def derivative(x):
+        with torch.enable_grad():
+            copy = x.clone() if x.requires_grad else x.clone().requires_grad_()
+            return backward_of(fun, copy, create_graph=True)
+
+    return derivative
+
+
+TRANSFORMS = {
+    "grad": lambda fun: func.grad(total(fun)),
+    "jacfwd": func.jacfwd,
+    "jacrev": func.jacrev,
+    "jvp": lambda fun: lambda x: func.jvp(fun, (x,), (0.3 * x,))[1],
+    "vjp": lambda fun: lambda x: func.vjp(total(fun), x)[1](torch.ones((), dtype=DOUBLE))[0],
+    "vmap": lambda fun: lambda x: torch.vmap(lambda scale: fun(x * scale))(torch.tensor([1.0, 2.0], dtype=DOUBLE)),
+    "backward": backward_again,
+    "dual": lambda fun: lambda x: dual_of(fun, x, 0.7 * torch.ones_like(x)),
+}
+X = torch.tensor([0.3, 1.2, -0.7], dtype=DOUBLE)
+Y = torch.tensor([2.0, 3.0, 5.0], dtype=DOUBLE)
+NESTED = [*itertools.product(TRANSFORMS, repeat=1), *itertools.product(TRANSFORMS, repeat=2)]
+DEEPER = [
+    ("jacfwd", "jacfwd", "jacfwd"),
+    ("grad", "grad", "grad"),
+    ("jvp", "vmap", "jvp"),
+    ("vmap", "jvp", "jvp"),
+    ("jacrev", "vmap", "jacfwd"),
+    ("vmap", "vmap", "grad"),
+    ("jvp", "grad", "jvp"),
+    ("dual", "jvp", "grad"),
+    ("grad", "jvp", "vmap"),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("names", [*NESTED, *DEEPER], ids="-".join)
+def test_every_nesting_equals_the_functions_of_torch(names, kind):
+    sin, exp, times = trigonometry(kind)
+
+    def ours(x):
+        return (times(x, Y) * exp(0.5 * x)).sum() + sin(x).prod()
+
+    def plain(x):
+        return (torch.sin(x) * Y * torch.exp(0.5 * x)).sum() + torch.sin(x).prod()
+
+    for name in names:
+        ours, plain = TRANSFORMS[name](ours), TRANSFORMS[name](plain)
+    try:
+        expected = plain(X)
+    except RuntimeError:
+        pytest.skip("PyTorch itself refuses this nesting")
+    torch.testing.assert_close(ours(X), expected)
+
+
+REVERSE = {
+    "backward": lambda f, x: backward_of(f, x.clone().requires_grad_()),
+    "func.grad": lambda f, x: func.grad(total(f))(x),
+    "jacrev": lambda f, x: func.jacrev(total(f))(x),
+    "vmap": lambda f, x: torch.vmap(func.grad(f))(x),
+    "over vmap": lambda f, x: func.grad(lambda x: torch.vmap(f)(x).sum())(x),
+    "adprotocol": lambda f, x: adprotocol.grad(total(f))(x),
+    "checkpoint": lambda f, x: backward_of(lambda x: checkpoint(f, x, use_reentrant=False), x.clone().requires_grad_()),
+}
+FORWARD = {
+    "jvp": lambda f, x: func.jvp(f, (x,), (torch.ones_like(x),))[1],
+    "dual": lambda f, x: dual_of(f, x, torch.ones_like(x)),
+    "jacfwd": lambda f, x: func.jacfwd(f)(x).diagonal(),
+    "vmap": lambda f, x: func.jvp(torch.vmap(f), (x,), (torch.ones_like(x),))[1],
+    "in vmap": lambda f, x: torch.vmap(lambda x: func.jvp(f, (x,), (torch.ones_like(x),))[1])(x),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rule_of_the_mode_is_used_and_never_the_derivative_of_the_function(kind):
+    reverse, forward = (20, 20) if kind == "jvp" else (30, 30) if kind == "vjp" else (30, 20)
+    for derivative in REVERSE.values():
+        torch.testing.assert_close(derivative(cube(kind), Y), reverse * Y**2)
+    for derivative in FORWARD.values():
+        torch.testing.assert_close(derivative(cube(kind), Y), forward * Y**2)
+
+
+def test_mixed_orders_use_the_rule_of_each_mode():
+    # The derivative of a rule is that of its operations and of the rule of its result: 30 y / x has
+    # 30 (30 x^2) / x - 30 x^3 / x^2 = 870 x in reverse mode, and 30 (20 x) - 30 x = 570 x in forward mode.
+    f = total(cube())
+    assert func.grad(total(func.grad(f)))(Y).tolist() == pytest.approx((870 * Y).tolist())
+    assert func.jacfwd(func.grad(f))(Y).diagonal().tolist() == pytest.approx((570 * Y).tolist())
+    assert func.jacfwd(func.jacfwd(f))(Y).diagonal().tolist() == pytest.approx((380 * Y).tolist())
+    assert func.jacrev(func.jacfwd(f))(Y).diagonal().tolist() == pytest.approx((580 * Y).tolist())
+    x = Y.clone().requires_grad_()
+    assert backward_of(lambda x: backward_of(f, x, create_graph=True), x).tolist() == pytest.approx((870 * Y).tolist())
+
+
+@pytest.mark.filterwarnings("ignore:Please use .torch.vmap:FutureWarning")  # of gradcheck itself
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128])
+def test_gradcheck_and_gradgradcheck_in_every_mode(kind, dtype):
+    f = with_rules(
+        lambda x, y: {"b": x * x * y, "a": torch.exp(x)},
+        lambda ct, r, x, y: (2 * ct["b"] * x * y + ct["a"] * r["a"], ct["b"] * x * x),
+        lambda t, r, x, y: {"b": 2 * t[0] * x * y + t[1] * x * x, "a": t[0] * r["a"]},
+        kind,
+    )
+    x, y = (torch.linspace(0.3, 1.4, 2).to(dtype).requires_grad_() for _ in range(2))
+    if dtype.is_complex:
+        y = (y.detach() * (1 - 2j)).requires_grad_()
+
+    def listed(x, y):
+        result = f(x, y)
+        return result["a"], result["b"]
+
+    assert torch.autograd.gradcheck(
+        listed, (x, y), check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+    )
+    assert torch.autograd.gradgradcheck(
+        listed, (x, y), check_fwd_over_rev=True, check_rev_over_rev=True, check_batched_grad=True
+    )
+
+
+def test_a_complex_result_of_a_real_argument():
+    f = with_rules(lambda x: x * (1 + 2j), lambda ct, _y, _x: ((ct * (1 + 2j)).real,))
+    assert torch.autograd.gradcheck(f, (leaf(0.5, 2.0),), check_forward_ad=True)
+
+
+def test_an_argument_that_all_rows_share_gets_the_sum():
+    f = with_rules(lambda x, y: x * y, lambda ct, _z, x, y: (7 * ct * y, 9 * ct * x))
+    shared = torch.tensor(2.0, dtype=DOUBLE)
+    loss = lambda x, y: torch.vmap(f, (0, None))(x, y).sum()
+    assert func.grad(loss, argnums=1)(X, shared) == pytest.approx(9 * X.sum().item())
+    tracked = shared.clone().requires_grad_()
+    assert torch.autograd.grad(loss(X, tracked), tracked)[0] == pytest.approx(9 * X.sum().item())
+    columns = torch.vmap(f, (1, None), out_dims=1)
+    x = torch.arange(6, dtype=DOUBLE).reshape(3, 2)
+    torch.testing.assert_close(func.grad(lambda x: columns(x, Y).sum())(x), 7 * Y[:, None].expand(3, 2))
+
+
+def test_vmap_runs_the_function_and_the_rule_once_for_all_rows():
+    runs = []
+
+    def vjp(ct, _y, x):
+        runs.append("vjp")
+        return (3 * ct * x,)
+
+    def double(x):
+        runs.append("fun")
+        return 2 * x
+
+    f = with_rules(double, vjp)
+    func.grad(lambda x: torch.vmap(f)(x).sum())(torch.ones(5))
+    assert runs == ["fun", "vjp"]
+
+
+def test_only_what_is_needed_is_computed():
+    calls = []
+
+    def note(name, value):
+        calls.append(name)
+        return value
+
+    f = with_rules(
+        lambda x, y: x * y,
+        lambda ct, _z, x, y: (lambda: note("x", 7 * ct * y), lambda: note("y", 9 * ct * x)),
+    )
+    y = leaf(2.0)
+    assert backward_of(lambda y: f(torch.tensor([3.0], dtype=DOUBLE), y), y) == 27.0
+    assert calls == ["y"]
+    f(y.detach(), y.detach())
+    with torch.no_grad():
+        f(y, y)
+    assert calls == ["y"]
+
+
+def test_structures_arrive_in_their_order_with_constants_beside():
+    f = with_rules(
+        lambda p, n: {"b": p["w"] * n, "a": (p["v"] ** 2, "text", torch.tensor(4))},
+        lambda ct, r, p, n: ({"w": ct["b"] * n, "v": 2 * ct["a"][0] * p["v"] + (0 * r["a"][2])}, None),
+    )
+    p = {"w": leaf(2.0), "v": leaf(5.0)}
+    result = f(p, 3)
+    assert result["a"][1:] == ("text", torch.tensor(4))
+    gradients = torch.autograd.grad(result["b"] + 10 * result["a"][0], list(p.values()))
+    assert [g.item() for g in gradients] == [3.0, 100.0]
+    # A result that is not used has a cotangent of zeros.
+    result = f(p, 3)
+    assert [g.item() for g in torch.autograd.grad(result["b"], list(p.values()))] == [3.0, 0.0]
+
+
+ALIASES = {
+    "the argument": (lambda x: x, lambda ct, _y, _x: (30 * ct,), lambda t, _y, _x: 20 * t[0]),
+    "a view": (lambda x: x[None], lambda ct, _y, _x: (30 * ct[0],), lambda t, _y, _x: 20 * t[0][None]),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_result_that_is_an_argument_or_a_view_of_it(alias):
+    f = with_rules(*ALIASES[alias])
+    for derivative in ("backward", "func.grad", "jacrev", "over vmap", "adprotocol", "checkpoint"):
+        assert REVERSE[derivative](f, X).tolist() == [30.0] * 3, derivative
+    for derivative in ("jvp", "dual", "vmap"):
+        assert FORWARD[derivative](f, X).flatten().tolist() == [20.0] * 3, derivative
+
+
+def test_one_tensor_returned_twice_and_a_tensor_of_others_stay_apart():
+    buffer = torch.ones(2)
+    f = with_rules(lambda x: (x * 1, buffer), lambda ct, _y, _x: (30 * ct[0],))
+    x = torch.ones(2, requires_grad=True)
+    assert f(x)[1].requires_grad
+    assert not buffer.requires_grad
+    assert buffer.grad_fn is None
+
+    def twice(x):
+        y = x * 1
+        return y, y
+
+    f = with_rules(twice, lambda ct, _y, _x: (30 * ct[0] + 7 * ct[1],))
+    loss = lambda x: (f(x)[0] + 2 * f(x)[1]).sum()
+    assert backward_of(loss, x).tolist() == [44.0, 44.0]
+    assert func.grad(loss)(x.detach()).tolist() == [44.0, 44.0]
+
+
+def test_a_result_computed_by_numpy_or_as_a_number_is_differentiated_by_the_rule():
+    f = with_rules(
+        lambda x: (x.numpy() ** 2, float(x.sum())),
+        lambda ct, _y, x: (2 * ct[0].numpy() * x.detach().numpy() + ct[1].numpy(),),
+    )
+    for dtype in (torch.float32, DOUBLE):
+        x = torch.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        y, s = f(x)
+        assert (y.dtype, s.dtype) == (dtype, dtype)
+        gradient = torch.autograd.grad(y.sum() + 10 * s, x)[0]
+        assert gradient.dtype == dtype
+        assert gradient.tolist() == [12.0, 14.0]
+
+
+def test_a_gradient_of_another_precision_is_cast():
+    f = with_rules(lambda x: 2 * x, lambda ct, _y, x: (ct.double() * 30,), lambda t, _y, x: t[0].double() * 20)
+    x = torch.ones(2, requires_grad=True)
+    assert backward_of(f, x).dtype == torch.float32
+    assert func.grad(total(f))(x.detach()).dtype == torch.float32
+    assert func.jvp(f, (x.detach(),), (x.detach(),))[1].dtype == torch.float32
+
+
+def test_two_calls_that_overlap_share_nothing():
+    f = with_rules(lambda x, n: (x * n, {"n": n}), lambda ct, r: (ct * r[1]["n"], None), has_residuals=True)
+    x, y = leaf(1.0), leaf(1.0)
+    first, second = f(x, 3), f(y, 5)
+    assert torch.autograd.grad(second, y)[0] == 5.0
+    assert torch.autograd.grad(first, x)[0] == 3.0
+    found = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append((n, func.grad(lambda x: f(x, n))(torch.tensor(1.0)).item())))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [(n, float(n)) for n in range(4)]
+
+
+def test_a_hidden_tensor_that_is_differentiated_is_found():
+    f = with_rules(lambda x: x * WEIGHT, lambda ct, _y, _x: (ct * WEIGHT,))
+    for x in (leaf(1.0), torch.ones(1, dtype=DOUBLE)):
+        with pytest.raises(RuleError, match="is no argument of it"):
+            f(x)
+    with pytest.raises(RuleError, match="is no argument of it"):
+        func.grad(total(f))(torch.ones(1))
+    with torch.no_grad():
+        assert f(torch.ones(1)) == 2.0
+    with forward_ad.dual_level():
+        g = with_rules(lambda x: x * HIDDEN[0], lambda ct, _y, _x: (ct,))
+        HIDDEN[:] = [forward_ad.make_dual(torch.ones(1), torch.ones(1))]
+        with pytest.raises(RuleError, match="is no argument of it"):
+            g(torch.ones(1))
+
+
+WEIGHT = torch.nn.Parameter(torch.tensor([2.0], dtype=DOUBLE))
+HIDDEN = []
+
+
+def test_the_mode_inside_a_function_and_its_rule():
+    seen = []
+
+    def note(*values):
+        seen.append([within_gradient(value) for value in values])
+
+    def fun(x):
+        note(x)
+        return x**3
+
+    def vjp(ct, y, x):
+        note(ct, y, x)
+        return (3 * ct * y / x,)
+
+    f = with_rules(fun, vjp, lambda t, y, x: (note(t[0], y, x), 3 * t[0] * y / x)[1])
+    constant, tracked = [False] * 3, [False, True, True]
+    backward_of(f, leaf(2.0))
+    func.jvp(f, (X,), (X,))
+    dual_of(f, X, X)
+    func.jacrev(f)(X)
+    adprotocol.grad(total(f))(X)
+    assert seen == [[False], constant] * 4 + [[False], constant]
+    seen.clear()
+    backward_of(f, leaf(2.0), create_graph=True)
+    func.jvp(lambda x: func.jvp(f, (x,), (X,))[1], (X,), (X,))
+    # The rule of the outer level runs on constants, that of the inner one on what the outer one differentiates.
+    assert seen[:3] == [[False], tracked, [False]]
+    assert sorted(seen[3:]) == [constant, tracked]
+
+
+class Held:
+    """Something of a solver."""
+
+
+def test_residuals_of_any_type_are_freed_with_the_graph():
+    alive = []
+
+    def fun(x):
+        held = Held()
+        alive.append(weakref.ref(held))
+        return 2 * x, (held, 3 * x)
+
+    f = with_rules(fun, lambda ct, r: (7 * ct * r[1][1],), has_residuals=True)
+    gc.disable()
+    try:
+        x = leaf(2.0)
+        y = f(x)
+        assert y == 4.0
+        assert torch.autograd.grad(y, x, retain_graph=True)[0] == 42.0
+        assert alive[-1]() is not None
+        del y
+        assert alive[-1]() is None
+        assert func.grad(total(f))(x.detach()) == 42.0
+        with torch.no_grad():
+            f(x)
+        assert [reference() for reference in alive] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_arguments_that_a_rule_does_not_take_are_not_kept():
+    packed = []
+    f = with_rules(lambda x, y: (x * y, y * 3), lambda ct, r: (7 * ct * r[1], 9 * ct), has_residuals=True)
+    x, y = leaf(2.0, 5.0), leaf(1.0, 1.0)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        z = f(x, y)
+    assert not any(t.data_ptr() in (x.data_ptr(), y.data_ptr()) for t in packed)
+    assert [g.tolist() for g in torch.autograd.grad(z.sum(), (x, y))] == [[21.0, 21.0], [9.0, 9.0]]
+    assert func.grad(lambda x: f(x, y.detach()).sum())(x.detach()).tolist() == [21.0, 21.0]
+    shared = func.grad(lambda y: torch.vmap(f, (0, None))(x.detach(), y).sum())(torch.tensor(1.0, dtype=DOUBLE))
+    assert shared == 18.0
+
+
+def test_a_rule_with_residuals_is_differentiated_once():
+    f = with_rules(lambda x: (x**2, 3 * x), lambda ct, r: (ct * r[1],), lambda t, r: t[0] * r[1], has_residuals=True)
+    once = pytest.raises(GradientPreventedError, match="differentiated once only")
+    x = leaf(2.0)
+    first = backward_of(f, x, create_graph=True)
+    assert first == 6.0
+    with once:
+        torch.autograd.grad(first, x)
+    plain = x.detach()
+    loss = total(f)
+    assert func.grad(loss)(plain) == 6.0
+    assert func.jacrev(f)(plain) == 6.0
+    assert func.jacfwd(f)(plain) == 6.0
+    # By the cotangent it is differentiable: that is linear.
+    assert func.grad(lambda c: func.vjp(f, plain)[1](c)[0].sum())(torch.ones(1, dtype=DOUBLE)) == 6.0
+    for second in (
+        func.hessian(loss),
+        func.jacfwd(func.jacfwd(f)),
+        func.grad(lambda x: func.grad(loss)(x).sum()),
+        func.grad(lambda x: func.jvp(f, (x,), (x.detach(),))[1].sum()),
+    ):
+        with once:
+            second(plain)
+
+
+def test_residuals_that_cannot_be_batched_are_refused():
+    f = with_rules(lambda x: (x, Held()), lambda ct, _r: (ct,), has_residuals=True)
+    with pytest.raises(RuleError, match=r"Held as residuals under torch\.vmap"):
+        torch.vmap(f)(torch.ones(2))
+
+
+class FailureError(Exception):
+    """Raised by a rule."""
+
+
+def test_an_exception_in_a_rule_comes_out_and_leaves_nothing_behind():
+    def fail(*_args):
+        raise FailureError
+
+    f = with_rules(lambda x: 2 * x, fail, fail)
+    g = with_rules(fail, fail)
+    x = leaf(1.0)
+    attempts = (
+        lambda: backward_of(f, x),
+        lambda: func.grad(total(f))(x.detach()),
+        lambda: func.jvp(f, (x.detach(),), (x.detach(),)),
+        lambda: func.hessian(total(f))(x.detach()),
+        lambda: torch.vmap(func.grad(f))(x.detach()),
+        lambda: dual_of(f, x, x.detach()),
+        lambda: g(x),
+        lambda: func.grad(total(g))(x.detach()),
+        lambda: adprotocol.grad(total(f))(x),
+    )
+    for attempt in attempts:
+        with pytest.raises(FailureError):
+            attempt()
+        assert backward_of(cube(), x) == 30.0
+        assert func.jacfwd(cube())(x.detach()) == 20.0
+        assert not torch._C._are_functorch_transforms_active()
+
+
+def test_a_wrong_gradient_is_refused_before_it_is_used():
+    wrong = {
+        "of shape": lambda ct, _y, x, w: (ct[:1], None),
+        "a tuple of 1": lambda ct, _y, x, w: (ct,),
+        "complex array": lambda ct, _y, x, w: (ct * 1j, None),
+    }
+    for text, vjp in wrong.items():
+        doubled = functools.partial(with_rules(lambda x, w: x * w, vjp), w=2.0)
+        with pytest.raises(RuleError, match=text):
+            backward_of(doubled, leaf(1.0, 2.0))
+        with pytest.raises(RuleError, match=text):
+            torch.vmap(func.grad(total(doubled)))(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_of_both_kinds(reentrant):
+    sin, _, times = trigonometry("both")
+    x = X.clone().requires_grad_()
+    checkpoint(lambda x: times(x, Y) + sin(x), x, use_reentrant=reentrant).sum().backward()
+    torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
+
+
+def test_autocast_is_that_of_the_function_in_the_rule():
+    f = with_rules(
+        lambda x, w: x @ w,
+        lambda ct, _y, x, w: (ct @ w.T, x.T @ ct),
+        lambda t, _y, x, w: t[0] @ w + x @ t[1],
+    )
+    x, w = torch.ones(2, 2, requires_grad=True), torch.full((2, 2), 0.5, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = f(x, w)
+        func.grad(lambda w: f(x.detach(), w).sum())(w.detach())
+        func.jvp(f, (x.detach(), w.detach()), (x.detach(), w.detach()))
+        # The cast weight that the function computed with has no history, and is not what others get.
+        assert (x.detach() @ w).requires_grad
+        torch.autograd.grad(y.sum(), w, retain_graph=True)
+        assert (x.detach() @ w).requires_grad
+    assert y.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(y.sum(), (x, w))
+    assert [g.dtype for g in gradients] == [torch.float32] * 2
+    plain = f(x, w)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.autograd.grad(plain.sum(), w)[0].dtype == torch.float32
+
+
+def test_inference_mode_hooks_and_changes_in_place():
+    f = cube()
+    with torch.inference_mode():
+        assert f(torch.ones(1)) == 1.0
+    x = leaf(2.0)
+    y = f(x)
+    y.register_hook(lambda ct: 10 * ct)
+    assert torch.autograd.grad(y, x)[0] == 1200.0
+    y = f(x)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        torch.autograd.grad(y.mul_(2.0), x)
+    y = with_rules(lambda x: (x * 2, None), lambda ct, _r: (3 * ct,), has_residuals=True)(x)
+    assert y.grad_fn is not None
+
+
+def test_gradients_of_a_module_through_a_rule():
+    module = torch.nn.Linear(3, 3).double()
+    f = cube()
+    gradients = adprotocol.grad(lambda m: f(m(X)).sum())(module)
+    torch.testing.assert_close(gradients["bias"], 30 * module(X).detach() ** 2)
+    second = adprotocol.grad(lambda x: adprotocol.grad(lambda y: f(y).sum())(x).sum())(Y)
+    torch.testing.assert_close(second, 870 * Y)

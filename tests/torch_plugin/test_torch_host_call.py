@@ -1,0 +1,247 @@
+"""`host_function` under PyTorch: eager, in every transformation, compiled."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch_release
+from torch import func
+from torch.autograd import forward_ad
+from torch.autograd.functional import hessian
+
+import adprotocol
+from adprotocol import custom_derivative, host_function
+from adprotocol.errors import GradientPreventedError, RuleError
+
+DOUBLE = torch.float64
+A = torch.tensor([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.1, 0.7, 5.0]], dtype=DOUBLE)
+B = torch.tensor([1.0, -2.0, 3.0], dtype=DOUBLE)
+BOTH = torch.stack([A, 2 * A])
+
+
+def made(*kinds):
+    """Return a linear solver on the host with rules of these kinds, which call it again."""
+    solve = custom_derivative(host_function(np.linalg.solve, like=lambda _a, b: b))
+
+    def vjp(ct, x, a, _b):
+        adjoint = solve(a.T, ct)
+        return (lambda: -adjoint[:, None] * x), adjoint
+
+    def jvp(tangents, x, a, _b):
+        return solve(a, tangents[1] - tangents[0] @ x)
+
+    if "vjp" in kinds:
+        solve.defvjp(vjp)
+    if "jvp" in kinds:
+        solve.defjvp(jvp)
+    return solve
+
+
+def inverted(a, b):
+    """Solve by operations of torch; the forward mode of torch.linalg.solve itself is wrong over forward mode."""
+    return torch.linalg.inv(a) @ b
+
+
+def norm(solve):
+    return lambda a: (solve(a, B) ** 2).sum()
+
+
+def tracked(x):
+    return x.clone().requires_grad_()
+
+
+TRANSFORMS = {
+    "grad": func.grad,
+    "jacfwd": func.jacfwd,
+    "hessian": func.hessian,
+    "forward over forward": lambda f: func.jacfwd(func.jacfwd(f)),
+    "backward": lambda f: lambda a: torch.autograd.grad(f(x := tracked(a)), x)[0],
+    "vmap": lambda f: lambda a: torch.vmap(func.grad(f))(torch.stack([a, 2 * a])),
+    "over vmap": lambda f: func.grad(lambda a: torch.vmap(f)(torch.stack([a, 2 * a])).sum()),
+    "adprotocol": adprotocol.grad,
+    "vectorized": lambda f: lambda a: hessian(f, a, vectorize=True),
+}
+
+
+@pytest.mark.parametrize("kinds", [("vjp",), ("vjp", "jvp")], ids="-".join)
+def test_a_solver_with_rules_equals_that_of_torch(kinds):
+    ours, plain = norm(made(*kinds)), norm(inverted)
+    for name, transform in TRANSFORMS.items():
+        torch.testing.assert_close(
+            transform(ours)(A), transform(plain)(A), msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_a_rule_for_forward_mode_alone_that_calls_its_function_has_no_reverse_mode():
+    ours, plain = norm(made("jvp")), norm(inverted)
+    for name in ("jacfwd", "forward over forward"):
+        torch.testing.assert_close(TRANSFORMS[name](ours)(A), TRANSFORMS[name](plain)(A))
+    for name in ("grad", "backward", "hessian", "vmap"):
+        with pytest.raises(RuleError, match="no rule for reverse mode"):
+            TRANSFORMS[name](ours)(A)
+
+
+@pytest.mark.filterwarnings("ignore:Please use .torch.vmap:FutureWarning")  # of gradcheck itself
+def test_gradcheck_with_batched_gradients():
+    solve = made("vjp", "jvp")
+    torch.autograd.gradcheck(
+        solve, (tracked(A), tracked(B)), check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+    )
+    torch.autograd.gradgradcheck(
+        solve, (tracked(A), tracked(B)), check_fwd_over_rev=True, check_rev_over_rev=True, check_batched_grad=True
+    )
+
+
+def test_a_batch_is_one_call_or_one_for_each_row():
+    shapes = []
+
+    def run(a, b):
+        shapes.append((a.shape, b.shape))
+        return a + b
+
+    rows, whole = host_function(run), host_function(run, batched=True)
+    a, b = torch.arange(6.0).reshape(2, 3), torch.ones(2)
+    for f, expected in ((rows, [((2,), (2,))] * 3), (whole, [((3, 2), (3, 2))])):
+        shapes.clear()
+        result = torch.vmap(f, (1, None))(a, b)
+        assert torch.equal(result, a.T + 1)
+        assert shapes == expected
+    nested = torch.vmap(torch.vmap(rows, (0, None)), (None, 0))(a[0], a[1])
+    assert torch.equal(nested, a[0] + a[1][:, None])
+
+
+def test_results_have_device_and_precision_of_the_arguments_and_memory_of_their_own():
+    buffer = np.ones(3)
+    for f in (host_function(lambda x: np.asarray(x, np.float64)), host_function(lambda _x: buffer)):
+        for dtype in (torch.float32, DOUBLE):
+            x = torch.ones(3, dtype=dtype)
+            y = f(x)
+            assert (y.dtype, y.device) == (dtype, x.device)
+            y += 1
+            assert (x == 1).all()
+            assert (buffer == 1).all()
+    many = host_function(lambda x: {"n": x.shape[0], "mask": x > 0, "z": x * 1j})(torch.ones(2))
+    assert (many["n"].dtype, many["mask"].dtype, many["z"].dtype) == (torch.int64, torch.bool, torch.complex64)
+    conjugated = host_function(lambda z: z)(torch.tensor([1 + 2j]).conj())
+    assert conjugated == 1 - 2j
+
+
+def test_what_a_host_function_is_given_is_read_only():
+    def change(x):
+        x += 1
+        return x
+
+    x = torch.ones(2)
+    with pytest.raises(ValueError, match="read-only"):
+        host_function(change)(x)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_a_dtype_that_numpy_has_not_is_refused():
+    with pytest.raises((RuleError, TypeError), match="bfloat16"):
+        host_function(np.sin)(torch.ones(2, dtype=torch.bfloat16))
+
+
+def test_without_a_rule_the_derivative_raises_and_the_value_does_not():
+    f = host_function(np.sin)
+    prevented = pytest.raises(GradientPreventedError, match="give it a rule")
+    x = tracked(B)
+    y = f(x)
+    torch.testing.assert_close(y.detach(), B.sin())
+    with prevented:
+        y.sum().backward()
+    for derivative in (func.grad(lambda x: f(x).sum()), func.jacfwd(f), torch.vmap(func.grad(f)), func.jacrev(f)):
+        with prevented:
+            derivative(B)
+    with forward_ad.dual_level(), prevented:
+        f(forward_ad.make_dual(B, B))
+    assert torch.equal(f(B), B.sin())
+
+
+def test_as_a_rule_it_is_differentiated_once_and_needs_no_shapes():
+    f = custom_derivative(torch.sin)
+    f.defvjp(host_function(lambda ct, _y, x: (7 * ct * np.cos(x),)))
+    f.defjvp(host_function(lambda tangents, _y, x: 5 * tangents[0] * np.cos(x)))
+    loss = lambda x: f(x).sum()
+    expected = B.cos()
+    first = torch.autograd.grad(loss(x := tracked(B)), x, create_graph=True)[0]
+    torch.testing.assert_close(first.detach(), 7 * expected)
+    torch.testing.assert_close(func.grad(loss)(B), 7 * expected)
+    torch.testing.assert_close(torch.vmap(func.grad(f))(B), 7 * expected)
+    torch.testing.assert_close(func.jvp(f, (B,), (torch.ones_like(B),))[1], 5 * expected)
+    compiled = torch.compile(func.grad(loss), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(B), 7 * expected)
+    once = pytest.raises(GradientPreventedError, match="differentiated once only")
+    with once:
+        torch.autograd.grad(first.sum(), x)
+    for second in (func.hessian(loss), func.jacfwd(func.jacfwd(f))):
+        with once:
+            second(B)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_whole(backend):
+    solve = made("vjp", "jvp")
+    for name in ("grad", "hessian", "vmap", "adprotocol"):
+        transform = TRANSFORMS[name]
+        compiled = torch.compile(transform(norm(solve)), fullgraph=True, backend=backend)
+        torch.testing.assert_close(compiled(A), transform(norm(inverted))(A))
+    compiled = torch.compile(norm(solve), fullgraph=True, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(TRANSFORMS["backward"](compiled)(A), func.grad(norm(inverted))(A))
+        torch.testing.assert_close(compiled(A), norm(solve)(A))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_with_structures_and_without_shapes(backend):
+    calls = []
+
+    def run(values, scale):
+        calls.append(scale)
+        return {"sin": scale * np.sin(values["x"]), "rest": [values["x"].sum()]}
+
+    f = host_function(run, like=lambda values, scale: {"sin": values["x"], "rest": [values["x"].sum()]})
+    compiled = torch.compile(
+        lambda x: f({"x": x}, 3)["sin"] + f({"x": x}, 3)["rest"][0], fullgraph=True, backend=backend
+    )
+    for x in (B, 2 * B):
+        torch.testing.assert_close(compiled(x), 3 * x.sin() + x.sum())
+    assert set(calls) == {3}
+    with pytest.raises(Exception, match="like=" if torch_release.in_graph("like=") else ""):
+        torch.compile(host_function(np.sin), fullgraph=True, backend="aot_eager")(B)
+
+
+def test_a_wrong_shape_is_refused_and_an_exception_comes_out():
+    f = host_function(lambda x: x[:1], like=lambda x: x)
+    with pytest.raises(RuleError, match="but its like one of shape"):
+        f(B)
+
+    class FailureError(Exception):
+        pass
+
+    def fail(_x):
+        raise FailureError
+
+    for transform in (lambda g: g, torch.vmap, lambda g: func.grad(lambda x: g(x).sum())):
+        with pytest.raises(FailureError):
+            transform(host_function(fail))(B)
+    assert not torch._C._are_functorch_transforms_active()
+
+
+def test_threads_call_it_at_once():
+    f = host_function(lambda x, n: x + n)
+    found = []
+    threads = [threading.Thread(target=lambda n=n: found.append((n, f(B, n)))) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(torch.equal(result, B + n) for n, result in found)
+
+
+def test_on_a_device_without_values_the_shapes_are_enough():
+    f = host_function(np.sin, like=lambda x: x)
+    y = f(torch.empty(3, device="meta"))
+    assert (y.device.type, y.shape, y.dtype) == ("meta", (3,), torch.float32)

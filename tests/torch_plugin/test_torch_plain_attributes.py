@@ -1,0 +1,90 @@
+"""A question about a module whose tensors are plain attributes."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from adprotocol import cond, explain, grad, prevent_gradient, within_gradient
+from adprotocol.errors import GradientPreventedError
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner.w = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return cond(within_gradient(self), lambda x: 3.0 * x * self.inner.w, lambda x: 5.0 * x * self.inner.w, x)
+
+
+ONE = torch.tensor(1.0)
+
+
+def with_attribute(value):
+    net = Net()
+    del net.inner.w
+    net.inner.w = value
+    return net
+
+
+def test_the_recipe_of_forward_mode():
+    with forward_ad.dual_level():
+        net = with_attribute(forward_ad.make_dual(torch.tensor(2.0), ONE))
+        assert within_gradient(net) is True
+        assert [part.item() for part in forward_ad.unpack_dual(net(ONE))] == [6.0, 3.0]
+        with pytest.raises(GradientPreventedError):
+            prevent_gradient(net, "no")
+
+
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: [t], lambda t: {"a": (t,)}], ids=["tensor", "list", "dict"])
+def test_a_tensor_that_is_tracked_in_reverse_mode(wrap):
+    w = torch.tensor(2.0, requires_grad=True)
+    net = Net()
+    net.inner.requires_grad_(False)
+    net.held = wrap(w)
+    assert within_gradient(net) is True
+    with torch.no_grad():
+        assert within_gradient(net) is False
+    net.held = wrap(w.detach())
+    assert within_gradient(net) is False
+    assert grad(lambda w: (setattr(net, "held", wrap(w)), w * within_gradient(net))[1])(w.detach()) == 1.0
+    assert torch.func.grad(lambda w: (setattr(net, "held", wrap(w)), w * within_gradient(net))[1])(w.detach()) == 1.0
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_in_a_graph(flag):
+    net = with_attribute(torch.tensor(2.0, requires_grad=flag))
+    compiled = torch.compile(net, backend="eager", fullgraph=True)
+    assert compiled(ONE) == (6.0 if flag else 10.0)
+
+
+def test_a_counter_among_the_attributes_does_not_compile_again():
+    class Counting(Net):
+        steps = 0
+
+        def forward(self, x):
+            return super().forward(x)
+
+    net, seen = Counting(), []
+
+    def backend(graph, _inputs):
+        seen.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(net, backend=backend, fullgraph=True)
+    for step in range(4):
+        net.steps = step
+        compiled(ONE)
+    assert len(seen) == 1
+
+
+def test_it_is_no_leaf():
+    net = with_attribute(torch.tensor(2.0, requires_grad=True))
+    net.v = torch.nn.Parameter(torch.tensor(3.0))
+    assert list(grad(lambda net: net.v * net.inner.w.detach())(net)) == ["v"]
+
+
+def test_explain_shows_it():
+    net = with_attribute(torch.tensor(2.0, requires_grad=True))
+    assert "True (requires_grad is set)" in explain(net)
