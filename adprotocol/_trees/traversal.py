@@ -121,7 +121,7 @@ class Flattened:
         children, metadata, names = binding.flatten(value)
         outside = self._in_library
         if binding.origin is not None and self._opened:
-            if outside and binding.origin == "fields" and _is_inert(children):
+            if outside and binding.origin == "fields" and is_inert(children):
                 return self._unopened(value)
             self._in_library = outside or binding.origin == "library"
         declares = False
@@ -173,7 +173,7 @@ class Flattened:
         return found
 
 
-def _is_inert(children: Sequence[Any]) -> bool:
+def is_inert(children: Sequence[Any]) -> bool:
     """Tell whether there are only settings among the children: integers, texts and functions."""
     for leaf in tree_leaves(tuple(children)):
         kind = lookup(type(leaf)).kind
