@@ -75,6 +75,8 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
+    if _is_of_numpy(cls, "ufunc"):
+        return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
             return _named(_WITHOUT_AD)
