@@ -327,7 +327,9 @@ def hold_weakly(cls: type) -> None:
 
     A release without this set has no cache of abstract evaluation by the parameters.
     """
-    getattr(_util, "weakref_cache_key_types", set()).add(cls)
+    known: Any = getattr(_util, "weakref_cache_key_types", None)
+    if known is not None:
+        known.add(cls)
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:
