@@ -24,6 +24,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   of a structure, which such a compiler may answer at once.
 """
 
+import adprotocol._public  # noqa: F401  (the bindings and marks)
 from adprotocol._dynamo import run_while_tracing, trace_instead
 from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
 from adprotocol._gradients.structure import flags_of, identities_of

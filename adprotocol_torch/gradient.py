@@ -109,7 +109,7 @@ def _by_engine(
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [calls.change(call.open)]
+    undo: list[Callable[[], None]] = [torch.clear_autocast_cache, calls.change(call.open)]
     was_enabled = torch.is_grad_enabled()
     set_grad_enabled(True)
     try:
@@ -125,7 +125,6 @@ def _by_engine(
         call.own.update(map(id, tracked))
         # autocast keeps what it has cast, with its history, until it ends.
         torch.clear_autocast_cache()
-        undo.append(torch.clear_autocast_cache)
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -149,8 +148,7 @@ def _by_engine(
                 call.leaf(one)
             is_other = call.is_other if call.is_differentiable and not again else None
             found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
-            if others:
-                found = _with_others(found, others, tracked)
+            found = _with_others(found, others, tracked) if others else found
             pairs = zip(tracked, found, strict=True)
             gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
         else:

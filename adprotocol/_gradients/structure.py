@@ -41,8 +41,15 @@ class Structure(Flattened):
     follows the declarations of the classes. With `is_frozen`, nothing is selected.
     """
 
-    def __init__(self, argument: Any, *, declared: bool = False, is_frozen: bool = False) -> None:
-        super().__init__(argument, opened=True, declared=declared)
+    def __init__(
+        self,
+        argument: Any,
+        *,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+        is_frozen: bool = False,
+    ) -> None:
+        super().__init__(argument, opened=True, declared=declared, is_leaf=is_leaf)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         if not is_frozen and self.shown is not None:

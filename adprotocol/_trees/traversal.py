@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -73,12 +73,20 @@ class Flattened:
     framework's own trees, a dataclass that these see as a leaf is one, unless it holds
     an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze.
+    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
+    def __init__(
+        self,
+        value: Any,
+        *,
+        opened: bool = False,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
         # The classes that were met and declare nothing.
@@ -108,13 +116,13 @@ class Flattened:
             return self._leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
+        if self._is_leaf is not None and self._is_leaf(value):
+            return self._unopened(value)
         children, metadata, names = binding.flatten(value)
         outside = self._in_library
         if binding.origin is not None and self._opened:
-            if outside and binding.origin == "fields" and _is_inert(children):
-                self._inert.append(cls)
-                self.leaves.append(value)
-                return None
+            if outside and binding.origin == "fields" and is_inert(children):
+                return self._unopened(value)
             self._in_library = outside or binding.origin == "library"
         declares = False
         if self._declared and cls not in self._silent:
@@ -140,6 +148,11 @@ class Flattened:
         self._in_library = outside
         return (cls, metadata, names, tuple(found))
 
+    def _unopened(self, value: Any) -> Treespec:
+        self._inert.append(type(value))
+        self.leaves.append(value)
+        return None
+
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
             view = binding.view(value)
@@ -160,7 +173,7 @@ class Flattened:
         return found
 
 
-def _is_inert(children: Sequence[Any]) -> bool:
+def is_inert(children: Sequence[Any]) -> bool:
     """Tell whether there are only settings among the children: integers, texts and functions."""
     for leaf in tree_leaves(tuple(children)):
         kind = lookup(type(leaf)).kind
@@ -235,7 +248,7 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
     """
     for value in values:
         binding = lookup(type(value))
-        if binding is found or binding.kind is PLAIN:
+        if binding is found or binding is BINDINGS.PLAIN:
             continue
         if binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)
