@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
-_FORWARD = CheckpointFunction.forward
-_REENTRANT = _FORWARD.__code__
+_FORWARD: Any = CheckpointFunction.forward
+_REENTRANT: CodeType = _FORWARD.__code__
 
 
 @run_while_tracing
@@ -34,7 +34,7 @@ def refuse_first_pass() -> None:
             raise _reentrant_error()
 
 
-class _Frame(internals.CheckpointFrame):
+class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
     """PyTorch's record of a checkpoint, with a function to run again that finds what it found first.
 
     An outer derivative runs it after the calls of `value_and_grad` around the checkpoint have put parameters and flags

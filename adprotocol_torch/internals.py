@@ -119,7 +119,7 @@ def is_in_first_pass() -> bool:
 
 def use_checkpoint_frame(cls: type) -> None:
     """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
-    checkpoint._CheckpointFrame = cls  # type: ignore[attr-defined,misc]  # noqa: SLF001
+    checkpoint._CheckpointFrame = cls  # type: ignore[assignment,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
@@ -436,7 +436,7 @@ def refuse_reuse(refuses: Callable[[Any], bool]) -> None:
             refused = refuses(info.traced_sources)
             return not refused and eligible(tx, result, fingerprint, info, *args, **kwargs)
 
-        invoke_subgraph.is_reuse_eligible = is_reuse_eligible
+        invoke_subgraph.is_reuse_eligible = is_reuse_eligible  # type: ignore[assignment]
 
 
 def fake_tensors() -> Any:
