@@ -148,8 +148,7 @@ def _by_engine(
                 call.leaf(one)
             is_other = call.is_other if call.is_differentiable and not again else None
             found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
-            if others:
-                found = _with_others(found, others, tracked)
+            found = _with_others(found, others, tracked) if others else found
             pairs = zip(tracked, found, strict=True)
             gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
         else:

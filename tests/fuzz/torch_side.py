@@ -7,6 +7,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+from fuzz import structures
+from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
+
 KINDS = {
     "grad": "func",
     "vjp": "func",
@@ -28,7 +31,8 @@ KINDS = {
     "thread": "enable_grad",
 }
 OPERATIONS = ("inplace",)
-GRADIENTS = ("module", "frozen module")
+_MODULES = ("module", "frozen module")
+GRADIENTS = (*_MODULES, *(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class")))
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
 _AGAIN = ("checkpoint", "reentrant")
@@ -63,7 +67,7 @@ COMPILED_REFUSED = {
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, GRADIENTS
+COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,
@@ -104,6 +108,11 @@ def clear():
 
 def boxed(x):
     return [x]
+
+
+def hidden(x):
+    # Dynamo refuses what it cannot look into by errors of its own.
+    return x if torch.compiler.is_compiling() else structures.hidden(x)
 
 
 def inplace(x, number):
