@@ -237,8 +237,8 @@ def refuse_hooks(parameters: list[torch.Tensor]) -> None:
     install()
     if have_hooks(parameters):
         msg = (
-            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run in "
-            f"the graph. {remedy('hooks-in-compiled-graphs')}"
+            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run "
+            f"in the graph. {remedy('hooks-in-compiled-graphs')}"
         )
         raise UndecidableError(msg)
 
