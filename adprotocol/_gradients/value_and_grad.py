@@ -181,9 +181,9 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     constant: dict[int | str, Structure] = {}
     if not binding.is_recording():
         # No derivative can enclose the call: what it does not select is constant in every argument.
-        constant = {i: Structure(arg, is_frozen=True) for i, arg in enumerate(args) if i not in by_position}
-        for name, arg in kwargs.items():
-            constant[name] = Structure(arg, is_frozen=True)
+        given: dict[int | str, Any] = {i: arg for i, arg in enumerate(args) if i not in by_position}
+        given.update(kwargs)
+        constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
     places, frozen = _identified([*structures, *constant.values()])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
