@@ -25,7 +25,7 @@ def has_fields(cls: type) -> bool:
     return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
 
 
-def maker(cls: type) -> type:
+def maker(cls: type) -> Any:
     """Return the class whose ``__new__``, written in C, makes the instances of `cls`: object, if these hold attributes.
 
     Another class (dict, deque, an error) holds more than attributes.

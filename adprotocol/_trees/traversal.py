@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -250,7 +250,7 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
     """
     for value in values:
         binding = lookup(type(value))
-        if binding is found or binding.kind is PLAIN:
+        if binding is found or binding is BINDINGS.PLAIN:
             continue
         if binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)
