@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix stress cuda-record bench bench-check \
+.PHONY: help demo test quick lint format types unit coverage docs support plugins mutants mutate fuzz matrix libraries stress cuda-record bench bench-check \
 	bench-pennylane-env bench-peers-env hooks clean
 .DEFAULT_GOAL := help
 
@@ -73,6 +73,15 @@ fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAM
 
 matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
+
+libraries: .venv-libraries/.made ## programs of other libraries with our calls in them, in an environment of its own
+	OMP_NUM_THREADS=1 .venv-libraries/bin/python -m pytest -q tests/libraries tests/jax_plugin/test_jax_custom_rules.py $(ARGS)
+
+.venv-libraries/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[all]' --group test --group libraries
+	touch $@
 
 stress: $(VENV)/.dev ## threads, tasks and processes at once, each result checked: SECONDS=60 SEED=0
 	cd tests && $(abspath $(BIN))/python -m fuzz 0 --stress $(or $(SECONDS),60) --seed $(or $(SEED),0) $(ARGS)

@@ -6,23 +6,7 @@ way. A library depends on this package alone; JAX, PyTorch and autograd answer
 through plugins, which are loaded when their framework is in use.
 """
 
-from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
-from adprotocol._gradients.tree_map import tree_map
-from adprotocol._gradients.value_and_grad import grad, value_and_grad
-from adprotocol._hooks.cond import cond
-from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._hooks.non_differentiable import non_differentiable
-from adprotocol._hooks.prevent_gradient import prevent_gradient
-from adprotocol._hooks.within_gradient import explain, within_gradient
-from adprotocol._rules.custom_derivative import custom_derivative
-from adprotocol._rules.host_function import host_function
-from adprotocol._trees.declaration import register_trainable
-from adprotocol._trees.registration import register_structure
-from adprotocol.errors import ADProtocolError
-
-# Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
-from adprotocol._hooks import builtins as _builtins  # noqa: F401  # isort: skip
-from adprotocol import _dynamo  # noqa: F401  # isort: skip
+from importlib import import_module
 
 __version__ = "0.1.0"
 
@@ -46,3 +30,23 @@ __all__ = [
     "value_and_grad",
     "within_gradient",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is used: all of it takes 30 ms, which a program that only imports a library need not spend."""
+    if name in __all__:
+        public = import_module("adprotocol._public")
+        globals().update({each: getattr(public, each) for each in __all__})
+        return globals()[name]
+    if not name.startswith("_"):
+        try:
+            return import_module(f"adprotocol.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"adprotocol.{name}":
+                raise
+    msg = f"module 'adprotocol' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

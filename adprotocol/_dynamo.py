@@ -22,7 +22,7 @@ import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
-from adprotocol._dispatch.binding import UNSET
+from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
@@ -80,6 +80,7 @@ for _function in (
     node.generation,
     node.refresh,
     node.in_order,
+    node.same_keys,
     fields.field_names,
     fields.has_fields,
     declaration.class_declares,
@@ -107,6 +108,12 @@ def _lookup(cls: type) -> Binding:
     return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
 
 
+@substitute_for(traversal.binding_for)
+def _binding_for(value: Any) -> Binding:
+    binding = _lookup(type(value))
+    return traversal.admitted(value) if binding.kind is OPAQUE else binding
+
+
 # Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
 @substitute_for(wrapper.wrap)
 def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
@@ -126,6 +133,32 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
 @substitute_for(frames.leave_out)
 def _leave_out(error: BaseException) -> None:
     pass
+
+
+# A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
+@substitute_for(traversal.are_leaves_of)
+def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
+    for cls in dict.fromkeys(map(type, values)):
+        if cls not in known:
+            binding = _lookup(cls)
+            if binding.flatten is not None or binding.kind is OPAQUE or (opened and binding.view is not None):
+                return False
+            known[cls] = binding
+    return True
+
+
+@substitute_for(traversal.gather)
+def _gather(values: Any) -> Any:
+    leaves = traversal.tree_leaves(tuple(values))
+    classes = list(dict.fromkeys(map(type, leaves)))
+    if len(classes) == 1:
+        return [(_lookup(classes[0]), leaves)]
+    return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+
+
+@substitute_for(fields.attributes)
+def _attributes(value: Any) -> None:  # noqa: ARG001
+    return None
 
 
 # Dynamo guards on what a static field holds; it need not, and in part cannot, hash it.
@@ -286,5 +319,6 @@ def _left_to_eager_code(function: Any, args: Any, static: Any, *, has_residuals:
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     others = [None if i in places else leaf for i, leaf in enumerate(leaves)]
     call: Any = EagerCall(function, treespec, others, places)
-    results, outline = binding.custom_rule(call, [leaves[i] for i in places])
+    custom_rule: Any = binding.custom_rule
+    results, outline = custom_rule(call, [leaves[i] for i in places])
     return outline.returned(results)

@@ -6,6 +6,7 @@ An installed plugin is found by its entry point and needs no registration
 
 from __future__ import annotations
 
+import adprotocol._public  # noqa: F401  (the bindings and marks)
 from adprotocol._dispatch.registry import REGISTRY, Plugin
 from adprotocol.errors import PluginError
 

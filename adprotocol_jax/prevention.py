@@ -45,7 +45,7 @@ def guard(value: Any, message: str) -> Any:
 
 def refuse(value: Any, message: str, transformation: str = "jvp or grad") -> NoReturn:
     """Raise the error for a value that JAX differentiates."""
-    aval = value.aval if isinstance(value, (jax.core.Tracer, ad.UndefinedPrimal)) else value
+    aval = value if isinstance(value, jax.core.AbstractValue) else getattr(value, "aval", value)
     raise gradient_prevented(aval, message, f"jax: {transformation} reaches this place of the program")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import RuleError
-from adprotocol_torch.rule_modes import as_gradients, as_results, as_tangents
+from adprotocol_torch.rule_modes import as_gradients, as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,11 +67,11 @@ class BatchedRule:
         """Return the tangents of the results."""
 
         def run(tangents: Sequence[Any], results: Tensors, arrays: Tensors) -> Tensors:
-            return as_tangents(self.rule.jvp(tangents, results, outline, arrays), results, outline)
+            return as_gradients(self.rule.jvp(tangents, results, outline, arrays), results[: outline.count])
 
         axes = [None if one is None else axis for one, axis in zip(tangents, self.axes, strict=True)]
         return self._batched(run, 0, (tangents, axes), (results, 0), (arrays, self.axes))
 
     def _batched(self, run: Callable[..., Tensors], out_dims: Any, *given: tuple[Sequence[Any], Any]) -> Tensors:
         lists, axes = zip(*given, strict=True)
-        return torch.vmap(run, axes, out_dims, self.randomness)(*map(list, lists))  # type: ignore[no-any-return]
+        return torch.vmap(run, axes, out_dims, self.randomness)(*map(list, lists))

@@ -17,8 +17,8 @@ from adprotocol.errors import RuleError
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
-from adprotocol_torch.internals import functorch_is_active, never_compile
-from adprotocol_torch.rule_modes import as_results, pull, push
+from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
+from adprotocol_torch.rule_modes import Values, as_results, pull, push
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,15 @@ def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     call = _Call(rule, arrays)
     results = _Transformed.apply(call, *arrays) if functorch_is_active() else _attach(call, arrays)
     return list(results), call.outline
+
+
+@internals.skip
+def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
+    """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
+    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+        return custom_rule(call, arrays)
+    results, outline = call.fun(arrays)
+    return as_results(results, arrays), outline
 
 
 def _by_batches(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
@@ -89,8 +98,8 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
 
 def _hidden(name: str) -> RuleError:
     return RuleError(
-        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of it, "
-        "so that this derivative would be lost; pass the value as a positional argument"
+        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
+        "it, so that this derivative would be lost; pass the value as a positional argument"
     )
 
 
@@ -107,23 +116,23 @@ class _Attached(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         call = ctx.call
-        arrays, results = _saved(ctx)
+        values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
-        with call.precision(results):
-            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), results, call.outline, arrays)
+        with call.precision(values.results):
+            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), values)
         each = iter(found)
         return (None, *[next(each) if need else None for need in needed])
 
     @staticmethod
     def jvp(ctx: Any, _call: None, *moving: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         call = ctx.call
-        arrays, results = _saved(ctx)
+        values = _saved(ctx)
         # They carry the tangents of this level, which the rule is not to propagate.
-        arrays, results = list(map(internals.primal_of, arrays)), list(map(internals.primal_of, results))
+        values = Values(list(map(primal_of, values.arrays)), list(map(primal_of, values.results)), call.outline)
         # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
-        with internals.enable_forward_mode(), call.precision(results):
-            found = push(call.rule, moving, results, call.outline, arrays)
-        return (*found, *[None] * (len(results) - len(found)))
+        with internals.enable_forward_mode(), call.precision(values.results):
+            found = push(call.rule, moving, values)
+        return (*found, *[None] * (len(values.results) - len(found)))
 
 
 class _Transformed(_Attached):
@@ -169,9 +178,7 @@ def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *
         ctx.save_for_forward(*kept, *results)
 
 
-def _saved(ctx: Any) -> tuple[Tensors, Tensors]:
+def _saved(ctx: Any) -> Values:
     saved = list(ctx.saved_tensors)
-    if ctx.shapes is not None:
-        return ctx.shapes, saved
-    count = len(ctx.needs_input_grad) - 1
-    return saved[:count], saved[count:]
+    count = len(ctx.needs_input_grad) - 1 if ctx.shapes is None else 0
+    return Values(ctx.shapes or saved[:count], saved[count:], ctx.call.outline)

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import attribute_names, run_while_tracing, trace_instead
+from adprotocol.extend import (
+    attribute_names,
+    flags_of,
+    identities_of,
+    leaves_of_each,
+    run_while_tracing,
+    trace_instead,
+    tree_leaves,
+)
 from adprotocol_torch import checkpoints, closure_search, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
@@ -50,6 +59,9 @@ def mark() -> None:
     trace_instead(within_gradient)(tracking.within_gradient)
     trace_instead(any_within_gradient)(tracking.any_within_gradient)
     trace_instead(names_of)(attribute_names)
+    trace_instead(leaves_in_graph)(tree_leaves)
+    trace_instead(identities_in_graph)(identities_of)
+    trace_instead(flags_in_graph)(flags_of)
     trace_instead(_names_of_tensors)(names_of_tensors)
     trace_instead(custom_rule)(eager_rule)
 
@@ -80,10 +92,8 @@ def within_gradient(value: torch.Tensor) -> bool:
 def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
     install()
-    for value in values:
-        if ask_fake(value) is not False:
-            return within_gradient(value)
-    return False
+    first = first_tracked(values)
+    return False if first is None else within_gradient(values[first])
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:
@@ -105,6 +115,74 @@ def inside_transform() -> bool:
 def ask_fake(value: torch.Tensor) -> bool | str:
     """Return the answer in a traced function, or why there is none."""
     return tracking.within_gradient(value)
+
+
+@_answered
+@internals.skip
+def first_tracked(values: Sequence[torch.Tensor]) -> int | None:
+    """Return the position of the first tensor for which `ask_fake` has an answer other than False."""
+    return next((i for i, value in enumerate(values) if tracking.within_gradient(value)), None)
+
+
+@_answered
+def tracked_floats(values: Sequence[Any]) -> list[int]:
+    """Return the positions of the tensors that can carry a derivative and for which the answer is not False."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def tracked(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the tensors that can carry a derivative and for which `ask_fake` has an answer other than False."""
+    install()
+    return [values[i] for i in tracked_floats(values)]
+
+
+def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
+    """Return the leaves of several values in order; of containers that Dynamo knows without tracing."""
+    install()
+    found = built_in_leaves(values)
+    return leaves_of_each(values) if found is None else found
+
+
+@_answered
+def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
+    """Return the tensors and constants in lists, tuples and dicts; None if there is anything else."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def owners(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Return the parameters among some tensors, each at its place, and None for the others."""
+    install()
+    found: list[Any] = [None] * len(tensors)
+    for i in parameters(tensors):
+        found[i] = tensors[i]
+    return found
+
+
+def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:
+    """Return the keys of the parameters among some leaves: no other tensor stands for one in a graph."""
+    install()
+    return {i: id(leaves[i]) for i in parameters(leaves)}
+
+
+def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
+    """Answer the hook `trainable` for some leaves, those that are no tensors as eager code does."""
+    install()
+    found = trainable_tensors(leaves, mask)
+    for i in [i for i, flag in enumerate(found) if flag == "ask"] if "ask" in found else ():
+        found[i] = bindings[type(leaves[i])].trainable(leaves[i])
+    return found
+
+
+@_answered
+def parameters(leaves: Sequence[Any]) -> list[int]:
+    """Return the positions of the parameters."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+@_answered
+def trainable_tensors(leaves: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """Answer for the tensors among the leaves in the mask; "ask" for what is no tensor."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
 @run_while_tracing
@@ -159,8 +237,8 @@ def refuse_hooks(parameters: list[torch.Tensor]) -> None:
     install()
     if have_hooks(parameters):
         msg = (
-            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run in "
-            f"the graph. {remedy('hooks-in-compiled-graphs')}"
+            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run "
+            f"in the graph. {remedy('hooks-in-compiled-graphs')}"
         )
         raise UndecidableError(msg)
 
@@ -186,6 +264,7 @@ def select_if_differentiated(results: list[torch.Tensor]) -> None:
     """
 
 
+@internals.skip
 def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
     """Leave a call with a rule to eager code, in a function that Dynamo traces."""
     install()
@@ -193,15 +272,10 @@ def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tenso
     return results, outline
 
 
-@_answered
-def left_to_eager_code(call: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-    """Put ``call.fun(arrays)`` into the graph as one function, which the stages after Dynamo trace."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
 # They run as they are where nothing traces, or nothing but export.
 _answered(closure_search.find)
 sharing: Any = _answered(fx_graph.sharing)
 new_key: Any = _answered(fx_graph.new_key)
+left_to_eager_code: Any = _answered(run_eagerly)
 keep: Any = _answered(fx_graph.keep)
 kept: Any = _answered(fx_graph.kept)

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
 from torch._dynamo.source import GlobalSource
-from torch._dynamo.variables import ConstantVariable, TupleVariable
+from torch._dynamo.variables import ConstantVariable, TensorVariable, TupleVariable
 from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
+from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
+from adprotocol.extend import tree_structure
 from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals, tracking
-from adprotocol_torch.custom_rule import custom_rule as eager_rule
+from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.rule_modes import as_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_CONSTANTS = (bool, int, float, complex, str, type(None))
 
 
 def register(functions: Iterable[Callable[..., Any]]) -> None:
@@ -54,6 +57,100 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     if any(layer.key() == internals.Transform.Vmap for layer in layers):
         return ConstantVariable.create("batched")
     return ConstantVariable.create(dynamo_regions.ask(tx, value.as_proxy().node))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value.realize() if isinstance(value, LazyVariableTracker) else value, TensorVariable)
+
+
+def first_tracked(self: Any, tx: Any, values: Any) -> Any:
+    """Answer `ask_fake` for one after the other."""
+    asked = enumerate(values.unpack_var_sequence(tx))
+    return SourcelessBuilder.create(tx, next((i for i, value in asked if _has_answer(self, tx, value)), None))
+
+
+def tracked_floats(self: Any, tx: Any, values: Any) -> Any:
+    """Answer `ask_fake` for each."""
+    found = [
+        i
+        for i, value in enumerate(values.unpack_var_sequence(tx))
+        if _is_tensor(value) and _is_inexact(_fake(value)) and _has_answer(self, tx, value)
+    ]
+    return SourcelessBuilder.create(tx, found)
+
+
+def _has_answer(self: Any, tx: Any, value: Any) -> bool:
+    return ask_fake(self, tx, value).as_python_constant() is not False
+
+
+def _fake(value: Any) -> Any:
+    return value.as_proxy().node.meta["example_value"]
+
+
+def _is_inexact(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def built_in_leaves(_self: Any, tx: Any, values: Any) -> Any:
+    """Descend without tracing."""
+    found: list[Any] = []
+    known = all(_descend(tx, value, found) for value in values.unpack_var_sequence(tx))
+    return SourcelessBuilder.create(tx, found if known else None)
+
+
+def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
+    """Add the leaves of a value; return whether all that it holds is known."""
+    if _is_tensor(value):
+        found.append(value)
+        return True
+    try:
+        cls = value.python_type()
+    except NotImplementedError:
+        return False
+    if cls in _CONSTANTS:
+        found.append(value)
+        return True
+    if cls not in (list, tuple, dict):
+        return False
+    children = value.unpack_var_sequence(tx)
+    if cls is dict:
+        keys = {key.as_python_constant(): key for key in children}
+        children = [
+            value.call_method(tx, "__getitem__", [keys[key]], {}) for key in tree_structure(dict.fromkeys(keys))[2]
+        ]
+    return all(_descend(tx, child, found) for child in children)
+
+
+def parameters(_self: Any, tx: Any, leaves: Any) -> Any:
+    """Look at the classes."""
+    found = [i for i, leaf in enumerate(leaves.unpack_var_sequence(tx)) if _is_parameter(leaf)]
+    return SourcelessBuilder.create(tx, found)
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return _is_tensor(leaf) and issubclass(leaf.python_type(), torch.nn.Parameter)
+
+
+def trainable_tensors(_self: Any, tx: Any, leaves: Any, mask: Any) -> Any:
+    """Look at dtypes, flags and marks."""
+
+    def answer(leaf: Any, wanted: Any) -> bool | str | None:
+        if not wanted.as_python_constant():
+            return None
+        if not _is_tensor(leaf):
+            return "ask"
+        fake = _fake(leaf)
+        if not _is_inexact(fake):
+            return None
+        if _is_parameter(leaf):
+            return bool(fake.requires_grad)
+        mark = SourcelessBuilder.create(tx, getattr).call_function(
+            tx, [leaf, *map(ConstantVariable.create, ("_is_buffer", False))], {}
+        )
+        return None if mark.as_python_constant() else True
+
+    pairs = zip(leaves.unpack_var_sequence(tx), mask.unpack_var_sequence(tx), strict=True)
+    return SourcelessBuilder.create(tx, [answer(leaf, wanted) for leaf, wanted in pairs])
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:
@@ -138,8 +235,8 @@ def kept(_self: Any, _tx: Any, place: Any) -> Any:
 
 
 _WITH_DUALS = (
-    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and called "
-    "inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
+    "a function with a derivative rule, or a host function, is called in a function compiled by torch.compile and "
+    "called inside torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones. "
 )
 
 
@@ -154,11 +251,9 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
 
     def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
         internals.hold_others_constant(arrays)
-        # Where a graph broke in a call, Dynamo has traced the rest of it and got the rule itself.
-        apply = eager_rule if hasattr(made, "has_vjp") else type(made).fun
-        found, outline = apply(made, list(arrays))
+        results, outline = run_eagerly(made, list(arrays))
         outlines[:] = [outline]
-        return as_results(found, arrays)
+        return results
 
     proxies = tuple([item.as_proxy() for item in arrays.items])
     results = wrap_fx_proxy(tx, tx.output.create_proxy("call_function", call_with_rule, proxies, {}))

@@ -109,7 +109,7 @@ def _by_engine(
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [calls.change(call.open)]
+    undo: list[Callable[[], None]] = [_forget_casts(), calls.change(call.open)]
     was_enabled = torch.is_grad_enabled()
     set_grad_enabled(True)
     try:
@@ -123,9 +123,6 @@ def _by_engine(
         inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own.update(map(id, tracked))
-        # autocast keeps what it has cast, with its history, until it ends.
-        torch.clear_autocast_cache()
-        undo.append(torch.clear_autocast_cache)
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -149,8 +146,7 @@ def _by_engine(
                 call.leaf(one)
             is_other = call.is_other if call.is_differentiable and not again else None
             found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
-            if others:
-                found = _with_others(found, others, tracked)
+            found = _with_others(found, others, tracked) if others else found
             pairs = zip(tracked, found, strict=True)
             gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
         else:
@@ -164,6 +160,12 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
+
+
+def _forget_casts() -> Callable[[], None]:
+    """Clear the cache of autocast, which keeps what it has cast, with its history, until it ends."""
+    torch.clear_autocast_cache()
+    return torch.clear_autocast_cache
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
@@ -284,17 +286,23 @@ def _without_history(leaf: Any) -> Any:
 def _by_functorch_with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
-    tensors = [here().substitute(tensor) for tensor in tensors]
-    owners = [parameter_of(tensor) for tensor in tensors]
+    calls = here()
+    if torch.compiler.is_dynamo_compiling():
+        owners: list[Any] = dynamo.owners(tensors)
+    else:
+        tensors = [calls.substitute(tensor) for tensor in tensors]
+        owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    # A flag of a parameter is no outer derivative here either.
-    own = [
-        owner is tensor and tensor.is_leaf and not here().is_variable(tensor)
-        for tensor, owner in zip(tensors, owners, strict=True)
-    ]
-    if torch.compiler.is_dynamo_compiling() and True in own:
-        dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
-    leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
+    own, leaves = [False] * len(tensors), tensors
+    if has_owners:
+        # A flag of a parameter is no outer derivative here either.
+        own = [
+            owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
+            for tensor, owner in zip(tensors, owners, strict=True)
+        ]
+        if torch.compiler.is_dynamo_compiling() and True in own:
+            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
+        leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []
     undo: list[Callable[[], None]] = []
@@ -329,8 +337,9 @@ def _by_functorch_with_gradients(
     finally:
         for leave in undo:
             leave()
-    hooked = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
-    return value, combine_aux(rest[0], inside), hooked
+    if has_owners:
+        gradients = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
+    return value, combine_aux(rest[0], inside), gradients
 
 
 def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

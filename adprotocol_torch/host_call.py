@@ -120,24 +120,22 @@ def _without_values(key: str, arrays: Tensors) -> Tensors:
     types = _IN_GRAPHS[key].types
     if types is None:
         msg = (
-            "a host function is called where torch.compile or another tracer needs the shapes and dtypes of its results; "
-            "tell them, host_function(like=...)"
+            "a host function is called where torch.compile or another tracer needs the shapes and dtypes of its "
+            "results; tell them, host_function(like=...)"
         )
         raise RuleError(msg)
     return [torch.empty(shape, dtype=dtype, device=arrays[0].device) for shape, dtype in types]
 
 
-_LIBRARY = torch.library.Library("adprotocol", "DEF")
-_LIBRARY.define("host_call(str key, Tensor[] arrays) -> Tensor[]")
-_LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")
+_LIBRARY = torch.library.Library("adprotocol", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define("host_call(str key, Tensor[] arrays) -> Tensor[]")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRARY)
 
 
 def _as_numpy(array: torch.Tensor) -> Any:
     if array.dtype not in _NUMPY_DTYPES:
-        msg = (
-            f"a host function was given a tensor of dtype {array.dtype}, which NumPy has not; convert it, value.float()"
-        )
+        msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
         raise RuleError(msg)
     return array.detach().cpu().resolve_conj().resolve_neg().numpy()
 

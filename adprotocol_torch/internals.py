@@ -351,9 +351,10 @@ def hold_others_constant(tensors: Sequence[torch.Tensor]) -> None:
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
-    # Tensors without values, subclasses, and the modes that see every operation; nothing public tells of modes.
+    # Tensors without values, subclasses, and what sees every operation; nothing public tells of it.
     modes = torch._C._len_torch_dispatch_stack()  # noqa: SLF001
-    return not all(is_plain) or modes > 0 or torch.jit.is_tracing() or any(tensor.is_meta for tensor in tensors)
+    is_scripted = torch._C._get_tracing_state() is not None  # noqa: SLF001
+    return not all(is_plain) or modes > 0 or is_scripted or any(tensor.is_meta for tensor in tensors)
 
 
 # The engine batches cotangents and tangents by an older vmap, which has no public name.
@@ -366,11 +367,11 @@ def batches_of_autograd(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Ten
     torch._C._vmapmode_decrement_nesting()  # noqa: SLF001
     axes = [0 if is_batched_by_autograd(tensor) else None for tensor in tensors]
     values = [
-        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # type: ignore[attr-defined]  # noqa: SLF001
+        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # noqa: SLF001
         for tensor, axis in zip(tensors, axes, strict=True)
     ]
     size = max(value.shape[0] for value, axis in zip(values, axes, strict=True) if axis is not None)
-    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # type: ignore[attr-defined]  # noqa: SLF001
+    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # noqa: SLF001
 
 
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:

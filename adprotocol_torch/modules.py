@@ -47,6 +47,8 @@ class _Contents:
         # The further names of a tensor, each with the first.
         self.aliases: dict[str, str] = {}
         self._module = module
+        # The module and its submodules; PyTorch's own list of them recurses.
+        self._owners: list[torch.nn.Module] = []
         self._calls = here()
         # Where submodules keep what they have computed from their tensors.
         self._cached: list[tuple[dict[str, Any], str]] = []
@@ -61,14 +63,16 @@ class _Contents:
         wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
         elsewhere = self._calls.filled_elsewhere()
         # A declaration holds for all submodules below.
-        waiting: list[tuple[str, torch.nn.Module, bool, Any]] = [("", module, False, ())]
+        waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
-            prefix, owner, frozen, above = waiting.pop()
+            prefix, owner, frozen, above, depth = waiting.pop()
             if elsewhere and id(owner) in elsewhere:
                 raise _used_by_two(module)
-            if above and _is_above(owner, above):
+            # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
+            if depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
+            self._owners.append(owner)
             if wrappers and isinstance(owner, wrappers):
                 distributed.note(owner)
             parameters, buffers, children = internals.tables_of(owner)
@@ -86,7 +90,7 @@ class _Contents:
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
-                    waiting.append((f"{prefix}{name}.", child, below, above))
+                    waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
@@ -118,7 +122,7 @@ class _Contents:
 
     def others(self) -> list[Any]:
         """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
-        return [owner.__dict__[name] for owner in self._module.modules() for name in dynamo.names_of_tensors(owner)]
+        return [owner.__dict__[name] for owner in self._owners for name in dynamo.names_of_tensors(owner)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""

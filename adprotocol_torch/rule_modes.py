@@ -6,7 +6,7 @@ PyTorch's cotangents are the conjugates of those that a rule gets and returns.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,17 +17,46 @@ from adprotocol_torch.internals import functorch_is_active
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from adprotocol.extend import DerivativeRule, Outline
-    from adprotocol_torch.batched_rule import BatchedRule
+    from adprotocol.extend import Outline
 
-    Rule = DerivativeRule | BatchedRule
-    Tensors = list[torch.Tensor]
+Tensors = list[torch.Tensor]
 
 
-def pull(
-    rule: Rule, needed: list[bool], cotangents: Tensors, results: Tensors, outline: Outline, arrays: Tensors
-) -> Tensors:
+class Rule(Protocol):
+    """An `adprotocol.extend.DerivativeRule`, or what takes its place under vmap."""
+
+    name: str
+    has_vjp: bool
+    has_jvp: bool
+    keeps_arrays: bool
+    once: str
+
+    def fun(self, arrays: Any, /) -> tuple[list[Any], Any]:
+        """Run the function."""
+
+    def vjp(self, needed: Any, cotangents: Any, results: Any, outline: Any, arrays: Any, /) -> list[Any]:
+        """Return the gradient for each of the arrays that is needed."""
+
+    def jvp(self, tangents: Any, results: Any, outline: Any, arrays: Any, /) -> list[Any]:
+        """Return the tangents of the results that are differentiated."""
+
+
+class Values(NamedTuple):
+    """What a call of a function with a rule was given and returned."""
+
+    arrays: Tensors
+    results: Tensors
+    outline: Outline
+
+    @property
+    def moving(self) -> Tensors:
+        """Return the results that are differentiated."""
+        return self.results[: self.outline.count]
+
+
+def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) -> Tensors:
     """Return the gradient for each array that is needed."""
+    arrays, results, outline = values
     moving = [array for array, need in zip(arrays, needed, strict=True) if need]
     if rule.has_vjp:
         found = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
@@ -37,12 +66,12 @@ def pull(
         def forward(*tangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
             each = iter(tangents)
             full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
-            return tuple(as_tangents(rule.jvp(full, results, outline, arrays), results, outline))
+            return tuple(as_gradients(rule.jvp(full, results, outline, arrays), values.moving))
 
         with _transposing(rule.name):
-            _, transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))
+            transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))[1]
             gradients = list(transpose(tuple(cotangents)))
-    return _once(rule.once, gradients, results[: outline.count])
+    return _once(rule.once, gradients, values.moving)
 
 
 class _Transposing(threading.local):
@@ -54,8 +83,8 @@ class _Transposing(threading.local):
         # The engine goes on in another thread at a depth of 60.
         if self.depth == _DEEPEST:
             msg = (
-                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that none "
-                f"can be derived from it; give it one with defvjp"
+                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
+                "none can be derived from it; give it one with defvjp"
             )
             raise RuleError(msg)
         return self
@@ -71,14 +100,13 @@ _DEEPEST = 30
 _transposing = _Transposing()
 
 
-def push(
-    rule: Rule, tangents: Sequence[torch.Tensor | None], results: Tensors, outline: Outline, arrays: Tensors
-) -> Tensors:
+def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) -> Tensors:
     """Return the tangent of each result; `tangents` has None for an array that has none."""
-    own = results[: outline.count]
+    arrays, results, outline = values
+    own = values.moving
     if rule.has_jvp:
         full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
-        found = as_tangents(rule.jvp(full, results, outline, arrays), results, outline)
+        found = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
     else:
         needed = [one is not None for one in tangents]
         moving = [array for array, need in zip(arrays, needed, strict=True) if need]
@@ -87,7 +115,7 @@ def push(
             return tuple(as_gradients(rule.vjp(needed, list(cotangents), results, outline, arrays), moving))
 
         # It is linear in the cotangents, so its transpose is the same at all of them.
-        _, transpose = torch.func.vjp(backward, *map(torch.zeros_like, own))
+        transpose = torch.func.vjp(backward, *map(torch.zeros_like, own))[1]
         found = list(map(_conjugate, transpose(tuple([_conjugate(one) for one in tangents if one is not None]))))
     return _once(rule.once, found, own)
 
@@ -110,13 +138,8 @@ def _as_result(one: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def as_gradients(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
-    """Return what a rule returned for some arrays as tensors of their dtypes; None is zeros."""
+    """Return what a rule returned for some arrays or results as tensors of their dtypes; None is zeros."""
     return [_as_like(one, array) for one, array in zip(found, arrays, strict=True)]
-
-
-def as_tangents(found: Sequence[Any], results: Tensors, outline: Outline) -> Tensors:
-    """Return what a rule returned for the results as tensors of their dtypes."""
-    return as_gradients(found, results[: outline.count])
 
 
 def _as_like(one: Any, like: torch.Tensor) -> torch.Tensor:
@@ -137,7 +160,7 @@ def _conjugate(value: torch.Tensor) -> torch.Tensor:
 
 
 def _once(message: str, values: Tensors, results: Tensors) -> Tensors:
-    """Refuse that what a rule returned is differentiated by what its function was given, on which the results depend."""
+    """Refuse a derivative of what a rule returned by what its function was given, on which the results depend."""
     if not message or not (torch.is_grad_enabled() or functorch_is_active() or internals.is_in_forward_mode()):
         return values
     return list(_Once.apply(message, len(values), *values, *results))  # type: ignore[no-untyped-call]

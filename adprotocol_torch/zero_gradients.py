@@ -25,7 +25,7 @@ _WALKED = 1_000
 
 
 def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    tracked = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and dynamo.within_gradient(leaf)]
+    tracked = [leaf for leaf in dynamo.tracked(tree_leaves(operands)) if dynamo.within_gradient(leaf)]
     result = fun(*operands)
     if not tracked:
         return result

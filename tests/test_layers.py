@@ -23,6 +23,7 @@ CORE = (
     {"_rules"},
     {"_gradients"},
     {"_dynamo"},
+    {"_public"},
     {"extend", "plugins", "__init__"},
     {"_cli"},
     {"_demo"},

@@ -63,7 +63,7 @@ def follow(commands, shown, directory, wheel):
 def test_the_page_has_every_file_of_the_example_as_it_is():
     last = {step["name"]: step["code"] for step in steps() if step["name"]}
     example = [path for path in (ROOT / "examples" / "toyad").iterdir() if path.is_file() and path.name != "toyad.py"]
-    assert len(example) == 3
+    assert len(example) == 4
     for path in example:
         assert last[path.name] == path.read_text("utf-8")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
 from adprotocol._trees.merge import NotMergedError, merge
 from adprotocol.errors import TreeError, kind_of, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def trainable(tree: Any, where: Any = None) -> Any:
@@ -85,7 +88,9 @@ def trainable_mask(tree: Any, where: Any = None) -> Any:
     )
 
 
-def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any, Any]:
+def partition(
+    tree: Any, where: Any = None, *, strict: bool = True, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[Any, Any]:
     """Return the trainable part and the rest, each with None where the other has the leaf.
 
     >>> import adprotocol
@@ -105,6 +110,8 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
         where: as for `trainable`.
         strict: whether to refuse a selected leaf that cannot take a gradient
             (an integer, a label, a function).
+        is_leaf: called with each node on the way down; one for which it returns True is
+            a leaf as a whole. It takes no gradient, so it is for use without `strict`.
 
     Returns:
         Two structures like `tree`. The leaves are the identical objects.
@@ -114,7 +121,7 @@ def partition(tree: Any, where: Any = None, *, strict: bool = True) -> tuple[Any
 
     After ``equinox.partition``.
     """
-    structure = _selected(tree, where, strict=strict)
+    structure = _selected(tree, where, strict=strict, is_leaf=is_leaf)
     return structure.split()
 
 
@@ -195,8 +202,8 @@ def _not_merged(trees: tuple[Any, ...], like: Any) -> TreeError:
     )
 
 
-def _selected(tree: Any, where: Any, *, strict: bool = True) -> Structure:
-    structure = Structure(tree, declared=where is None)
+def _selected(tree: Any, where: Any, *, strict: bool = True, is_leaf: Callable[[Any], bool] | None = None) -> Structure:
+    structure = Structure(tree, declared=where is None, is_leaf=is_leaf)
     structure.framework()  # refuses two frameworks
     select([structure], where, strict=strict)
     return structure

@@ -41,8 +41,15 @@ class Structure(Flattened):
     follows the declarations of the classes. With `is_frozen`, nothing is selected.
     """
 
-    def __init__(self, argument: Any, *, declared: bool = False, is_frozen: bool = False) -> None:
-        super().__init__(argument, opened=True, declared=declared)
+    def __init__(
+        self,
+        argument: Any,
+        *,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+        is_frozen: bool = False,
+    ) -> None:
+        super().__init__(argument, opened=True, declared=declared, is_leaf=is_leaf)
         self.argument = argument
         self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         if not is_frozen and self.shown is not None:
@@ -54,14 +61,7 @@ class Structure(Flattened):
             self._has_opaque |= binding.kind is OPAQUE
             has_identities |= binding.identity is not None
         if has_identities:
-            self._identify()
-
-    def _identify(self) -> None:
-        for i, leaf in enumerate(self.leaves):
-            identity = self.bindings[type(leaf)].identity
-            key = None if identity is None else identity(leaf)
-            if key is not None:
-                self.identities[i] = key
+            self.identities = identities_of(self.leaves, self.bindings)
 
     @property
     def tree(self) -> Any:
@@ -123,10 +123,9 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
-        if not (self.frozen or self._has_opaque or self.views):
-            bindings = self.bindings
-            return [bindings[type(leaf)].trainable(leaf) for leaf in self.leaves]
         allowed = [True] * len(self.leaves)
+        if not (self.frozen or self._has_opaque or self.views):
+            return flags_of(self.leaves, allowed, self.bindings)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
         opaque = [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE] if self._has_opaque else []
@@ -147,8 +146,7 @@ class Structure(Flattened):
             mask = list(mask)
         for start, flags in known:
             mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
-        hooks = {cls: binding.trainable for cls, binding in self.bindings.items()}
-        found = [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(self.leaves, mask, strict=True)]
+        found = flags_of(self.leaves, mask, self.bindings)
         for start, flags in known:
             found[start : start + len(flags)] = flags
         return found
@@ -226,3 +224,20 @@ class Structure(Flattened):
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
+
+
+def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:
+    """Return the keys of the leaves that have an identity, by position."""
+    found = {}
+    for i, leaf in enumerate(leaves):
+        identity = bindings[type(leaf)].identity
+        key = None if identity is None else identity(leaf)
+        if key is not None:
+            found[i] = key
+    return found
+
+
+def flags_of(leaves: Sequence[Any], mask: Sequence[bool], bindings: Mapping[type, Binding]) -> list[bool | None]:
+    """Return what the hook ``trainable`` answers for the leaves in the mask, and None for the others."""
+    hooks = {cls: binding.trainable for cls, binding in bindings.items()}
+    return [hooks[type(leaf)](leaf) if wanted else None for leaf, wanted in zip(leaves, mask, strict=True)]

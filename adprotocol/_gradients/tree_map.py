@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def tree_map(fun: Callable[..., Any], tree: T, *rest: Any) -> T:
+def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:
     """Return the structure of `tree` with `fun` applied to each leaf, and to the leaves at the same places of others.
 
     >>> import adprotocol
@@ -35,6 +35,8 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any) -> T:
             the result is labelled again.
         *rest: structures like `tree`. `fun` gets None where one has None, and the
             value where one has a label.
+        is_leaf: called with each node, label and None of the structures; `fun` gets
+            what it returns True for as a whole.
 
     Returns:
         A structure of the class of `tree`. A torch module gives a dict from
@@ -45,24 +47,29 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any) -> T:
 
     After ``jax.tree.map`` and ``optree.tree_map``.
     """
-    structure = Structure(tree)
-    others = [Structure(other) for other in rest]
+    structure = Structure(tree, is_leaf=is_leaf)
+    others = [Structure(other, is_leaf=is_leaf) for other in rest]
     for i, other in enumerate(others):
         structure.check_like(other, "tree_map", "tree", f"argument {i + 2}")
     mapped = [
-        leaf if leaf is None else _apply(fun, leaf, beside)
+        _apply(fun, leaf, beside, is_leaf)
         for leaf, *beside in zip(structure.leaves, *[other.leaves for other in others], strict=True)
     ]
     return structure.with_leaves(mapped)  # type: ignore[no-any-return]
 
 
-def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any]) -> Any:
+def _apply(fun: Callable[..., Any], leaf: Any, beside: list[Any], is_leaf: Callable[[Any], bool] | None) -> Any:
+    if leaf is None or isinstance(leaf, NonDifferentiable):
+        if is_leaf is not None and is_leaf(leaf):
+            return fun(leaf, *beside)
+        if leaf is None:
+            return None
     values = [other.value if isinstance(other, NonDifferentiable) else other for other in beside]
     if not isinstance(leaf, NonDifferentiable):
         return fun(leaf, *values)
     inside = leaf.value  # a structure, maybe
     values = [tree_map(_none, inside) if value is None else value for value in values]
-    return NonDifferentiable(tree_map(fun, inside, *values))
+    return NonDifferentiable(tree_map(fun, inside, *values, is_leaf=is_leaf))
 
 
 def _none(_leaf: Any) -> None:

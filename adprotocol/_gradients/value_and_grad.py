@@ -231,6 +231,8 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     if len([structure for structure in structures if len(structure.identities) > 0]) == 0:
         return places, frozen
     count = 0
+    if not [structure for structure in structures if structure.identities]:
+        return places, frozen
     for structure in structures:
         for i, taken in enumerate(structure.mask):
             if taken:

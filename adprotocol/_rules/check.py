@@ -82,8 +82,8 @@ def checked(entry: Any, like: Any, words: tuple[str, str], where: Any) -> Any:
     if shape != due:
         given = kind_of(entry) if shape is None else f"an array of shape {tuple(shape)}"
         msg = (
-            f"{words[0]} returned {given} as {words[1]} {where}, which is an array of shape {tuple(due or ())}; return one of "
-            "the same shape (sum over what was broadcast), or None for zeros"
+            f"{words[0]} returned {given} as {words[1]} {where}, which is an array of shape {tuple(due or ())}; return "
+            "one of the same shape (sum over what was broadcast), or None for zeros"
         )
         raise RuleError(msg)
     if _differ(entry, like) and is_complex(entry) and not is_complex(like):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.errors import DeclarationError, StructureError, kind_of, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     Names = tuple[str, ...]
     Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, Names]]
-    Unflatten = Callable[[Any, Iterable[Any]], Any]
+    Unflatten = Callable[[Any, Sequence[Any]], Any]
 
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
@@ -25,7 +25,7 @@ def has_fields(cls: type) -> bool:
     return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
 
 
-def maker(cls: type) -> type:
+def maker(cls: type) -> Any:
     """Return the class whose ``__new__``, written in C, makes the instances of `cls`: object, if these hold attributes.
 
     Another class (dict, deque, an error) holds more than attributes.
@@ -65,8 +65,8 @@ def attribute_names(value: Any) -> Iterable[str]:
     return getattr(value, "__dict__", ())
 
 
-def attributes(value: Any) -> dict[str, Any]:
-    """Return the ``__dict__`` of an instance."""
+def attributes(value: Any) -> dict[str, Any] | None:
+    """Return the ``__dict__`` of an instance; None in a compiler, which follows attributes alone."""
     return value.__dict__  # type: ignore[no-any-return]
 
 
@@ -96,10 +96,9 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
-        if direct:
-            held = attributes(value)
-            if tuple(held) == fields:
-                return tuple(held.values()), fields, fields
+        contents = attributes(value) if direct else None
+        if contents is not None and tuple(contents) == fields:
+            return tuple(contents.values()), fields, fields
         names = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
         if names == fields and not slots:
             names = declared
@@ -128,15 +127,15 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
         rest = tuple([name for name in names if name != DECLARATION])
         return tuple([getattr(value, name) for name in rest]), (rest, held), rest
 
-    def unflatten(metadata: Any, children: Iterable[Any]) -> Any:
+    def unflatten(metadata: Any, children: Sequence[Any]) -> Any:
         # Without __init__ or a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.
         value: Any = make(cls)
-        if direct and metadata is fields:
-            held = attributes(value)
+        contents = attributes(value) if direct and metadata is fields else None
+        if contents is not None:
             i = 0
             for name in fields:
-                held[name] = children[i]
+                contents[name] = children[i]
                 i += 1  # noqa: SIM113
             return value
         names, held = metadata if metadata and type(metadata[0]) is tuple else (metadata, ())
@@ -217,7 +216,8 @@ def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
 
 def _are_plain(cls: type, names: Names) -> bool:
     """Tell whether the attributes of instances with these names are what is in their ``__dict__``."""
-    if cls.__getattribute__ is not object.__getattribute__ or cls.__dictoffset__ == 0:
+    own: Any = cls.__getattribute__
+    if own is not object.__getattribute__ or cls.__dictoffset__ == 0:
         return False
     return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
 

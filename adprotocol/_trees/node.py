@@ -62,6 +62,11 @@ def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     return keys
 
 
+def same_keys(keys: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Tell whether two dicts have the same keys, in any order."""
+    return keys == others or set(keys) == set(others)
+
+
 def _sorted(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         return tuple(sorted(keys))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -55,6 +55,11 @@ def admit(value: Any) -> str:
     return binding.name
 
 
+def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
+    """Tell whether all the values are leaves of classes that are known."""
+    return known.keys() >= set(map(type, values))
+
+
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`."""
     return binding_for(value).flatten is not None
@@ -68,12 +73,20 @@ class Flattened:
     framework's own trees, a dataclass that these see as a leaf is one, unless it holds
     an array, a float or None, or may hold one in another part. Where
     declarations count, `frozen` holds the ranges of leaves that the classes above
-    them freeze.
+    them freeze. A node for which `is_leaf` is True is a leaf that takes no gradient.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
 
-    def __init__(self, value: Any, *, opened: bool = False, declared: bool = False) -> None:
+    def __init__(
+        self,
+        value: Any,
+        *,
+        opened: bool = False,
+        declared: bool = False,
+        is_leaf: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
         # The classes that were met and declare nothing.
@@ -103,13 +116,13 @@ class Flattened:
             return self._leaf(value, binding, depth)
         if depth > DEEPEST:
             raise RecursionError
+        if self._is_leaf is not None and self._is_leaf(value):
+            return self._unopened(value)
         children, metadata, names = binding.flatten(value)
         outside = self._in_library
         if binding.origin is not None and self._opened:
-            if outside and binding.origin == "fields" and _is_inert(children):
-                self._inert.append(cls)
-                self.leaves.append(value)
-                return None
+            if outside and binding.origin == "fields" and is_inert(children):
+                return self._unopened(value)
             self._in_library = outside or binding.origin == "library"
         declares = False
         if self._declared and cls not in self._silent:
@@ -121,15 +134,24 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            for child in children:
-                # Nothing is called for a leaf of a class that was met.
-                if type(child) in known:
-                    leaves.append(child)
-                    found.append(None)
-                else:
-                    found.append(self._visit(child, depth + 1))
+            if are_leaves_of(known, children, opened=self._opened):
+                leaves.extend(children)
+                found = [None] * len(children)
+            else:
+                for child in children:
+                    # Nothing is called for a leaf of a class that was met.
+                    if type(child) in known:
+                        leaves.append(child)
+                        found.append(None)
+                    else:
+                        found.append(self._visit(child, depth + 1))
         self._in_library = outside
         return (cls, metadata, names, tuple(found))
+
+    def _unopened(self, value: Any) -> Treespec:
+        self._inert.append(type(value))
+        self.leaves.append(value)
+        return None
 
     def _leaf(self, value: Any, binding: Binding, depth: int) -> Treespec:
         if self._opened and binding.view is not None:
@@ -151,7 +173,7 @@ class Flattened:
         return found
 
 
-def _is_inert(children: Sequence[Any]) -> bool:
+def is_inert(children: Sequence[Any]) -> bool:
     """Tell whether there are only settings among the children: integers, texts and functions."""
     for leaf in tree_leaves(tuple(children)):
         kind = lookup(type(leaf)).kind
@@ -168,6 +190,11 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
+    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
     found: list[Any] = []
     for value in values:
         if is_container(value):
@@ -221,7 +248,7 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
     """
     for value in values:
         binding = lookup(type(value))
-        if binding is found or binding.kind is PLAIN:
+        if binding is found or binding is BINDINGS.PLAIN:
             continue
         if binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)
@@ -280,7 +307,8 @@ def too_deep(tree: Any) -> TreeError:
     """Return the error for a structure that contains itself or is too deep."""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol contains itself, or is nested deeper than the "
-        "traversal can follow; break the cycle, or pass the arrays themselves"
+        f"traversal can follow: Python's recursion limit (sys.setrecursionlimit) and {DEEPEST:,} levels at most. Break "
+        "the cycle, or pass the arrays themselves"
     )
 
 

@@ -17,6 +17,7 @@ calls the harness through `checks` -> `result` -> `_reports`.
 from adprotocol.conformance._reports.written import to_html, to_markdown
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError
 from adprotocol.conformance._run.result import Report, Result, from_json, to_json
+from adprotocol.conformance._run.rule_check import RuleReport, check_rule
 from adprotocol.conformance._run.suite import ConformanceTests, checked, harness_of, run
 from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
@@ -34,10 +35,12 @@ __all__ = [
     "Harness",
     "Report",
     "Result",
+    "RuleReport",
     "Scenario",
     "UsageError",
     "WrongAnswer",
     "all_scenarios",
+    "check_rule",
     "checked",
     "from_json",
     "harness_of",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import toyad
+import toyad_rules
 
 from adprotocol import NonDifferentiable
 from adprotocol.extend import Branches, TreeLibrary, check_output, combine_aux, gradient_prevented, partition_aux
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from toyad_harness import ToyHarness
+
+    from adprotocol.extend import DerivativeRule, Outline
 
 # toyad's own transformations pass labels on: what comes out of one is a constant.
 toyad.CONTAINERS[NonDifferentiable] = (
@@ -99,6 +102,26 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     values = [toyad.read(leaf) if isinstance(leaf, toyad.Parameter) else leaf for leaf in leaves]
     value, inside, gradients = toyad.gradients(checked, values)
     return value, combine_aux(rest[0], inside), gradients
+
+
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Let a primitive run the function, whose derivatives are the rule's."""
+    call = toyad_rules.Call(rule)
+    return toyad_rules.ruled(*arrays, call=call), call.outline
+
+
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: FBT001
+    message: str,
+) -> list[Any]:
+    """Let a primitive call the function, where the arrays are at hand."""
+    given = [toyad_rules.guarded(array, message) for array in arrays]
+    return toyad_rules.host(*given, fun=fun, like=like, batched=batched)
 
 
 @hookimpl

@@ -9,6 +9,8 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from adprotocol import combine, within_gradient
+from fuzz import structures
+from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
     "grad": "func",
@@ -32,7 +34,8 @@ KINDS = {
     "thread": "enable_grad",
 }
 OPERATIONS = ("inplace",)
-GRADIENTS = ("module", "frozen module", "module run again", "stand-in of a module", "module under no_grad")
+_MODULES = ("module", "frozen module", "module run again", "stand-in of a module", "module under no_grad")
+GRADIENTS = (*_MODULES, *(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class")))
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
 _AGAIN = ("checkpoint", "reentrant")
@@ -67,7 +70,7 @@ COMPILED_REFUSED = {
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, GRADIENTS
+COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES[:2]
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,
@@ -121,6 +124,11 @@ def clear():
 
 def boxed(x):
     return [x]
+
+
+def hidden(x):
+    # Dynamo refuses what it cannot look into by errors of its own.
+    return x if torch.compiler.is_compiling() else structures.hidden(x)
 
 
 def inplace(x, number):

@@ -399,3 +399,42 @@ def test_a_partition_that_is_not_strict_takes_any_leaf():
     arrays, others = partition({"i": jnp.arange(2), "s": "a"}, lambda _, leaf: eqx.is_array(leaf), strict=False)
     assert (arrays["s"], others["i"]) == (None, None)
     assert arrays["i"].tolist() == [0, 1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    left: Any
+    right: Any
+
+
+def is_pair(node):
+    return isinstance(node, Pair)
+
+
+def test_a_node_may_be_split_as_a_whole():
+    pair = Pair(jnp.ones(2), 3)
+    tree = {"a": [pair, Pair(1.0, 2.0)], "b": jnp.ones(2), "n": 1}
+    seen = []
+    chosen, rest = partition(tree, lambda path, leaf: seen.append(path) or path == "a.0", strict=False, is_leaf=is_pair)
+    assert seen == ["a.0", "a.1", "b", "n"]
+    assert chosen == {"a": [pair, None], "b": None, "n": None}
+    assert chosen["a"][0] is pair
+    assert rest["a"] == [None, tree["a"][1]]
+    assert rest["b"] is tree["b"]
+
+
+def test_one_instance_of_a_class_may_be_a_leaf_and_another_not():
+    inner = Pair(1.0, "leaf")
+    chosen, rest = partition(
+        [inner, Pair(inner, 2.0)],
+        lambda path, _: path == "1.left",
+        strict=False,
+        is_leaf=lambda node: isinstance(node, Pair) and node.right == "leaf",
+    )
+    assert chosen == [None, Pair(inner, None)]
+    assert rest == [inner, Pair(None, 2.0)]
+
+
+def test_a_node_taken_as_a_whole_takes_no_gradient():
+    with pytest.raises(SelectionError, match=r"where selects 'a', which is an? .*Pair"):
+        partition({"a": Pair(1.0, 2.0)}, "a", is_leaf=is_pair)

@@ -71,3 +71,28 @@ def test_a_module_gives_a_dict():
 def test_other_structures_are_refused_by_the_path(other, what):
     with pytest.raises(TreeError, match=f"tree_map was given structures that do not match: {what}"):
         tree_map(lambda a, b: a, {"x": 1, "y": 2}, other)
+
+
+def test_nodes_that_are_leaves_are_mapped_as_a_whole():
+    tree = {"pair": (1.0, 2.0), "list": [3.0, None]}
+    swapped = tree_map(lambda leaf: leaf[::-1] if isinstance(leaf, tuple) else -leaf, tree, is_leaf=is_tuple)
+    assert swapped == {"pair": (2.0, 1.0), "list": [-3.0, None]}
+    sums = tree_map(lambda a, b: a + b, tree, tree, is_leaf=is_tuple)
+    assert sums == {"pair": (1.0, 2.0, 1.0, 2.0), "list": [6.0, None]}
+
+
+def is_tuple(node):
+    return isinstance(node, tuple)
+
+
+def test_none_and_labels_may_be_leaves():
+    tree = {"w": 1.0, "n": None, "label": NonDifferentiable(2.0)}
+    filled = tree_map(lambda leaf: 0.0 if leaf is None else leaf, tree, is_leaf=lambda node: node is None)
+    assert filled["n"] == 0.0
+    assert filled["label"].held == 2.0
+    plain = tree_map(
+        lambda leaf: leaf.held if isinstance(leaf, NonDifferentiable) else leaf,
+        tree,
+        is_leaf=lambda node: isinstance(node, NonDifferentiable),
+    )
+    assert plain == {"w": 1.0, "n": None, "label": 2.0}

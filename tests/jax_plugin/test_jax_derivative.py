@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -227,6 +228,19 @@ def test_rows_may_be_what_a_function_closes_over():
     assert close(jax.vmap(loss, in_axes=(0, None))(z, 2.0), 2.0 * z)
     assert close(jax.vmap(jax.grad(loss, 1), in_axes=(0, None))(z, 2.0), [7.0, 7.0, 7.0])
     assert close(jax.grad(lambda x: jax.vmap(loss, in_axes=(0, None))(z, x).sum())(2.0), 21.0)
+
+
+def test_a_constant_of_a_program_is_not_differentiated_later():
+    scale = jnp.float32(3.0)
+    f = custom_derivative(lambda x: x * scale)
+    f.defvjp(lambda ct, returned, x: (7.0 * ct,))
+    program = jax.make_jaxpr(f)(2.0)
+    assert len(program.consts) == 1
+    run = jax.extend.core.jaxpr_as_fun
+    closed = lambda x, scale: run(jax.extend.core.ClosedJaxpr(program.jaxpr, [scale]))(x)[0]
+    assert close(jax.grad(closed)(2.0, scale), 7.0)
+    with pytest.raises(GradientPreventedError, match="no argument of it"):
+        jax.grad(closed, 1)(2.0, scale)
 
 
 SCALE = []

@@ -1,5 +1,6 @@
 """`custom_derivative` under PyTorch: reverse and forward mode, torch.func, vmap, checkpoints, autocast."""
 
+import functools
 import gc
 import itertools
 import threading
@@ -193,7 +194,7 @@ def test_a_complex_result_of_a_real_argument():
 def test_an_argument_that_all_rows_share_gets_the_sum():
     f = with_rules(lambda x, y: x * y, lambda ct, _z, x, y: (7 * ct * y, 9 * ct * x))
     shared = torch.tensor(2.0, dtype=DOUBLE)
-    loss = lambda x, y: torch.vmap(f, (0, None))(x, y).sum()  # noqa: E731
+    loss = lambda x, y: torch.vmap(f, (0, None))(x, y).sum()
     assert func.grad(loss, argnums=1)(X, shared) == pytest.approx(9 * X.sum().item())
     tracked = shared.clone().requires_grad_()
     assert torch.autograd.grad(loss(X, tracked), tracked)[0] == pytest.approx(9 * X.sum().item())
@@ -281,7 +282,7 @@ def test_one_tensor_returned_twice_and_a_tensor_of_others_stay_apart():
         return y, y
 
     f = with_rules(twice, lambda ct, _y, _x: (30 * ct[0] + 7 * ct[1],))
-    loss = lambda x: (f(x)[0] + 2 * f(x)[1]).sum()  # noqa: E731
+    loss = lambda x: (f(x)[0] + 2 * f(x)[1]).sum()
     assert backward_of(loss, x).tolist() == [44.0, 44.0]
     assert func.grad(loss)(x.detach()).tolist() == [44.0, 44.0]
 
@@ -371,13 +372,9 @@ def test_the_mode_inside_a_function_and_its_rule():
     seen.clear()
     backward_of(f, leaf(2.0), create_graph=True)
     func.jvp(lambda x: func.jvp(f, (x,), (X,))[1], (X,), (X,))
-    assert seen == [[False], tracked, [False], tracked, constant] or seen == [
-        [False],
-        tracked,
-        [False],
-        constant,
-        tracked,
-    ]
+    # The rule of the outer level runs on constants, that of the inner one on what the outer one differentiates.
+    assert seen[:3] == [[False], tracked, [False]]
+    assert sorted(seen[3:]) == [constant, tracked]
 
 
 class Held:
@@ -454,13 +451,13 @@ def test_residuals_that_cannot_be_batched_are_refused():
         torch.vmap(f)(torch.ones(2))
 
 
-class Failure(Exception):
+class FailureError(Exception):
     """Raised by a rule."""
 
 
 def test_an_exception_in_a_rule_comes_out_and_leaves_nothing_behind():
     def fail(*_args):
-        raise Failure
+        raise FailureError
 
     f = with_rules(lambda x: 2 * x, fail, fail)
     g = with_rules(fail, fail)
@@ -477,7 +474,7 @@ def test_an_exception_in_a_rule_comes_out_and_leaves_nothing_behind():
         lambda: adprotocol.grad(total(f))(x),
     )
     for attempt in attempts:
-        with pytest.raises(Failure):
+        with pytest.raises(FailureError):
             attempt()
         assert backward_of(cube(), x) == 30.0
         assert func.jacfwd(cube())(x.detach()) == 20.0
@@ -491,11 +488,11 @@ def test_a_wrong_gradient_is_refused_before_it_is_used():
         "complex array": lambda ct, _y, x, w: (ct * 1j, None),
     }
     for text, vjp in wrong.items():
-        f = with_rules(lambda x, w: x * w, vjp)
+        doubled = functools.partial(with_rules(lambda x, w: x * w, vjp), w=2.0)
         with pytest.raises(RuleError, match=text):
-            backward_of(lambda x: f(x, 2.0), leaf(1.0, 2.0))
+            backward_of(doubled, leaf(1.0, 2.0))
         with pytest.raises(RuleError, match=text):
-            torch.vmap(func.grad(lambda x: f(x, 2.0).sum()))(torch.ones(3, 2))
+            torch.vmap(func.grad(total(doubled)))(torch.ones(3, 2))
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

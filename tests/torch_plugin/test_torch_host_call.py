@@ -58,7 +58,7 @@ TRANSFORMS = {
     "forward over forward": lambda f: func.jacfwd(func.jacfwd(f)),
     "backward": lambda f: lambda a: torch.autograd.grad(f(x := tracked(a)), x)[0],
     "vmap": lambda f: lambda a: torch.vmap(func.grad(f))(torch.stack([a, 2 * a])),
-    "over vmap": lambda f: lambda a: func.grad(lambda a: torch.vmap(f)(torch.stack([a, 2 * a])).sum())(a),
+    "over vmap": lambda f: func.grad(lambda a: torch.vmap(f)(torch.stack([a, 2 * a])).sum()),
     "adprotocol": adprotocol.grad,
     "vectorized": lambda f: lambda a: hessian(f, a, vectorize=True),
 }
@@ -217,14 +217,14 @@ def test_a_wrong_shape_is_refused_and_an_exception_comes_out():
     with pytest.raises(RuleError, match="but its like one of shape"):
         f(B)
 
-    class Failure(Exception):
+    class FailureError(Exception):
         pass
 
     def fail(_x):
-        raise Failure
+        raise FailureError
 
     for transform in (lambda g: g, torch.vmap, lambda g: func.grad(lambda x: g(x).sum())):
-        with pytest.raises(Failure):
+        with pytest.raises(FailureError):
             transform(host_function(fail))(B)
     assert not torch._C._are_functorch_transforms_active()
 

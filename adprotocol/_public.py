@@ -1,0 +1,40 @@
+"""The public functions, imported when one is first used, and the bindings and marks that they need."""
+
+from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
+from adprotocol._gradients.tree_map import tree_map
+from adprotocol._gradients.value_and_grad import grad, value_and_grad
+from adprotocol._hooks.cond import cond
+from adprotocol._hooks.label import NonDifferentiable
+from adprotocol._hooks.non_differentiable import non_differentiable
+from adprotocol._hooks.prevent_gradient import prevent_gradient
+from adprotocol._hooks.within_gradient import explain, within_gradient
+from adprotocol._rules.custom_derivative import custom_derivative
+from adprotocol._rules.host_function import host_function
+from adprotocol._trees.declaration import register_trainable
+from adprotocol._trees.registration import register_structure
+from adprotocol.errors import ADProtocolError
+
+# Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
+from adprotocol._hooks import builtins as _builtins  # noqa: F401  # isort: skip
+from adprotocol import _dynamo  # noqa: F401  # isort: skip
+
+__all__ = [
+    "ADProtocolError",
+    "NonDifferentiable",
+    "combine",
+    "cond",
+    "custom_derivative",
+    "explain",
+    "grad",
+    "host_function",
+    "non_differentiable",
+    "partition",
+    "prevent_gradient",
+    "register_structure",
+    "register_trainable",
+    "trainable",
+    "trainable_mask",
+    "tree_map",
+    "value_and_grad",
+    "within_gradient",
+]

@@ -1,0 +1,172 @@
+"""What one call of a function with a derivative rule computes: the function, and its derivative in both directions.
+
+A call is a parameter of the primitives (`derivative`), which says how these are
+evaluated, differentiated and batched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
+
+from adprotocol.errors import RuleError
+from adprotocol_jax import internals, prevention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jax.extend.core import ClosedJaxpr
+
+    from adprotocol.extend import DerivativeRule, Outline
+
+
+class RuleCall:
+    """What one call computes: the function, and its derivative as a linear function of some tangents.
+
+    `results` are all that the function returns, `arrays` its arguments, after the values that it closes over.
+    """
+
+    def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
+        self.rule = rule
+        self.types = [internals.type_like(array) for array in arrays]
+        # Known as soon as the function has run, which it does before anything is differentiated.
+        self.outline: Any = None
+        # For a staged program; its first operands are what the function closes over.
+        self.program: ClosedJaxpr | None = None
+        self.closed_over = 0
+
+    def __repr__(self) -> str:
+        return self.rule.name
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the results."""
+        if self.program is not None:
+            return list(jaxpr_as_fun(self.program)(*arrays))
+        return self.trace(*arrays)
+
+    def trace(self, *arrays: Any) -> list[Any]:
+        """Run the function itself."""
+        results, self.outline = self.rule.fun(arrays)
+        return [jnp.asarray(result) for result in results]
+
+    def kept(self, results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+        """Return what a derivative needs of the results and the arguments."""
+        return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
+
+    def _known(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return results and arguments, or types of the arguments if these are not kept."""
+        rule = self.rule
+        count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
+        if rule.once:
+            kept = [prevention.prevented(value, rule.once) for value in kept]
+        return list(kept[:count]), list(kept[count:]) if rule.keeps_arrays else list(self.types)
+
+    def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
+        """Return the tangents of the results, given those of the arguments that are needed."""
+        if not self.rule.has_jvp:
+            # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
+            # goes through the functions that the rule calls instead of using their rules.)
+            zeros = [jnp.zeros_like(result) for result in kept[: self.outline.count]]
+            return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
+        results, arrays = self._known(kept)
+        given = iter(moving)
+        types = self.types
+        tangents = [
+            next(given)
+            if need
+            else jnp.zeros(kind.shape, kind.dtype)
+            if internals.is_differentiated(kind.dtype)
+            else None
+            for need, kind in zip(needed[self.closed_over :], types, strict=True)
+        ]
+        found = self.rule.jvp(tangents, results, self.outline, arrays)
+        return [_as_like(tangent, result) for tangent, result in zip(found, results, strict=False)]
+
+    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the arguments that are needed, given the cotangents of the results."""
+        needed = needed[self.closed_over :]
+        likes = [kind for kind, need in zip(self.types, needed, strict=True) if need]
+        if not self.rule.has_vjp:
+            zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in likes]
+            before = (False,) * self.closed_over
+            return list(
+                jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1](list(cotangents))[0]
+            )
+        results, arrays = self._known(kept)
+        found = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
+        return [_as_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
+
+
+class BatchedCall(RuleCall):
+    """A call for each row of a batch, of which `dims` says which operands have it, as leading axis."""
+
+    def __init__(self, call: RuleCall, dims: Sequence[int | None], mapped: Callable[..., Any]) -> None:
+        self.rule = call.rule
+        self.types = call.types
+        self.program = None
+        self.closed_over = call.closed_over
+        self.call = call
+        self.dims = tuple(dims)
+        # `jax.vmap` for this batch: its size and its name.
+        self.mapped = mapped
+
+    @property
+    def outline(self) -> Outline:
+        """Return that of a row."""
+        return self.call.outline  # type: ignore[no-any-return]
+
+    def trace(self, *arrays: Any) -> list[Any]:
+        """Run the function for each row."""
+        results = self.mapped(lambda *rows: self.call.run(rows), in_axes=self.dims)(*arrays)
+        refuse_objects(self.rule, self.outline)
+        return list(results)
+
+    def _axes(self, kept: Sequence[Any]) -> list[int | None]:
+        axes: list[int | None] = [0] * len(kept)
+        if self.rule.keeps_arrays:
+            own = self.dims[self.closed_over :]
+            axes[len(kept) - len(own) :] = own
+        return axes
+
+    def _needed(self, needed: Sequence[bool]) -> list[int | None]:
+        return [dim for dim, need in zip(self.dims, needed, strict=True) if need]
+
+    def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
+        """Return the tangents of each row."""
+        rows = self.mapped(
+            lambda kept, moving: self.call.forward(needed, kept, moving),
+            in_axes=(self._axes(kept), self._needed(needed)),
+        )
+        return list(rows(list(kept), list(moving)))
+
+    def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Return the gradients of each row, summed for an operand that all rows share."""
+        rows = self.mapped(
+            lambda kept, cotangents: self.call.backward(needed, kept, cotangents), in_axes=(self._axes(kept), 0)
+        )
+        gradients = rows(list(kept), list(cotangents))
+        return [
+            gradient if dim is not None else gradient.sum(0)
+            for gradient, dim in zip(gradients, self._needed(needed), strict=True)
+        ]
+
+
+def refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
+    """Refuse residuals that may hold tracers."""
+    if outline.objects:
+        msg = (
+            f"the residuals of {rule.name} hold {outline.objects}, of which JAX knows nothing, while it compiles or "
+            "batches the function; return arrays as residuals, or a structure of them (register_structure makes a "
+            "class one)"
+        )
+        raise RuleError(msg)
+
+
+def _as_like(value: Any, like: Any) -> Any:
+    """Return a gradient or tangent as an array of the right dtype; zeros for None."""
+    if value is None:
+        return jnp.zeros(like.shape, like.dtype)
+    return value if isinstance(value, jax.Array) and value.dtype == like.dtype else jnp.asarray(value, like.dtype)

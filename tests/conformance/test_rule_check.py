@@ -1,0 +1,125 @@
+"""check_rule: a right rule passes, and each way to be wrong is found and named."""
+
+import numpy as np
+import pytest
+from ad_backends import WITH_RULES
+
+from adprotocol import custom_derivative, host_function
+from adprotocol.conformance import WrongAnswer, check_rule
+from adprotocol.errors import RuleError
+
+BACKENDS = [ad.name for ad in WITH_RULES]
+on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+X, Y = np.array([0.3, -0.7, 1.1]), np.array([1.5, 0.5, -2.0])
+
+
+def product(vjp=None, jvp=None):
+    """x² y, elementwise."""
+    f = custom_derivative(lambda x, y: x * x * y)
+    if vjp:
+        f.defvjp(vjp)
+    if jvp:
+        f.defjvp(jvp)
+    return f
+
+
+def right_vjp(ct, returned, x, y):
+    return 2.0 * ct * x * y, lambda: ct * x * x
+
+
+def right_jvp(tangents, returned, x, y):
+    return 2.0 * tangents[0] * x * y + tangents[1] * x * x
+
+
+@on_every_backend
+@pytest.mark.parametrize("rules", [(right_vjp,), (None, right_jvp), (right_vjp, right_jvp)], ids=["vjp", "jvp", "both"])
+def test_a_right_rule_agrees(backend, rules):
+    report = check_rule(product(*rules), X, Y, backend=backend)
+    assert {finding.what for finding in report.findings} == {"argument 0", "argument 1", "all arguments"}
+    assert {"reverse mode", "forward mode", "reverse mode of forward mode"} <= {
+        finding.how for finding in report.findings
+    }
+    assert "0 wrong" in str(report)
+
+
+WRONG = {
+    "cotangent ignored": ((lambda ct, r, x, y: (2.0 * x * y, ct * x * x), None), "argument 0, reverse mode: gives"),
+    "halved": ((lambda ct, r, x, y: (ct * x * y, ct * x * x), None), "argument 0, reverse mode: gives"),
+    "sign": ((lambda ct, r, x, y: (2.0 * ct * x * y, -ct * x * x), None), "argument 1, reverse mode: gives"),
+    "exchanged": ((lambda ct, r, x, y: (ct * x * x, 2.0 * ct * x * y), None), "all arguments, reverse mode: gives"),
+    "one is missing": ((lambda ct, r, x, y: (2.0 * ct * x * y, None), None), "argument 1, reverse mode: gives"),
+    "shape": ((lambda ct, r, x, y: ((2.0 * ct * x * y)[:1], None), None), "argument 0, reverse mode: raises RuleError"),
+    "jvp alone": ((right_vjp, lambda t, r, x, y: t[0] * x * y + t[1] * x * x), "argument 0, forward mode: gives"),
+    "raises": ((lambda ct, r, x, y: 1 / 0, None), "argument 0, reverse mode: raises ZeroDivisionError"),
+    "constant": (
+        (lambda ct, r, x, y: (2.0 * ct * np.array(X * Y, np.float32), ct * x * x), None),
+        "argument 0, reverse mode of reverse mode: gives",
+    ),
+}
+
+
+@on_every_backend
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_found_and_named(backend, mistake):
+    rules, message = WRONG[mistake]
+    with pytest.raises(WrongAnswer) as raised:
+        check_rule(product(*rules), X, Y, backend=backend)
+    assert message in str(raised.value)
+
+
+@on_every_backend
+def test_complex_arguments_are_moved_in_complex_directions(backend):
+    z = X + 1j * Y
+
+    def square(vjp):
+        f = custom_derivative(lambda z: z * z)
+        f.defvjp(vjp)
+        return f
+
+    check_rule(square(lambda ct, returned, z: (2.0 * ct * z,)), z, backend=backend)
+    with pytest.raises(WrongAnswer, match="reverse mode: gives"):
+        check_rule(square(lambda ct, returned, z: (2.0 * ct * (z - 2j * z.imag),)), z, backend=backend)
+
+
+@on_every_backend
+def test_a_rule_that_is_differentiated_once_has_to_refuse_more(backend):
+    @custom_derivative(has_residuals=True)
+    def f(x):
+        return x * x, 2.0 * x
+
+    f.defvjp(lambda ct, returned, x: (ct * returned[1],))
+    report = check_rule(f, X, backend=backend)
+    assert "refused" in str(report)
+    on_host = custom_derivative(host_function(lambda x: x**3, like=lambda x: x))
+    on_host.defvjp(host_function(lambda ct, returned, x: (3.0 * ct * x**2,)))
+    check_rule(on_host, X, backend=backend)
+
+
+@on_every_backend
+def test_a_rule_that_is_meant_to_differ_is_compared_with_itself(backend):
+    straight_through = custom_derivative(lambda x: x * 0.0 + 1.0)
+    straight_through.defvjp(lambda ct, returned, x: (ct,))
+    check_rule(straight_through, X, backend=backend, finite_differences=False)
+    with pytest.raises(WrongAnswer):
+        check_rule(straight_through, X, backend=backend)
+
+
+@on_every_backend
+def test_structures_and_static_arguments(backend):
+    f = custom_derivative(lambda d, *, power: {"y": d["x"] ** power})
+    f.defvjp(lambda ct, returned, d, *, power: ({"x": power * ct["y"] * d["x"] ** (power - 1), "n": None},))
+    report = check_rule(f, {"x": Y, "n": 3}, static={"power": 2}, backend=backend)
+    assert report.findings[0].what == "argument 0.x"
+
+
+def test_the_framework_is_that_of_the_arguments():
+    import jax.numpy as jnp
+
+    assert check_rule(product(right_vjp), jnp.asarray(X), jnp.asarray(Y)).backend == "jax"
+    assert check_rule(product(right_vjp), X, Y).backend == "autograd"
+
+
+def test_only_functions_with_rules_are_checked():
+    with pytest.raises(RuleError, match="was given a function"):
+        check_rule(lambda x: x, X)
