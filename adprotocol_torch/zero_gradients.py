@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from adprotocol.extend import trace_instead, tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, internals, tracking
-from adprotocol_torch.internals import forward_ad, functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

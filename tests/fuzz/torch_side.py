@@ -34,8 +34,10 @@ KINDS = {
     "thread": "enable_grad",
 }
 OPERATIONS = ("inplace",)
-_MODULES = ("module", "frozen module", "module run again", "stand-in of a module", "module under no_grad")
-GRADIENTS = (*_MODULES, *(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class")))
+_MODULES = ("module", "frozen module")
+_MORE_MODULES = ("module run again", "stand-in of a module", "module under no_grad")
+_AUX = tuple(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class"))
+GRADIENTS = (*_MODULES, *_MORE_MODULES, *_AUX)
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
 _AGAIN = ("checkpoint", "reentrant")
@@ -70,7 +72,7 @@ COMPILED_REFUSED = {
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES[:2]
+COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,
