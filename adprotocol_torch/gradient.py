@@ -296,6 +296,8 @@ def _by_functorch_with_gradients(
             owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
             for tensor, owner in zip(tensors, owners, strict=True)
         ]
+        if torch.compiler.is_dynamo_compiling() and True in own:
+            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
         leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []
