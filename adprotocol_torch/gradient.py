@@ -148,8 +148,7 @@ def _by_engine(
                 call.leaf(one)
             is_other = call.is_other if call.is_differentiable and not again else None
             found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
-            if others:
-                found = _with_others(found, others, tracked)
+            found = _with_others(found, others, tracked) if others else found
             pairs = zip(tracked, found, strict=True)
             gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
         else:
@@ -297,6 +296,8 @@ def _by_functorch_with_gradients(
             owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
             for tensor, owner in zip(tensors, owners, strict=True)
         ]
+        if torch.compiler.is_dynamo_compiling() and True in own:
+            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
         leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []

@@ -75,6 +75,8 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
+    if _is_of_numpy(cls, "ufunc"):
+        return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
             return _named(_WITHOUT_AD)
@@ -318,8 +320,12 @@ install(
         trainable=_refuse_variable,
     )
 )
-_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
-install(Binding(OPAQUE, **_opaque))
-BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+_object: dict[str, Any] = {
+    "within_gradient": _ask_one,
+    "non_differentiable": constant.opaque,
+    "explain": "not an array",
+}
+install(Binding(OPAQUE, **_object))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
 install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

@@ -216,7 +216,8 @@ def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
 
 def _are_plain(cls: type, names: Names) -> bool:
     """Tell whether the attributes of instances with these names are what is in their ``__dict__``."""
-    if cls.__getattribute__ is not object.__getattribute__ or cls.__dictoffset__ == 0:
+    own: Any = cls.__getattribute__
+    if own is not object.__getattribute__ or cls.__dictoffset__ == 0:
         return False
     return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
 

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("backend", nargs="?", metavar="BACKEND", help="the name of a plugin, as `info` shows it; or numpy")
-    add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin")
+    add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin it names")
     for name, (what, _) in _REPORTS.items():
         add(f"--{name}", dest=name, metavar="FILE", help=f"write {what}; - is standard output")
     words = "run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated"
@@ -91,12 +91,11 @@ def _seconds(given: str) -> float:
 
 def _backend(arguments: argparse.Namespace) -> str:
     """Return the name of the backend or the path of the harness; an empty text if a list does without."""
-    given = [name for name in (arguments.backend, arguments.harness) if name is not None]
-    if len(given) != 1 and (given or not arguments.list):
+    if arguments.backend is None and arguments.harness is None and not arguments.list:
         raise UsageError(f"name one backend ({', '.join(names())}), or a harness with --harness MODULE:CLASS")
     if arguments.harness is not None and ":" not in arguments.harness:
         raise UsageError(f"--harness {arguments.harness!r} is not of the form MODULE:CLASS")
-    return given[0] if given else ""
+    return arguments.harness or arguments.backend or ""
 
 
 def _files(arguments: argparse.Namespace) -> dict[str, str]:
@@ -181,6 +180,7 @@ def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
                 level=arguments.level,
                 device=arguments.device,
                 seconds=arguments.time_limit,
+                **({"plugin": arguments.backend} if arguments.harness and arguments.backend else {}),
                 on_start=progress.start,
                 on_result=progress.advance,
             )

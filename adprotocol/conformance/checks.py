@@ -127,6 +127,21 @@ class Checked:
             total = total + found[i]
         return total
 
+    def require_staged(self, way: str) -> None:
+        """Raise `Absent` if a predicate is known under `way`: it may leave the program there."""
+        known: list[bool] = []
+
+        def asked(x: Any) -> Any:
+            if x > 0.0:  # compilers may take bool() of it, and no branch
+                known.append(True)
+            return 2.0 * x
+
+        with contextlib.suppress(Exception):  # what refuses stages
+            self.trace(way, asked)(self.harness.array(2.0))
+        if any(known):
+            msg = f"its {way} runs outside of the program where a predicate is asked for, and so knows it"
+            raise Absent(msg)
+
     def require_native(self, call: Callable[[], Any], want: float) -> None:
         """Raise `Absent` unless `call`, which does without adprotocol, returns `want`."""
         try:

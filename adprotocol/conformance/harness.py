@@ -93,6 +93,7 @@ class Harness:
         """Return the gradient of a scalar function with respect to its first argument, an array.
 
         It takes all arguments of `fun`, and returns an array. If it cannot be transformed again, the system raises.
+        Count no levels of your own: `adprotocol.grad` may enclose you, and what you return must stay differentiable.
         An argument that `fun` does not use, and a constant result (a Python number, if `cond` of the plugin returns
         one), give zeros, never None. Where a graph is differentiated, build the graph of a placeholder, differentiate
         it, and put the argument in its place.

@@ -77,10 +77,16 @@ class Faulty(small.Autograd):
         raise ZeroDivisionError
 
 
-def test_neither_or_both_of_backend_and_harness(capsys):
+def test_neither_backend_nor_harness(capsys):
     message = "name one backend (numpy, autograd, jax, torch), or a harness with --harness MODULE:CLASS"
     assert refused(capsys) == message
-    assert refused(capsys, "numpy", "--harness", "small:Plain") == message
+
+
+def test_a_harness_beside_the_plugin_that_it_is_for(capsys):
+    assert run("numpy", "--harness", "small:Plain", "-k", "numbers") == 0
+    assert "PASS: " in capsys.readouterr().out
+    message = "the harness is for 'numpy', and 'jax' was named; leave that out"
+    assert refused(capsys, "jax", "--harness", "small:Plain", *QUICK) == message
 
 
 @pytest.mark.parametrize(
@@ -355,9 +361,8 @@ def test_the_list_of_a_backend_is_what_a_run_of_it_selects(capsys):
     assert listed(capsys, "numpy", *QUICK) == ran
 
 
-def test_the_list_takes_one_backend_at_most(capsys):
-    message = refused(capsys, "numpy", "--harness", "small:Plain")
-    assert refused(capsys, "numpy", "--harness", "small:Plain", "--list") == message
+def test_the_list_takes_a_harness_beside_a_backend(capsys):
+    assert listed(capsys, "numpy", "--harness", "small:Plain", *QUICK) == listed(capsys, "numpy", *QUICK)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from reports import HOSTILE, divergence, made, report
 
 from adprotocol.conformance._reports import digest, words
 from adprotocol.conformance._reports.digest import Digest
+from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
 from adprotocol.divergence import CORE
 
@@ -197,3 +198,10 @@ def test_variants_with_one_id_have_entries_of_their_own():
     found = Digest(report(*results))
     assert [found.anchor(result) for result in results[:2]] == ["entry-0", "entry-1"]
     assert found.entry(results[2]) is None
+
+
+def test_the_matrix_of_a_report_has_no_row_in_which_nothing_applies():
+    rows = Digest(reports.mixed()).matrix.rows
+    assert set(rows) == {"no transform", "grad", "vmap", "jvp", "checkpoint", "grad of jit", "grad of grad"}
+    assert "jit" in Matrix.of({"toyad": reports.mixed()}).rows
+    assert set(Digest(reports.blocked()).matrix.rows) == {"scan", "grad"}

@@ -222,6 +222,36 @@ def test_the_level_decides_whether_a_failure_fails_the_run(level, function, ok):
     assert ran(Plain, first, function, level=level).ok is ok
 
 
+def test_a_missing_error_is_a_failure_and_no_silent_answer():
+    def quiet(h):
+        with h.raises(ValueError):
+            h.array(1.0)
+
+    result, report = one(Plain, quiet)
+    assert (result.outcome, result.cause, result.message) == (FAIL, "plugin", "no error; a ValueError was expected")
+    assert not report.ok
+    assert ran(Plain, first, quiet, level="MAY").ok
+
+
+def test_a_missing_error_may_be_declared_as_silent():
+    def it(h):
+        with h.raises(ValueError):
+            h.array(1.0)
+
+    assert judged("wrong", it)[0].outcome == EXPECTED
+    assert judged("error", it)[0].outcome == FAIL
+
+
+def test_what_a_staged_predicate_is_needed_for_does_not_apply_where_it_is_known():
+    def staged(h):
+        h.require_staged("jit")
+        h.check(False, "it ran")
+
+    assert ran(made(Autograd, jit=lambda self, fun: fun), staged, needs=("jit",)).results[0].outcome == NOT_APPLICABLE
+    with toy():
+        assert ran(ToyHarness, staged, needs=("jit",)).results[0].message == "it ran"
+
+
 def test_what_hangs_fails_the_run_at_any_level():
     assert not ran(Plain, first, sleep, level="MAY", seconds=0.2).ok
 

@@ -81,3 +81,64 @@ def test_settings_of_numpy_end_with_a_check(plugin):
     before = np.geterr()
     assert ran(made(ToyHarness, grad=grad), nothing).ok
     assert np.geterr() == before
+
+
+@pytest.mark.parametrize(("name", "words"), [("jti", "did you mean jit?"), ("zzz", "a helper's name begins with")])
+def test_a_misspelt_capability_is_no_missing_one(plugin, name, words):
+    report = ran(made(ToyHarness, **{name: lambda self, fun: fun}), nothing)
+    assert [problem.where for problem in report.problems] == ["harness"]
+    assert report.problems[0].message.startswith(f"{name} is no attribute of a harness; ")
+    assert words in report.problems[0].message
+
+
+def test_helpers_and_variants_have_names_of_their_own(plugin):
+    members = {
+        "_helper": lambda self: None,
+        "grad_by_vjp": lambda self, fun: self.grad(fun),
+        "variants": property(lambda self: {"grad": {"vjp": self.grad_by_vjp}}),
+    }
+    members["grad_by_vjp"].__name__ = "grad_by_vjp"
+    assert ran(made(ToyHarness, **members), nothing).problems == ()
+
+
+def test_an_attribute_of_an_instance_is_looked_at_too(plugin):
+    harness = ToyHarness()
+    harness.compiled = True
+    assert "did you mean compile?" in ran(harness, nothing).problems[0].message
+
+
+class Counting(ToyHarness):
+    """Counts its own levels, and takes the gradient for a constant at the outermost of them."""
+
+    _level = 0
+
+    def grad(self, fun):
+        gradient = super().grad(fun)
+
+        def counted(*args):
+            Counting._level += 1
+            try:
+                slope = gradient(*args)
+            finally:
+                Counting._level -= 1
+            return slope if Counting._level else toyad.stop_gradient(slope)
+
+        return counted
+
+
+def test_a_gradient_that_counts_its_levels_is_found(plugin):
+    harness = Counting
+    report = ran(harness, nothing)
+    assert report.capabilities["grad"].startswith("broken: ")
+    assert "count no levels, for adprotocol.grad may enclose you" in report.problems[-1].message
+
+
+def test_a_plugin_whose_gradients_do_not_nest_is_no_fault_of_the_harness():
+    import toyad_adprotocol
+
+    def constant(fun, leaves):
+        value, aux, found = toyad_adprotocol.value_and_grad(fun, leaves)
+        return value, aux, [toyad.stop_gradient(slope) for slope in found]
+
+    with toy(value_and_grad=constant):
+        assert ran(ToyHarness, nothing).problems == ()

@@ -10,7 +10,7 @@ from reports import HOSTILE, made, report
 
 from adprotocol.conformance._reports import text
 from adprotocol.conformance._reports.text import Progress
-from adprotocol.conformance._run.result import FAIL, WRONG, Problem
+from adprotocol.conformance._run.result import FAIL, NOT_APPLICABLE, WRONG, Problem
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -311,3 +311,21 @@ def test_a_table_wider_than_the_terminal_becomes_lines(monkeypatch):
         assert len(heads) == (columns == 200)
         if columns == 50:
             assert re.match(r"all +8 of 10 ran: \d+ silently wrong, ", totals[0])
+
+
+def test_a_few_functions_that_are_left_out_are_named_in_one_line():
+    def lacks(name, *needs):
+        return made(name, NOT_APPLICABLE, needs=needs, message="it needs more", seconds=0.0)
+
+    absent = "absent: the harness does not define it"
+    found = report(
+        made(),
+        lacks("cond/a", "grad", "sum"),
+        lacks("cond/b", "sum", "cast"),
+        lacks("cond/c", "sum", "jit"),
+        lacks("cond/d", "where"),
+        capabilities={"grad": "there", "sum": absent, "cast": absent, "jit": absent, "where": "absent: it has none"},
+    )
+    line = "more: 2 small functions more in the harness would run 2 scenarios: sum, cast\n"
+    assert line in written(found)
+    assert "more: " not in written(report(made()))

@@ -12,6 +12,7 @@ from adprotocol.conformance._reports.matrix import Matrix
 from adprotocol.conformance._reports.words import line, seconds
 from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.result import (
+    ABSENT,
     CRASHED,
     EXPECTED,
     FAIL,
@@ -20,6 +21,7 @@ from adprotocol.conformance._run.result import (
     OUTCOMES,
     PASS,
     THERE,
+    UNDEFINED,
     WRONG,
 )
 from adprotocol.conformance.scenario import LEVELS
@@ -27,7 +29,7 @@ from adprotocol.divergence import CORE
 from adprotocol.divergence import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from adprotocol.conformance._run.result import Divergence, Report, Result
 
@@ -38,6 +40,8 @@ MEANINGS: Mapping[str, str] = {
     FAIL: "an error where an answer was due, or another fault that is named",
     EXPECTED: "declared by the plugin, with the reason",
 }
+# Functions of a few lines in any system; without them faults pass unseen.
+SMALL = ("sum", "where", "dtypes", "cast", "operations")
 # The outcomes that the plugin does not declare.
 BAD = (WRONG, CRASHED, FAIL)
 ALSO = "what the plugin declares and no scenario of this run shows"
@@ -122,8 +126,8 @@ class Digest:
 
     @cached_property
     def matrix(self) -> Matrix:
-        """Return the support matrix of the report."""
-        return Matrix.of({line(self.report.backend): self.report})
+        """Return the support matrix of the report: what applies."""
+        return Matrix.of({line(self.report.backend): self.report}).applicable()
 
     @cached_property
     def outcomes(self) -> list[Tally]:
@@ -250,6 +254,21 @@ class Digest:
             "scenarios": f"Every scenario: {len(report.results)}",
         }
         return {name: heading for name, heading in headings.items() if heading}
+
+    @property
+    def suggestion(self) -> str:
+        """Return what a few small functions of the harness would add, on one line; empty if none is left out."""
+        lacking = {one.capability for one in self.missing if one.state == ABSENT}
+        left = [one.capability for one in self.missing if one.capability in SMALL and one.reason == UNDEFINED]
+        more = sum(bool(needs) and needs <= set(left) for needs in self._lacked(lacking))
+        if not more:
+            return ""
+        functions = f"{len(left)} small function{'s' * (len(left) > 1)}"
+        return f"{functions} more in the harness would run {more} scenarios: {', '.join(left)}"
+
+    def _lacked(self, lacking: set[str]) -> Iterator[set[str]]:
+        for result in self.of(NOT_APPLICABLE):
+            yield lacking.intersection(result.needs)
 
     @property
     def advice(self) -> str:

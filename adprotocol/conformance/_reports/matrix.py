@@ -6,7 +6,7 @@ the worst outcome among its scenarios.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from adprotocol.conformance._reports import looks
@@ -98,6 +98,12 @@ class Matrix:
             backends=tuple(reports),
             cells={key: Cell.of(reports[key[2]], results) for key, results in groups.items()},
         )
+
+    def applicable(self) -> Self:
+        """Return the matrix without the rows in which nothing applies: the capabilities tell why."""
+        rows = {row for (row, _, _), cell in self.cells.items() if cell.state != looks.ABSENT}
+        cells = {key: cell for key, cell in self.cells.items() if key[0] in rows}
+        return replace(self, rows=tuple(row for row in self.rows if row in rows), cells=cells)
 
     @property
     def key(self) -> str:

@@ -83,6 +83,8 @@ class _Text:
         for result in report.slowest():
             yield f"  {seconds(result.seconds):>8}  {line(result.id)}", ""
         yield _head(f"{digest.verdict}: {report.sentence()}", digest.verdict_outcome)
+        if digest.suggestion:
+            yield self._field("more: ", digest.suggestion)
         if digest.advice:
             yield self._field("next: ", digest.advice)
 

@@ -6,19 +6,21 @@ therefore points at the plugin.
 
 from __future__ import annotations
 
+import difflib
+import functools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance._run.probe import CHECKS, TRY, Probe, tried
+from adprotocol.conformance._run.result import UNDEFINED
 from adprotocol.conformance.checks import Absent, HarnessFault
-from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED
+from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, REQUIRED, Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from adprotocol.conformance.harness import Harness
+    from collections.abc import Callable, Iterator
 
 # Capabilities that a check uses besides `array` and `to_numpy`, if the harness has them.
 BASIS = {
@@ -41,6 +43,20 @@ def reasons(harness: Harness) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise HarnessFault(f"absent is {given!r:.60}; it maps capabilities to reasons")
     return {str(name): " ".join(str(reason).split()) for name, reason in given.items()}
+
+
+def unknown(harness: Harness, variants: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Iterator[str]:
+    """Yield what is wrong with each public attribute of a harness that the suite does not know: a name misspelt."""
+    known = {name for name in dir(Harness) if not name.startswith("_")}
+    helpers = {getattr(function, "__name__", "") for named in variants.values() for function in named.values()}
+    own = [
+        name for cls in type(harness).__mro__ if issubclass(cls, Harness) and cls is not Harness for name in vars(cls)
+    ]
+    for name in dict.fromkeys([*own, *vars(harness)]):
+        if not name.startswith("_") and name not in known | helpers:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            meant = f"did you mean {near[0]}? " if near else ""
+            yield f"{name} is no attribute of a harness; {meant}a helper's name begins with an underscore"
 
 
 def variants(harness: Harness) -> dict[str, dict[str, Callable[..., Any]]]:
@@ -75,7 +91,7 @@ def find(harness: Harness, capability: str, reasons: Mapping[str, str]) -> None:
         remedy = '; if the system does not differentiate, say so: absent = {"grad": "why"}' * (capability == "grad")
         name = type(harness).__qualname__
         raise HarnessFault(f"{name} does not define {capability}(), which every harness must{remedy}")
-    raise Absent(reason or "the harness does not define it")
+    raise Absent(reason or UNDEFINED)
 
 
 def check(harness: Harness, capability: str, variant: Mapping[str, Callable[..., Any]] | None = None) -> None:
@@ -102,6 +118,29 @@ def native(harness: Harness, transforms: str, variant: Mapping[str, Callable[...
     except HarnessFault as fault:
         remedy = f"if it is the system that is wrong, say so: absent = {{{transforms!r}: 'why'}}"
         raise HarnessFault(f"{fault}; {remedy}") from fault
+
+
+def enclosed(harness: Harness, error_of: Callable[[Callable[[], object]], BaseException | None]) -> str:
+    """Return the fault of a `grad` that gives constants to `adprotocol.grad` around it; empty if there is none.
+
+    Such a gradient counts levels of its own, and takes itself for the outermost. The plugin is at fault if its gradient
+    of its own gradient is wrong.
+    """
+    h, ours = Probe(harness), functools.partial(adprotocol.grad, backend=harness.name)
+
+    def mixed(inner: Callable[..., Any]) -> BaseException | None:
+        # The gradient in x of that of x y y in y, at y = x: 4 x.
+        outer = ours(lambda x: inner(lambda y: x * y * y)(1.0 * x))
+        return error_of(lambda: h.assert_equal(outer(h.array(3.0)), 12.0, _MIXED))
+
+    fault = mixed(h.grad)
+    return str(fault) if isinstance(fault, HarnessFault) and mixed(ours) is None else ""
+
+
+_MIXED = (
+    "adprotocol.grad in x of grad(fun) of the harness, of x y y in y, at y = x = 3 (count no levels, for "
+    "adprotocol.grad may enclose you)"
+)
 
 
 # For each capability a result that nothing differentiates any more. A gradient is none: that of a tape may be

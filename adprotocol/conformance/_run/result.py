@@ -39,6 +39,8 @@ PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time l
 
 # The states of a capability.
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
+# Why a capability is absent if the harness gives no reason.
+UNDEFINED = "the harness does not define it"
 
 # Where a problem is if neither the harness nor a divergence is at fault: the run did not come to its end.
 RUN = "run"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adprotocol.conformance._run import declared
+from adprotocol.conformance._run.backend import UsageError
 from adprotocol.conformance._run.canary import Canary
 from adprotocol.conformance._run.case import select
 from adprotocol.conformance._run.result import RUN, Problem, Report, Result
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Hold which cases run, and how long each may take."""
+    """Hold which cases run, how long each may take, and the plugin that the harness has to be for, if one is named."""
 
     keywords: Sequence[str] = ()
     level: str = MAY
     seconds: float = SECONDS
+    plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,8 @@ class Session:
 
     def __init__(self, backend: Backend, selection: Selection, resume: Resume | None = None) -> None:
         select((), selection.keywords, selection.level)  # a wrong selection is refused before anything runs
+        if selection.plugin not in ("", backend.name):
+            raise UsageError(f"the harness is for {backend.name!r}, and {selection.plugin!r} was named; leave that out")
         self.backend, self.selection, self.resume = backend, selection, resume or Resume()
         self.runner = Runner(backend, selection.seconds)
         self.survey = self.runner.survey

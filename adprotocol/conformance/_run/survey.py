@@ -19,7 +19,7 @@ from adprotocol.conformance._run.case import Case, cases
 from adprotocol.conformance._run.clock import FRAMES, TimeLimit, Worker
 from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem
 from adprotocol.conformance.checks import Absent, HarnessFault
-from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED, TRIED
+from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED, TRIED
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -88,10 +88,15 @@ class Survey:
             return
         self._made = True
         reasons = self._read(lambda: preflight.reasons(self.harness), "harness", "absent") or {}
+        variants = self.variants
+        unknown = self._read(lambda: list(preflight.unknown(self.harness, variants)), "harness", "attributes")
+        for fault in unknown or ():
+            self.note("harness", fault)
         for capability in (*REQUIRED, *CAPABILITIES, *TRIED):
             self.capabilities[capability] = self._state(capability, reasons)
         self._nestings(reasons)
         self._untracked()
+        self._enclosed()
         for capability in filter(self._has, self.variants):
             for name, function in self.variants[capability].items():
                 self._variant(capability, name, function)
@@ -170,6 +175,15 @@ class Survey:
                 fault = _STILL_TRACKED.format(capability)
                 self.note("harness", f"{capability}: {fault}")
                 self.capabilities[capability] = f"{BROKEN}: {fault}"
+
+    def _enclosed(self) -> None:
+        """Report once that `grad` of the harness gives constants to a gradient of the plugin's around it."""
+        if not (self._has("grad") and self._has(HIGHER_ORDER)):
+            return
+        fault = preflight.enclosed(self.harness, self.error)
+        if fault:
+            self.note("harness", f"grad: {fault}")
+            self.capabilities["grad"] = f"{BROKEN}: {fault}"
 
     def _tracked(self, make: Callable[[], Any]) -> bool:
         """Return whether the plugin says of a value that it is tracked."""

@@ -124,6 +124,7 @@ def label_returned_by_both(h: Checked, way: str) -> None:
 )
 def other_structures(h: Checked, way: str) -> None:
     """Branches of a staged cond whose structures differ, or what is no array in them, raise an error that says so."""
+    h.require_staged(way)
     for other in (
         lambda x: Outer(inner=Inner(x, "other")),
         lambda x: Outer(inner=(x, "name")),

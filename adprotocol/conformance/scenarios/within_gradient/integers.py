@@ -79,6 +79,6 @@ def integers_from_floats_pass(h: Checked) -> None:
             passed = adprotocol.prevent_gradient(way(x), "integers carry no derivative")
             chosen = adprotocol.cond(True, lambda _, n: n, lambda x, _: x, x, passed)  # noqa: FBT003
             total = total + 10.0 * h.digit(chosen)
-        return x * x + total
+        return x * x + total * x
 
     h.assert_equal(h.grad(f)(h.array(2.0)), 4.0)
