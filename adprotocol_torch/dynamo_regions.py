@@ -91,7 +91,7 @@ def _around(tracer: Any) -> Iterator[Any]:
 
 
 def _name(tracer: Any) -> str:
-    # From PyTorch 2.7; before it these operators are not watched.
+    # Before 2.7 a tracer does not know its operator.
     return str(getattr(getattr(tracer, "source_target", None), "__name__", ""))
 
 
