@@ -1,4 +1,4 @@
-"""Plugins registered by hand: for an AD system or a test that is not an installed distribution.
+"""Plugins registered by hand, for an AD system or a test that is not an installed distribution; and loaded at once.
 
 An installed plugin is found by its entry point and needs no registration
 (`adprotocol.hookspecs`).
@@ -7,10 +7,22 @@ An installed plugin is found by its entry point and needs no registration
 from __future__ import annotations
 
 import adprotocol._public  # noqa: F401  (the bindings and marks)
-from adprotocol._dispatch.registry import REGISTRY, Plugin
+from adprotocol._dispatch.registry import REGISTRY, Plugin, load_plugins
 from adprotocol.errors import PluginError
 
-__all__ = ["Plugin", "PluginError", "register", "unregister"]
+__all__ = ["Plugin", "PluginError", "load", "register", "unregister"]
+
+
+def load() -> None:
+    """Load the plugins of the frameworks that have been imported, which the first call of the library does too.
+
+    Call it where that first call would be in a function that a compiler traces: it would trace the loading.
+
+    >>> import autograd
+    >>> from adprotocol import plugins
+    >>> plugins.load()
+    """
+    load_plugins()
 
 
 def register(implementation: object, framework: str, *, differentiates_numpy: bool = False) -> Plugin:

@@ -35,7 +35,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_attributes, check_held, expand, plain_array, refuse_arrays
+from adprotocol._trees.held import check_array, check_attributes, check_held, expand, plain_array, refuse_arrays
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
@@ -102,7 +102,7 @@ def of_container(
     children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
-        within_gradient=lambda value: ask(children(value), (value,)),
+        within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
@@ -194,12 +194,12 @@ def trainable_array(value: Any) -> bool | None:
 
 
 def _elements_beside_attributes(array: Any) -> list[Any] | None:
-    check_attributes(array)
+    check_array(array)
     return elements(array)
 
 
 def _trainable_beside_attributes(array: Any) -> bool | None:
-    check_attributes(array)
+    check_array(array)
     return trainable_array(array)
 
 

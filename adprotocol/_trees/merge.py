@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._trees import node, path
 from adprotocol._trees.traversal import DEEPEST, Flattened, binding_for, is_inert, too_deep
 from adprotocol._trees.treespec import same_node
@@ -39,10 +40,20 @@ def merge(first: Any, other: Any) -> Any:
     return merged
 
 
+# Classes whose instances are leaves, while the set of plugins stays as it is.
+_LEAVES: set[type] = set()
+REGISTRY.on_change.append(_LEAVES.clear)
+
+
+def known_leaves() -> set[type]:
+    """Return the classes that were met and whose instances are leaves; for a compiler, none from before."""
+    return _LEAVES
+
+
 class _Merge:
     def __init__(self) -> None:
-        # What was met: the classes whose instances are leaves, and names, or classes, that repeat no path.
-        self._leaves: set[type] = set()
+        self._leaves = known_leaves()
+        # Names, or classes, of which it is known whether they repeat a path.
         self._checked: set[Any] = set()
         # Whether there is a node of a framework's own trees above, in which settings are leaves (`Flattened`).
         self._in_library = False

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
 # of C for each level.
 DEEPEST = 2_000
+# As many children are looked at one by one.
+_FEW = 8
 
 
 def binding_for(value: Any) -> Binding:
@@ -134,7 +136,7 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            if are_leaves_of(known, children, opened=self._opened):
+            if len(children) > _FEW and are_leaves_of(known, children, opened=self._opened):
                 leaves.extend(children)
                 found = [None] * len(children)
             else:
@@ -218,8 +220,6 @@ def gather(values: Collection[Any]) -> list[Group]:
 
 
 def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
-    if depth > DEEPEST:
-        raise RecursionError
     classes = set(map(type, values))
     are_mixed = len(classes) > 1
     for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order

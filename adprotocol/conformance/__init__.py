@@ -8,10 +8,10 @@ The maintainer of an AD system describes it by a `Harness`, runs
 
 or subclasses `ConformanceTests` in their own tests, and publishes the report.
 
-From a call to a report: `_command` or `suite` -> `backend` (the harness and the
-divergences of a plugin) -> `survey` (does the harness do what it documents?) ->
-`runner` (each case in a thread with a time limit) -> a function of `scenarios`, which
-calls the harness through `checks` -> `result` -> `_reports`.
+From a call to a report: `_command` (in other processes, by `supervisor`) or `suite` -> `session` -> `backend` (the
+harness and the divergences of a plugin) -> `survey` (does the harness do what it documents?) -> `runner` (each case in
+a thread with a time limit) -> a function of `scenarios`, which calls the harness through `checks` -> `canary` (is the
+framework still sound?) -> `result` -> `_reports`.
 """
 
 from adprotocol.conformance._reports.written import to_html, to_markdown

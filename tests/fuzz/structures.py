@@ -126,7 +126,8 @@ class Call:
     """A call of `value_and_grad` of a function `{f}` at `{x}`, with another value `{y}`.
 
     `gradient` takes what is wanted out of the result `{n}`, whose value is `value`. By
-    hand the function is `by_hand` and its argument `at`; `more` is added.
+    hand the function is `by_hand` and its argument `at`; `more` is added. The function of
+    one that is `is_closed` closes over nothing.
     """
 
     call: str
@@ -136,6 +137,7 @@ class Call:
     at: str = "{x}"
     more: str = ""
     has_other: bool = False
+    is_closed: bool = False
 
 
 def _frozen(where):
@@ -191,6 +193,25 @@ GRADIENTS = {
         '{n}[1]["frozen"]',
         by_hand="lambda p: {f}(1.25 * {x} + p * 3.0)",
         at="const(0.5)",
+    ),
+    "module run again": Call(
+        'value_and_grad(lambda m: {f}(run_again(m, {x})), where="frozen")(module)',
+        '{n}[1]["frozen"]',
+        by_hand="lambda p: {f}(1.25 * {x} + p * 3.0)",
+        at="const(0.5)",
+    ),
+    "stand-in of a module": Call(
+        "value_and_grad(lambda p: {f}(stand_in(p)({x})))(const(1.25))",
+        by_hand="lambda p: {f}(p * {x} + 1.5)",
+        at="const(1.25)",
+    ),
+    # Its function sees nothing from outside, and the result is a constant.
+    "module under no_grad": Call(
+        "quietly(value_and_grad(lambda p, m: {f}(p) * evaluated(m)))(const(0.75), module)",
+        value="{n}[0] + 2.0 * {x}",
+        at="const(0.75)",
+        more="{x} * 1.0",
+        is_closed=True,
     ),
 }
 # Auxiliary output that hides what is differentiated, in every form of which the framework lets it out.
