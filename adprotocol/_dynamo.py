@@ -97,11 +97,6 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 
-@substitute_for(traversal.binding_for)
-def _binding_for(value: Any) -> Binding:
-    return traversal.find_binding(value)
-
-
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:
@@ -246,6 +241,12 @@ def _paths_of(tree: Any, spec: Any) -> path.Paths:
 @substitute_for(path.check_paths)
 def _check_paths(tree: Any, spec: Any) -> None:
     pass
+
+
+# Dynamo would guard on the set, which is filled while it traces.
+@substitute_for(merge.known_leaves)
+def _known_leaves() -> set[type]:
+    return set()
 
 
 @substitute_for(merge.repeat_paths)

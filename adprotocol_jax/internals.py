@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src import tree_util as _tree_util
+from jax._src import util as _util  # which classes caches hold weakly
 from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.interpreters import batching as _batching  # rules that get the axis, and the trace of vmap
@@ -319,6 +320,16 @@ def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
 def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
     """Register the rule that ``vmap`` uses, which gets the axis that is mapped, its name and size."""
     _batching.fancy_primitive_batchers[primitive] = rule
+
+
+def hold_weakly(cls: type) -> None:
+    """Let JAX's caches hold parameters of this class weakly, so that what they hold is freed with the program.
+
+    A release without this set has no cache of abstract evaluation by the parameters.
+    """
+    known: Any = getattr(_util, "weakref_cache_key_types", None)
+    if known is not None:
+        known.add(cls)
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:

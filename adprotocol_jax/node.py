@@ -31,7 +31,7 @@ def node(value: Any) -> Any:
     return flatten, of_children, to_children
 
 
-def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], ...]:
     """Return the functions of a class of ``register_dataclass``: JAX flattens it without Python, 0.2 µs against 2."""
     names: tuple[str, ...] = ()
     treedef: Any = None
@@ -50,7 +50,7 @@ def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[[Any], 
         # Without static fields there is one treedef.
         return treedef.unflatten(children) if metadata == () else of_children(metadata, children)
 
-    return flatten, unflatten
+    return flatten, unflatten, _NODES.flatten_one_level
 
 
 def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Iterable[Any]], Any]) -> None:

@@ -170,3 +170,7 @@ def _as_like(value: Any, like: Any) -> Any:
     if value is None:
         return jnp.zeros(like.shape, like.dtype)
     return value if isinstance(value, jax.Array) and value.dtype == like.dtype else jnp.asarray(value, like.dtype)
+
+
+internals.hold_weakly(RuleCall)
+internals.hold_weakly(BatchedCall)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
+from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
-_REENTRANT = CheckpointFunction.forward.__code__
+_FORWARD: Any = CheckpointFunction.forward
+_REENTRANT: CodeType = _FORWARD.__code__
 
 
+@run_while_tracing
 def refuse_first_pass() -> None:
     """Raise in the first pass of a reentrant checkpoint that will run again with gradients.
 
@@ -26,13 +30,11 @@ def refuse_first_pass() -> None:
     for 30 frames; PyTorch leaves no other mark.
     """
     for local in _callers(_REENTRANT):
-        # Edges exist only if gradients were on around the checkpoint: else nothing will run again, unless a
-        # checkpoint around this one does, whose first pass is without gradients too.
-        if any(node is not None for node, _ in local["ctx"].next_functions):
+        if _runs_again(local["ctx"]):
             raise _reentrant_error()
 
 
-class _Frame(internals.CheckpointFrame):
+class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
     """PyTorch's record of a checkpoint, with a function to run again that finds what it found first.
 
     An outer derivative runs it after the calls of `value_and_grad` around the checkpoint have put parameters and flags
@@ -52,16 +54,54 @@ class _Frame(internals.CheckpointFrame):
         super().__init__(function if renew is None else renewed, *args, **kwargs)
 
 
+class _FirstPasses:
+    """How many first passes of reentrant checkpoints run, in all threads; a graph guards on whether there is any."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        self.any = False
+        self.lock = threading.Lock()
+
+    def change(self, by: int) -> None:
+        with self.lock:
+            self.count += by
+            self.any = self.count > 0
+
+
+FIRST_PASSES = _FirstPasses()
+
+
+def _runs_again(ctx: Any) -> bool:
+    # Edges exist only if gradients were on around the checkpoint: else nothing runs again, unless a checkpoint around
+    # this one does, whose first pass is without gradients too.
+    return any(node is not None for node, _ in ctx.next_functions)
+
+
+def _forward(ctx: Any, *args: Any) -> Any:
+    if not _runs_again(ctx):
+        return _FORWARD(ctx, *args)
+    FIRST_PASSES.change(1)
+    try:
+        return _FORWARD(ctx, *args)
+    finally:
+        FIRST_PASSES.change(-1)
+
+
 def register() -> None:
-    """Let PyTorch use the record above."""
+    """Let PyTorch use the record above, and note the first passes of reentrant checkpoints."""
     internals.use_checkpoint_frame(_Frame)
+    CheckpointFunction.forward = staticmethod(_forward)  # type: ignore[method-assign]
 
 
 def note_true() -> None:
     """Note, for the checkpoints under way, a True that only a level of torch.func or of forward mode gave.
 
-    The backward pass runs them again, perhaps after the end of that level, when the answer is False.
+    The backward pass runs them again, perhaps after the end of that level, when the answer is False. In
+    ``torch.func.linearize`` it was False in the run before, which gave the value.
     """
+    if internals.has_dispatch_mode() and next(_callers(internals.LINEARIZE), None) is not None:
+        raise _linearized_error()
     if not internals.may_pack_saved_tensors():
         return
     found = False
@@ -122,6 +162,14 @@ def _unknown_error() -> UndecidableError:
         "within_gradient was asked, about a tensor that is differentiated at a level of torch.func or of forward mode, "
         "inside a checkpoint that is not a call of torch.utils.checkpoint.checkpoint as this plugin knows it: whether "
         f"its second pass would get the same answer is unknown. {remedy('checkpoint-after-its-level')}"
+    )
+
+
+def _linearized_error() -> UndecidableError:
+    return UndecidableError(
+        "within_gradient was asked in a function given to torch.func.linearize, which runs it plain for its value and "
+        "in forward mode for its tangents: a branch on the answer would return the value of one run and the tangents "
+        f"of the other. {remedy('linearize')}"
     )
 
 

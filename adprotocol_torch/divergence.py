@@ -31,8 +31,6 @@ def declared() -> list[Divergence]:
     from dataclasses import replace  # noqa: PLC0415  (for their readers only)
 
     passing = set() if internals.loses_texts() else set(_entries()["errors-without-text"].scenarios)
-    if not internals.differentiates_cond():
-        passing.add("cond/containers-under-compile")
     return [
         replace(entry, scenarios=tuple([item for item in entry.scenarios if item not in passing]))
         for entry in _entries().values()

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
     attribute_names,
@@ -21,15 +23,13 @@ from adprotocol.extend import (
     trace_instead,
     tree_leaves,
 )
-from adprotocol_torch import closure_search, fx_graph, internals, tracking
+from adprotocol_torch import checkpoints, closure_search, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -71,6 +71,9 @@ def mark() -> None:
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
+    # With a guard: the graph of an evaluation must not serve the first pass of a reentrant checkpoint.
+    if not torch.is_grad_enabled() and checkpoints.FIRST_PASSES.any:
+        checkpoints.refuse_first_pass()
     answer = ask_fake(value)
     if answer == "batched":
         raise _asked_inside(
@@ -226,6 +229,23 @@ def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -
 @_answered
 def are_reached(value: torch.Tensor, held: list[torch.Tensor], tracked: list[torch.Tensor]) -> bool:
     """Tell whether what was traced since the tracked tensors were made computes a value from others that are held."""
+    raise NotImplementedError(_IN_GRAPH_ONLY)
+
+
+def refuse_hooks(parameters: list[torch.Tensor]) -> None:
+    """Refuse parameters with hooks, in a function that Dynamo traces: they would not run in the graph."""
+    install()
+    if have_hooks(parameters):
+        msg = (
+            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run "
+            f"in the graph. {remedy('hooks-in-compiled-graphs')}"
+        )
+        raise UndecidableError(msg)
+
+
+@_answered
+def have_hooks(parameters: list[torch.Tensor]) -> bool:
+    """Tell whether there are hooks on some parameters; in a graph, with a guard."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 

@@ -165,6 +165,17 @@ def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
     return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
 
 
+def have_hooks(_self: Any, _tx: Any, parameters: Any) -> Any:
+    """Look at the parameters themselves, and guard on what they have."""
+    found = False
+    for item in parameters.items:
+        given = item.as_proxy().node.meta.get("grapharg")
+        if given is not None and item.source is not None:
+            internals.guard_identity(item.source, "_backward_hooks")
+            found = found or bool(internals.tensor_hooks(given.example))
+    return ConstantVariable.create(found)
+
+
 def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
     """Search the graph under way."""
     fakes = _fakes(operands)

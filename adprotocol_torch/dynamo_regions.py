@@ -56,7 +56,8 @@ def note(tx: Any, node: Any, *, answer: bool) -> None:
     tracers = list(_around(tx.output.current_tracer))
     for tracer in tracers:
         # By this mark a region is known to ask.
-        getattr(tracer, "traced_sources", set()).add(_QUESTION)
+        sources: Any = getattr(tracer, "traced_sources", set())
+        sources.add(_QUESTION)
     loops = [tracer for tracer in tracers if _name(tracer) in {*_LOOPS, _ATTENTION}]
     if answer or not loops:
         return
@@ -107,7 +108,8 @@ def _call_loop(self: Any, call: Callable[..., Any], tx: Any, args: Any, kwargs: 
         later = fx_graph.tracked_later(graph, len(node.args[carried]))
         if later & positions:
             if self.value.__name__ == "scan":
-                return UserFunctionVariable(_first_step_alone).call_function(tx, list(args), kwargs)
+                first: Any = _first_step_alone
+                return UserFunctionVariable(first).call_function(tx, list(args), kwargs)
             msg = (
                 f"within_gradient was asked in the body of {self.value.__name__} about a tensor that is not tracked in "
                 "the first step, and is in the next: PyTorch traces the body once, with the answer of the first. "

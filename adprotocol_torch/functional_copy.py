@@ -161,7 +161,7 @@ class _Replacing:
             return value
         copied = copy.copy(value)
         for key, item in zip(keys, items, strict=True):
-            copied[key] = item  # type: ignore[index]
+            copied[key] = item
         return copied
 
 

@@ -109,7 +109,7 @@ def _by_engine(
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [torch.clear_autocast_cache, calls.change(call.open)]
+    undo: list[Callable[[], None]] = [_forget_casts(), calls.change(call.open)]
     was_enabled = torch.is_grad_enabled()
     set_grad_enabled(True)
     try:
@@ -123,8 +123,6 @@ def _by_engine(
         inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own.update(map(id, tracked))
-        # autocast keeps what it has cast, with its history, until it ends.
-        torch.clear_autocast_cache()
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -148,8 +146,7 @@ def _by_engine(
                 call.leaf(one)
             is_other = call.is_other if call.is_differentiable and not again else None
             found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
-            if others:
-                found = _with_others(found, others, tracked)
+            found = _with_others(found, others, tracked) if others else found
             pairs = zip(tracked, found, strict=True)
             gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
         else:
@@ -163,6 +160,12 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
+
+
+def _forget_casts() -> Callable[[], None]:
+    """Clear the cache of autocast, which keeps what it has cast, with its history, until it ends."""
+    torch.clear_autocast_cache()
+    return torch.clear_autocast_cache
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
@@ -297,6 +300,8 @@ def _by_functorch_with_gradients(
             owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
             for tensor, owner in zip(tensors, owners, strict=True)
         ]
+        if torch.compiler.is_dynamo_compiling() and True in own:
+            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
         leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []

@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from torch._functorch import pyfunctorch
+from torch._functorch import eager_transforms, pyfunctorch
 from torch.autograd import forward_ad, graph
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
@@ -75,6 +75,9 @@ CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect
 # What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
 CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
 
+# The function that runs another plain, and again in forward mode, which it records with a dispatch mode.
+LINEARIZE: CodeType = eager_transforms.linearize.__code__
+
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 sequence_number: Any = operator.methodcaller("_sequence_nr")
@@ -98,6 +101,11 @@ def is_below_autograd() -> bool:
     return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)  # noqa: SLF001
 
 
+def has_dispatch_mode() -> bool:
+    """Tell whether a mode below autograd is active, as where a graph is recorded; no public function tells."""
+    return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
+
+
 def may_pack_saved_tensors() -> bool:
     """Tell whether saved tensors may be packed: False is certain, True only where PyTorch tells."""
     return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
@@ -111,7 +119,7 @@ def is_in_first_pass() -> bool:
 
 def use_checkpoint_frame(cls: type) -> None:
     """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
-    checkpoint._CheckpointFrame = cls  # type: ignore[attr-defined,misc]  # noqa: SLF001
+    checkpoint._CheckpointFrame = cls  # type: ignore[assignment,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
@@ -221,6 +229,14 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
         if isinstance(new, DeletedVariable):
             del held[name]
     return list(held)
+
+
+def guard_identity(source: Any, name: str) -> None:
+    """Let the graph that Dynamo builds guard on an attribute being the same object."""
+    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
+    from torch._dynamo.source import AttrSource  # noqa: PLC0415
+
+    install_guard(AttrSource(source, name).make_guard(GuardBuilder.ID_MATCH))
 
 
 def guard_dual_level() -> None:
@@ -421,7 +437,7 @@ def refuse_reuse(refuses: Callable[[Any], bool]) -> None:
             refused = refuses(info.traced_sources)
             return not refused and eligible(tx, result, fingerprint, info, *args, **kwargs)
 
-        invoke_subgraph.is_reuse_eligible = is_reuse_eligible
+        invoke_subgraph.is_reuse_eligible = is_reuse_eligible  # type: ignore[assignment]
 
 
 def fake_tensors() -> Any:

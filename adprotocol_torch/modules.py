@@ -47,6 +47,8 @@ class _Contents:
         # The further names of a tensor, each with the first.
         self.aliases: dict[str, str] = {}
         self._module = module
+        # The module and its submodules; PyTorch's own list of them recurses.
+        self._owners: list[torch.nn.Module] = []
         self._calls = here()
         # Where submodules keep what they have computed from their tensors.
         self._cached: list[tuple[dict[str, Any], str]] = []
@@ -70,6 +72,7 @@ class _Contents:
             if depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
+            self._owners.append(owner)
             if wrappers and isinstance(owner, wrappers):
                 distributed.note(owner)
             parameters, buffers, children = internals.tables_of(owner)
@@ -119,7 +122,7 @@ class _Contents:
 
     def others(self) -> list[Any]:
         """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
-        return [owner.__dict__[name] for owner in self._module.modules() for name in dynamo.names_of_tensors(owner)]
+        return [owner.__dict__[name] for owner in self._owners for name in dynamo.names_of_tensors(owner)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""

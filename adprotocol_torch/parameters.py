@@ -312,9 +312,10 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
         return value
     if not torch.compiler.is_dynamo_compiling() and torch.nn.parameter.is_lazy(value):
         # The function sets its shape; with that it is put back.
-        constant = torch.nn.parameter.UninitializedParameter(False, value.device, value.dtype)  # noqa: FBT003
-        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (as below)
-        return constant
+        lazy: Any = torch.nn.parameter.UninitializedParameter
+        substitute = lazy(requires_grad=False, device=value.device, dtype=value.dtype)
+        substitute._adprotocol_parameter = parameter  # noqa: SLF001  (as below)
+        return substitute  # type: ignore[no-any-return]
     # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
     has_levels = in_transform() and here().is_variable(value)
     constant = value.clone() if has_levels else value.detach()

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from adprotocol.extend import trace_instead, tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, internals, tracking
-from adprotocol_torch.internals import forward_ad, functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,9 +85,21 @@ def _connected(result: Any, unused: list[torch.Tensor]) -> Any:
     if not results:  # a Python number alone cannot be connected
         like = unused[0]
         result = tree_map(lambda leaf: like.new_tensor(leaf) if type(leaf) is float else leaf, result)
-    wraps = any(not leaf.is_nested and internals.is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
-    connect = _connect_wrapped if wraps else _connect
-    return tree_map(lambda leaf: connect(leaf, unused) if is_float(leaf) and _adds(leaf) else leaf, result)
+    wraps = any(leaf.is_nested or internals.is_traceable_wrapper_subclass(leaf) for leaf in (*results, *unused))
+
+    # A tensor of the older layout of nested ones has no sizes, which a Function needs.
+    unused = [operand for operand in unused if not _has_no_sizes(operand)]
+
+    def connect(leaf: Any) -> Any:
+        if not is_float(leaf) or _has_no_sizes(leaf):
+            return leaf
+        return _connect_wrapped(leaf, unused) if wraps or not _adds(leaf) else _connect(leaf, unused)
+
+    return tree_map(connect, result)
+
+
+def _has_no_sizes(tensor: torch.Tensor) -> bool:
+    return tensor.is_nested and tensor.layout is torch.strided
 
 
 def _adds(result: torch.Tensor) -> bool:
@@ -101,8 +114,6 @@ def is_float(leaf: Any) -> bool:
 
 def _connect(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.Tensor:
     for operand in unused:
-        if operand.is_nested:
-            continue  # it cannot be sliced
         dense = operand if operand.layout is torch.strided else operand.to_dense()
         empty = dense.reshape(-1)[:0]
         if empty.is_complex() and not result.is_complex():
@@ -119,13 +130,18 @@ def _connect_wrapped(result: torch.Tensor, unused: list[torch.Tensor]) -> torch.
 
 
 class _Connected(torch.autograd.Function):
-    """Give zeros to operands where tensors are wrapped: a DTensor communicates for a slice, and mixes with no other."""
+    """Give zeros to operands where nothing can be subtracted.
+
+    A DTensor communicates for a slice, and mixes with no other; a nested tensor has no slice; to a sparse or 8-bit
+    result PyTorch adds nothing.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(result: torch.Tensor, *_operands: torch.Tensor) -> torch.Tensor:
-        return result.view_as(result)
+        is_dense = result.layout is torch.strided and not result.is_nested
+        return result.view_as(result) if is_dense else result.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004  (PyTorch's signature)

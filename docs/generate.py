@@ -206,6 +206,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "support-matrix.svg": support_picture,
     "support-matrix.html": support_table,
     "benchmarks.svg": pictures.ratios,
+    "growth.svg": pictures.growth,
 }
 
 

@@ -150,9 +150,14 @@ class Ratio:
 GROUPS = {
     "a question, beside PennyLane's": r"qml\.math",
     "a question, beside a pluggy hook call": "pluggy hook call",
-    "a question, beside the framework's own flag or class": r"^(within_gradient|non_differentiable)",
-    "counts: instructions, nodes, compilations": r"^(HLO|nodes|compilations|torch\.compile)",
-    "partition, beside Equinox's or its first call": r"^partition",
+    "growth with leaves and graph nodes": r"a (graph|branch|dict) of [\d,]+ (nodes|leaves)",
+    "a question, beside code by hand": r"^(within_gradient|non_differentiable)",
+    "counts: instructions, nodes, compilations": r"^(HLO|nodes|compilations|torch\.compile\()",
+    "the time to trace": r"^(jax\.jit|torch\.compile) traces",
+    "cond, beside another library's": r"^cond",
+    "a gradient, beside code by hand or other libraries": r"^value_and_grad",
+    "a derivative rule, beside a native one": r"^a rule",
+    "partition and combine, beside Equinox's": r"^(partition|combine)",
     "frozen parts, beside code by hand: JAX jit": "JAX under jit",
     "frozen parts, beside code by hand: torch": "torch eager",
     "frozen parts, beside code by hand: autograd": ", autograd, ",
@@ -170,7 +175,7 @@ def table() -> list[list[str]]:
 def found_ratios() -> list[Ratio]:
     """Return the ratios of the table, of times and counts; those of memory are beside them in the table."""
     found = []
-    for what, _, reference, ratio, _, verdict in table():
+    for what, _, reference, ratio, *_, verdict in table():
         if match := re.match(r"(\d[\d.]*)(x faster)?", ratio):
             value = 1 / float(match[1]) if match[2] else float(match[1])
             group = next(name for name, pattern in GROUPS.items() if re.search(pattern, f"{what}, {reference}"))
@@ -212,6 +217,43 @@ def ratios() -> str:
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})
     return written.getvalue()
+
+
+_GROWTH = re.compile(r"(.+), a (?:dict|graph|branch) of ([\d,]+) (leaves|nodes)")
+_UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def growth() -> str:
+    """Return the cost against the leaves of a structure and the nodes of a graph as a picture, by hand dashed."""
+    import matplotlib as mpl  # noqa: PLC0415  (half a second, for one picture)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    lines: dict[str, dict[str, list[tuple[int, float, float]]]] = {"leaves": {}, "nodes": {}}
+    for what, ours, reference, *_ in table():
+        if match := _GROWTH.fullmatch(what):
+            point = int(match[2].replace(",", "")), _seconds(ours), _seconds(reference)
+            lines[match[3]].setdefault(match[1], []).append(point)
+    with mpl.rc_context({"svg.hashsalt": "adprotocol", "font.size": 9}):
+        figure = Figure(figsize=(8.2, 3.2), layout="constrained")
+        for axes, (unit, calls) in zip(figure.subplots(1, 2), lines.items(), strict=True):
+            for (name, points), colour in zip(calls.items(), ("#1b7f5c", "#2a6fb0"), strict=False):
+                counts, times, references = zip(*points, strict=True)
+                axes.loglog(counts, times, color=colour, marker="o", markersize=4, label=name)
+                axes.loglog(counts, references, color=colour, linestyle="--", linewidth=1, label=f"{name}: reference")
+            axes.set_xlabel(unit)
+            axes.grid(linewidth=0.3)
+            axes.legend(frameon=False, fontsize=8)
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.axes[0].set_ylabel("seconds of CPU time for a call")
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    return written.getvalue()
+
+
+def _seconds(text: str) -> float:
+    """Return the duration at the end of a cell."""
+    number, unit = text.rpartition(": ")[2].split()
+    return float(number) * _UNITS[unit]
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ def _detached(value):
     value = value.detach()
     while torch._C._functorch.maybe_get_level(value) != -1:
         value = torch._C._functorch.get_unwrapped(value)
-    return value
+    # NumPy takes no tensor inside of a transformation.
+    return value.tolist() if torch._C._are_functorch_transforms_active() else value
 
 
 def close(got, want):

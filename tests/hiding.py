@@ -67,6 +67,14 @@ class Text(str):  # noqa: SLOT000  (the attributes are what is tested)
     """A string with attributes."""
 
 
+class Bytes(bytes):
+    """Bytes with attributes."""
+
+
+class OwnSet(set):
+    """A set with attributes."""
+
+
 class Slotted(float):
     __slots__ = ("held",)
 
@@ -84,6 +92,12 @@ class Dual(numbers.Number):
 
 class Array(np.ndarray):
     """An array with attributes."""
+
+
+class SlottedArray(np.ndarray):
+    """An array with a slot."""
+
+    __slots__ = ("held",)
 
 
 class Pair(NamedTuple):
@@ -126,6 +140,12 @@ def nested_record(x):
     return made[0]["outer"]
 
 
+def object_array(x):
+    made = np.empty(2, object)
+    made[0] = x
+    return made
+
+
 def generator(x):
     yield x
 
@@ -159,6 +179,12 @@ HIDING = {
     "attribute of a fraction": lambda x: with_attribute(Ratio(1, 2), x),
     "number of one's own": Dual,
     "attribute of an array": lambda x: with_attribute(np.zeros(2).view(Array), x),
+    "slot of an array": lambda x: with_attribute(np.zeros(2).view(SlottedArray), x),
+    "attribute of a record array": lambda x: with_attribute(np.zeros(2, [("a", float)]).view(np.recarray), x),
+    "attribute of bytes": lambda x: with_attribute(Bytes(b"a"), x),
+    "set of one's own": lambda x: OwnSet([x]) if getattr(type(x), "__hash__", None) else with_attribute(OwnSet(), x),
+    "group of errors": lambda x: ExceptionGroup("several", [ValueError(x)]),
+    "memory view": lambda x: memoryview(object_array(x)),
     "attribute of a masked array": lambda x: with_attribute(np.ma.masked_array([1.0, 2.0]), x),
     "attribute of a named tuple": lambda x: with_attribute(Noted(1.0, 2.0), x),
     "record": record,

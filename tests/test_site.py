@@ -24,6 +24,15 @@ DOCS = ROOT / "docs"
 # What people search for, and the page that should be found first.
 QUERIES = {
     "testing": "testing",
+    "check_rule": "custom_rules",
+    "custom_derivative": "custom_rules",
+    "host_function": "custom_rules",
+    "solver": "custom_rules",
+    "implicit": "custom_rules",
+    "callback": "custom_rules",
+    "custom_gradient": "custom_rules",
+    "autograd.Function": "custom_rules",
+    "is_leaf": "structures",
     "dropout": "within_gradient",
     "batch norm": "cookbook",
     "LoRA": "cookbook",

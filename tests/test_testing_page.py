@@ -30,6 +30,7 @@ def test_the_module_passes(tmp_path):
     [
         ("within_gradient(params) if", "within_gradient(x) if", "test_the_model_trains_when_differentiated"),
         ("training = within_gradient(params) if training is None else training", "training = True", "test_the_flag"),
+        ("cotangent * x / length", "cotangent * x", "test_the_rule_of_norm"),
         ("prevent_gradient(non_differentiable(", "prevent_gradient((", "test_the_deviation_is_constant"),
     ],
 )

@@ -181,7 +181,8 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     constant: dict[int | str, Structure] = {}
     if not binding.is_recording():
         # No derivative can enclose the call: what it does not select is constant in every argument.
-        given = {**{i: arg for i, arg in enumerate(args) if i not in by_position}, **kwargs}
+        given: dict[int | str, Any] = {i: arg for i, arg in enumerate(args) if i not in by_position}
+        given.update(kwargs)
         constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
     places, frozen = _identified([*structures, *constant.values()])
 

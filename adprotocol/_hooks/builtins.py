@@ -35,7 +35,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_attributes, check_held, expand, plain_array, refuse_arrays
+from adprotocol._trees.held import check_array, check_attributes, check_held, expand, plain_array, refuse_arrays
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
@@ -66,18 +66,20 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     if issubclass(cls, type):
         return BINDINGS.CLASS
     if _is_of_numpy(cls, "ndarray") or _is_of_numpy(cls, "void"):
-        return getattr(BINDINGS, _NUMPY_HOLDING) if _has_attributes(cls) else BINDINGS.NUMPY
+        return _named(_NUMPY_HOLDING) if _has_attributes(cls) else BINDINGS.NUMPY
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return getattr(BINDINGS, _PLAIN_HOLDING) if _has_attributes(cls) else BINDINGS.PLAIN
+        return _named(_PLAIN_HOLDING) if _has_attributes(cls) else BINDINGS.PLAIN
     functions = node.functions_of(cls)
     if functions is not None:
         return _of_class(cls, functions)
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
+    if _is_of_numpy(cls, "ufunc"):
+        return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return getattr(BINDINGS, _WITHOUT_AD)
+            return _named(_WITHOUT_AD)
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         functions = node.of_blank(cls)
         if functions is not None:
@@ -100,7 +102,7 @@ def of_container(
     children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
-        within_gradient=lambda value: ask(children(value), (value,)),
+        within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,
@@ -124,6 +126,10 @@ def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
         return flatten(value)
 
     return of_container(checked, unflatten)
+
+
+def _named(name: str) -> Binding:
+    return getattr(BINDINGS, name)  # type: ignore[no-any-return]
 
 
 def _has_attributes(cls: type) -> bool:
@@ -188,12 +194,12 @@ def trainable_array(value: Any) -> bool | None:
 
 
 def _elements_beside_attributes(array: Any) -> list[Any] | None:
-    check_attributes(array)
+    check_array(array)
     return elements(array)
 
 
 def _trainable_beside_attributes(array: Any) -> bool | None:
-    check_attributes(array)
+    check_array(array)
     return trainable_array(array)
 
 
@@ -314,8 +320,12 @@ install(
         trainable=_refuse_variable,
     )
 )
-_opaque = {"within_gradient": _ask_one, "non_differentiable": constant.opaque, "explain": "not an array"}
-install(Binding(OPAQUE, **_opaque))
-BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_opaque)
+_object: dict[str, Any] = {
+    "within_gradient": _ask_one,
+    "non_differentiable": constant.opaque,
+    "explain": "not an array",
+}
+install(Binding(OPAQUE, **_object))
+BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
 install(BINDINGS.WRAPPER)
 install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

@@ -8,6 +8,7 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
 from adprotocol._dispatch.frames import leave_out
 from adprotocol._dispatch.table import BINDINGS, lookup
+from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import sole_framework
@@ -66,6 +67,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     except BaseException as error:
         leave_out(error)
         raise
+
+
+# Decided once: without the check a call costs nothing for it.
+if branch_check.is_on():
+    cond = branch_check.checking(cond)
 
 
 def branch_error(true_fun: Any, false_fun: Any) -> BranchError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from adprotocol._dispatch.registry import REGISTRY, load_plugins
 from adprotocol._hooks.non_differentiable import constant_tree
+from adprotocol._trees.registration import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -237,3 +238,8 @@ def _add_protocols() -> None:
 
 
 REGISTRY.on_change.append(_add_protocols)
+# A map that saw a label as a leaf would strip it, and the field would be trained.
+LABELS[NonDifferentiable] = (
+    lambda label: ((label.value,), None, ("value",)),
+    lambda _, children: NonDifferentiable(*children),
+)

@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, PLAIN, VIEWED
-from adprotocol._dispatch.table import lookup
+from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import search
 from adprotocol.errors import RuleError
@@ -52,6 +52,9 @@ def closed_over(function: Any) -> list[Any]:
 def _add(value: Any, found: list[Any]) -> None:
     """Add the arrays that a value is or holds."""
     binding = lookup(type(value))
+    while binding is BINDINGS.WRAPPER:  # what a framework made of a function (a compiled one)
+        value = getattr(value, "__wrapped__", None)
+        binding = lookup(type(value))
     kind = binding.kind
     if kind is PLAIN or kind is CLASS:
         return
@@ -63,13 +66,11 @@ def _add(value: Any, found: list[Any]) -> None:
 
 def _holds(function: Any) -> bool:
     """Tell whether a function holds anything at all."""
-    return bool(
-        not hasattr(function, "__code__")
-        or function.__closure__
-        or function.__defaults__
-        or function.__kwdefaults__
-        or function.__dict__
-    )
+    if isinstance(function, types.FunctionType):
+        return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__)
+    if isinstance(function, types.BuiltinFunctionType):
+        return not isinstance(function.__self__, (types.ModuleType, types.NoneType))
+    return type(function).__module__ != "numpy"  # a ufunc
 
 
 def _is_function(value: Any) -> bool:

@@ -97,6 +97,10 @@ class CustomDerivative:
     def __repr__(self) -> str:
         return f"<custom derivative of {self.functions.name}>"
 
+    def __reduce__(self) -> str:
+        # By name, as a function is pickled; a copy is the function itself.
+        return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 

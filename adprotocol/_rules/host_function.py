@@ -83,6 +83,10 @@ class HostFunction:
     def __repr__(self) -> str:
         return f"<host function {self.name}>"
 
+    def __reduce__(self) -> str:
+        # By name, as a function is pickled; a copy is the function itself.
+        return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         import types  # noqa: PLC0415  (a name of the standard library that this package uses too)
 

@@ -25,7 +25,7 @@ def has_fields(cls: type) -> bool:
     return "__dataclass_fields__" in dir(cls) or "__attrs_attrs__" in dir(cls)
 
 
-def maker(cls: type) -> type:
+def maker(cls: type) -> Any:
     """Return the class whose ``__new__``, written in C, makes the instances of `cls`: object, if these hold attributes.
 
     Another class (dict, deque, an error) holds more than attributes.
@@ -216,7 +216,8 @@ def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
 
 def _are_plain(cls: type, names: Names) -> bool:
     """Tell whether the attributes of instances with these names are what is in their ``__dict__``."""
-    if cls.__getattribute__ is not object.__getattribute__ or cls.__dictoffset__ == 0:
+    own: Any = cls.__getattribute__
+    if own is not object.__getattribute__ or cls.__dictoffset__ == 0:
         return False
     return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
 

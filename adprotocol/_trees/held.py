@@ -142,6 +142,12 @@ def check_attributes(value: Any) -> None:
         refuse_arrays(value, list(attributes.values()))
 
 
+def check_array(array: Any) -> None:
+    """Refuse arrays in the attributes and slots of a NumPy array of a subclass."""
+    if type(array) is not sys.modules["numpy"].ndarray:
+        refuse_arrays(array, array)
+
+
 def refuse_arrays(value: Any, searched: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
     """Refuse `value` if a framework's array is among what `searched`, the value itself or a part of it, holds."""
     for count, item in enumerate(search(searched, _is_opaque)):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._trees import node, path
-from adprotocol._trees.traversal import DEEPEST, Flattened, binding_for, too_deep
+from adprotocol._trees.traversal import DEEPEST, Flattened, binding_for, is_inert, too_deep
 from adprotocol._trees.treespec import same_node
 
 if TYPE_CHECKING:
@@ -39,11 +40,23 @@ def merge(first: Any, other: Any) -> Any:
     return merged
 
 
+# Classes whose instances are leaves, while the set of plugins stays as it is.
+_LEAVES: set[type] = set()
+REGISTRY.on_change.append(_LEAVES.clear)
+
+
+def known_leaves() -> set[type]:
+    """Return the classes that were met and whose instances are leaves; for a compiler, none from before."""
+    return _LEAVES
+
+
 class _Merge:
     def __init__(self) -> None:
-        # What was met: the classes whose instances are leaves, and names, or classes, that repeat no path.
-        self._leaves: set[type] = set()
+        self._leaves = known_leaves()
+        # Names, or classes, of which it is known whether they repeat a path.
         self._checked: set[Any] = set()
+        # Whether there is a node of a framework's own trees above, in which settings are leaves (`Flattened`).
+        self._in_library = False
         # Whether two leaves may have the same path.
         self.may_repeat_paths = False
 
@@ -59,6 +72,11 @@ class _Merge:
             return self._leaf(first, other, binding, depth)
         children, metadata, names = binding.contents(first)
         others, beside, named = binding.contents(other)
+        in_library = self._in_library
+        if binding.origin is not None:
+            if in_library and binding.origin == "fields" and is_inert(children):
+                return self._leaf(first, other, binding, depth)
+            self._in_library = in_library or binding.origin == "library"
         alike = metadata is beside and names is named
         if len(children) != len(others) or not (alike or same_node((cls, metadata, names), (cls, beside, named))):
             raise NotMergedError
@@ -75,6 +93,7 @@ class _Merge:
                 merged.append(later if child is None else child)
             else:
                 merged.append(self.visit(child, later, depth + 1))
+        self._in_library = in_library
         return merged if cls is list else _rebuilt(binding, metadata, merged, missing)
 
     def _visit_dict(self, first: dict[Any, Any], other: dict[Any, Any], depth: int) -> dict[Any, Any]:
@@ -98,9 +117,11 @@ class _Merge:
         if binding.view is not None or beside.view is not None:
             shown = first if binding.view is None else binding.view(first).container
             return self.visit(shown, other if beside.view is None else beside.view(other).container, depth)
-        if binding.flatten is not None or beside.flatten is not None:
-            raise NotMergedError
-        self._leaves |= {type(first), type(other)}
+        for value, its in ((first, binding), (other, beside)):
+            if its.flatten is None:
+                self._leaves.add(type(value))
+            elif not (self._in_library and its.origin == "fields" and is_inert(its.flatten(value)[0])):
+                raise NotMergedError
         return other if first is None else first
 
     def _check(self, cls: type, names: Any, value: Any = None, binding: Any = None) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=type)
 
+# The label, for optree alone: each plugin registers it with its framework's trees.
+LABELS: dict[type, node.Functions] = {}
+
 # The static fields of the classes registered.
 _STATIC: dict[type, frozenset[str]] = {}
 
@@ -117,7 +120,7 @@ def _register(cls: type, static: tuple[str, ...]) -> None:
 
 def _teach_optree(_name: str = "optree") -> None:
     optree = sys.modules["optree"]
-    for cls, functions in tuple(node.STRUCTURES.items()):
+    for cls, functions in (*node.STRUCTURES.items(), *LABELS.items()):
         # A class that others registered keeps that.
         if optree.register_pytree_node.get(cls, namespace=node.NAMESPACE) is None:
             optree.register_pytree_node(cls, *functions, namespace=node.NAMESPACE)

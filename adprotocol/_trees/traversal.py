@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, PLAIN, Binding
+from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees import declaration, node
 from adprotocol._trees.treespec import build, split
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # How deep a structure may be, whatever Python's own limit (1,000 frames, one a level): hashing a treespec takes a frame
 # of C for each level.
 DEEPEST = 2_000
+# As many children are looked at one by one.
+_FEW = 8
 
 
 def binding_for(value: Any) -> Binding:
@@ -121,7 +123,7 @@ class Flattened:
         children, metadata, names = binding.flatten(value)
         outside = self._in_library
         if binding.origin is not None and self._opened:
-            if outside and binding.origin == "fields" and _is_inert(children):
+            if outside and binding.origin == "fields" and is_inert(children):
                 return self._unopened(value)
             self._in_library = outside or binding.origin == "library"
         declares = False
@@ -134,7 +136,7 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            if are_leaves_of(known, children, opened=self._opened):
+            if len(children) > _FEW and are_leaves_of(known, children, opened=self._opened):
                 leaves.extend(children)
                 found = [None] * len(children)
             else:
@@ -173,7 +175,7 @@ class Flattened:
         return found
 
 
-def _is_inert(children: Sequence[Any]) -> bool:
+def is_inert(children: Sequence[Any]) -> bool:
     """Tell whether there are only settings among the children: integers, texts and functions."""
     for leaf in tree_leaves(tuple(children)):
         kind = lookup(type(leaf)).kind
@@ -218,8 +220,6 @@ def gather(values: Collection[Any]) -> list[Group]:
 
 
 def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
-    if depth > DEEPEST:
-        raise RecursionError
     classes = set(map(type, values))
     are_mixed = len(classes) > 1
     for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
@@ -248,7 +248,7 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
     """
     for value in values:
         binding = lookup(type(value))
-        if binding is found or binding.kind is PLAIN:
+        if binding is found or binding is BINDINGS.PLAIN:
             continue
         if binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)

@@ -73,7 +73,11 @@ def attempt(function, hide):
 
 
 def boxes(aux):
-    beside = [getattr(aux, "__dict__", None), None if isinstance(aux, np.ndarray) and not aux.dtype.hasobject else aux]
+    beside = [
+        getattr(aux, "__dict__", None),
+        getattr(aux, "held", None),
+        None if isinstance(aux, np.ndarray) and not aux.dtype.hasobject else aux,
+    ]
     found = search(beside, lambda item: not isinstance(item, (Box, type, types.ModuleType)))
     return [item for item in found if isbox(item)]
 

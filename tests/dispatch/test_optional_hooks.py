@@ -10,7 +10,7 @@ from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.errors import BackendError
+from adprotocol.errors import BackendError, OpaqueValueError
 from adprotocol.extend import TreeLibrary, View, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
@@ -178,6 +178,53 @@ def test_a_tree_library_without_further_functions_knows_its_nodes():
     try:
         assert tree_leaves([Pair(1.0, 2.0)]) == [2.0]
         assert adprotocol.register_structure(dataclasses.make_dataclass("Made", ["x"])) is not None
+    finally:
+        unregister(record.name)
+
+
+class Compiled:
+    """What a framework makes of a function."""
+
+    def __init__(self, function):
+        self.__wrapped__, self.more = function, None
+
+
+class WithFunctions(Minimal):
+    @hookimpl
+    def function_types(self):
+        return (Compiled,)
+
+
+class Hiding:
+    """An object that can be called and holds an array."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __call__(self, x):
+        return x
+
+
+def test_what_wraps_a_function_is_searched_only_if_it_wraps_anything_else():
+    hidden = Hiding(Array())
+    leaves = [Compiled(len), Compiled(Compiled(len)), Compiled(hidden), Compiled(Compiled(hidden))]
+    for leaf in leaves[:2]:
+        leaf.more = Array()  # as in the closure of a function
+    record = register(WithFunctions(), "fakefw")
+    try:
+        for leaf in leaves[:2]:
+            assert adprotocol.trainable([leaf]) == [None]
+            assert adprotocol.within_gradient([leaf]) is False
+        for leaf in leaves[2:]:
+            for call in (adprotocol.trainable, adprotocol.within_gradient):
+                with pytest.raises(OpaqueValueError, match="which holds"):
+                    call([leaf])
+    finally:
+        unregister(record.name)
+    record = register(Minimal(), "fakefw")
+    try:
+        with pytest.raises(OpaqueValueError, match="which holds"):
+            adprotocol.trainable([leaves[0]])
     finally:
         unregister(record.name)
 

@@ -8,6 +8,8 @@ from autograd import builtins
 from autograd.differential_operators import make_jvp
 from autograd.tracer import getval
 
+from fuzz.structures import FORMS, hidden, packed, unpacked  # noqa: F401  (what programs call)
+
 KINDS = {
     "grad": "reverse",
     "elementwise_grad": "reverse",
@@ -24,6 +26,8 @@ KINDS = {
 }
 # The first pass of a checkpoint shows no mark, as is declared; and it has no rule for forward mode.
 REFUSED = {"checkpoint": ("question", "jvp"), "jvp": ("checkpoint",), "engine": ()}
+
+GRADIENTS = tuple(f"aux in {form}" for form in FORMS)
 
 precision = contextlib.nullcontext
 grad, elementwise_grad, jacobian, hessian = (

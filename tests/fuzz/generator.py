@@ -93,8 +93,10 @@ class _Generator:
     def gradient(self, depth, scope, barred):
         function = self.function(depth - 1, scope, barred=(*barred, *self.refused[ENGINE]))
         # A call around another with the same module differentiates both, for its parameters are in place there.
-        extras = () if "module'" in repr(function) else self.extras("GRADIENTS") * 3
+        extras = () if "module" in repr(function) else self.extras("GRADIENTS") * 3
         container = self.random.choice((*structures.COMMON, *extras))
+        if structures.GRADIENTS[container].is_closed:
+            function = self.function(depth - 1, [], barred=(*barred, *self.refused[ENGINE]))
         return Gradient(self.fresh("x"), function, self.pick(scope), container, self.pick(scope))
 
     def apply(self, depth, scope, barred):

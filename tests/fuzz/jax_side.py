@@ -7,6 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from fuzz.structures import hidden, packed, unpacked  # noqa: F401  (what programs call)
+
+# What JAX does not let out, by an error of its own, is left out.
+GRADIENTS = tuple(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class"))
 _FORWARD = ("jvp", "linearize", "jacfwd", "hessian")
 _REVERSE = ("grad", "with_value", "vjp", "jacrev", "hessian")
 KINDS = {

@@ -109,7 +109,7 @@ class Ours(_Writer):
         return [
             *self.function(function),
             f"{name} = {call.call.format(f=function.name, x=statement.operand, y=statement.other)}",
-            f"{name} = 0.5 * ({call.value.format(n=name)}) + {call.gradient.format(n=name)}",
+            f"{name} = 0.5 * ({call.value.format(n=name, x=statement.operand)}) + {call.gradient.format(n=name)}",
         ]
 
 

@@ -1,7 +1,14 @@
 """The structures in which programs pass values: as Python for the package, and what is left of it by hand."""
 
+import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from hiding import HIDING, History
+
+from adprotocol import within_gradient
+from adprotocol.errors import OpaqueValueError
 
 
 @dataclass
@@ -12,6 +19,65 @@ class Model:
     w: Any = field(metadata={"trainable": False})
 
 
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    first: Any
+    name: str
+
+
+@dataclass
+class Output(dict):
+    """A dataclass that is also a dict, as the outputs of transformers."""
+
+    x: Any = None
+
+    def __post_init__(self):
+        self["x"] = self.x
+
+
+def _object_array(x):
+    made = np.empty(2, object)
+    made[1] = [x]
+    return made
+
+
+# How auxiliary output hides a value, and how it is taken out again.
+FORMS = {
+    "object array": (_object_array, lambda aux: aux[1][0]),
+    "named tuple": (lambda x: Pair([x], "name"), lambda aux: aux.first[0]),
+    "dict of a class": (lambda x: Output(x=x), lambda aux: aux["x"]),
+    "namespace": (lambda x: types.SimpleNamespace(x=[x]), lambda aux: aux.x[0]),
+    "closure": (lambda x: lambda: x, lambda aux: aux()),
+    "iterator": (lambda x: iter([x]), next),
+    "deque of a class": (lambda x: History([x]), lambda aux: aux[0]),
+    "error": (ValueError, lambda aux: aux.args[0]),
+}
+
+
+def packed(form, x):
+    """Return auxiliary output that hides a value."""
+    return FORMS[form][0](x)
+
+
+def unpacked(form, aux):
+    """Take the value out of it."""
+    return FORMS[form][1](aux)
+
+
+def hidden(x):
+    """Return a value if each container that hides it answers as it does, or is refused; else a number."""
+    answer = within_gradient(x)
+    for hide in HIDING.values():
+        try:
+            found = within_gradient(hide(x))
+        except OpaqueValueError:
+            continue
+        if isinstance(answer, bool) and found is not answer:
+            return 1.0
+    return x
+
+
 # A value in a question.
 ASKED = (
     "{0}",
@@ -20,6 +86,7 @@ ASKED = (
     '({{"b": [None, {0}]}}, "name")',
     "Model(1.0, [{0}])",
     "boxed({0})",
+    "hidden({0})",
     "NonDifferentiable({0})",
 )
 LABEL = ASKED[-1]
@@ -59,7 +126,8 @@ class Call:
     """A call of `value_and_grad` of a function `{f}` at `{x}`, with another value `{y}`.
 
     `gradient` takes what is wanted out of the result `{n}`, whose value is `value`. By
-    hand the function is `by_hand` and its argument `at`; `more` is added.
+    hand the function is `by_hand` and its argument `at`; `more` is added. The function of
+    one that is `is_closed` closes over nothing.
     """
 
     call: str
@@ -69,6 +137,7 @@ class Call:
     at: str = "{x}"
     more: str = ""
     has_other: bool = False
+    is_closed: bool = False
 
 
 def _frozen(where):
@@ -125,5 +194,33 @@ GRADIENTS = {
         by_hand="lambda p: {f}(1.25 * {x} + p * 3.0)",
         at="const(0.5)",
     ),
+    "module run again": Call(
+        'value_and_grad(lambda m: {f}(run_again(m, {x})), where="frozen")(module)',
+        '{n}[1]["frozen"]',
+        by_hand="lambda p: {f}(1.25 * {x} + p * 3.0)",
+        at="const(0.5)",
+    ),
+    "stand-in of a module": Call(
+        "value_and_grad(lambda p: {f}(stand_in(p)({x})))(const(1.25))",
+        by_hand="lambda p: {f}(p * {x} + 1.5)",
+        at="const(1.25)",
+    ),
+    # Its function sees nothing from outside, and the result is a constant.
+    "module under no_grad": Call(
+        "quietly(value_and_grad(lambda p, m: {f}(p) * evaluated(m)))(const(0.75), module)",
+        value="{n}[0] + 2.0 * {x}",
+        at="const(0.75)",
+        more="{x} * 1.0",
+        is_closed=True,
+    ),
 }
-COMMON = tuple(name for name in GRADIENTS if "module" not in name)
+# Auxiliary output that hides what is differentiated, in every form of which the framework lets it out.
+GRADIENTS |= {
+    f"aux in {form}": Call(
+        f'value_and_grad(lambda p: ({{f}}(p), packed("{form}", p * 2.0)), has_aux=True)({{x}})',
+        value=f'{{n}}[0][0] + unpacked("{form}", {{n}}[0][1])',
+        more="{x} * 1.0",
+    )
+    for form in FORMS
+}
+COMMON = tuple(name for name in GRADIENTS if "module" not in name and not name.startswith("aux in "))

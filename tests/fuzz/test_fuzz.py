@@ -123,11 +123,15 @@ def test_each_structure_is_right_in_a_question(name, fields):
         assert outcome.run(program, outcome.FRAMEWORKS[name]).outcome == outcome.RIGHT
 
 
-@pytest.mark.parametrize("container", structures.GRADIENTS)
-@pytest.mark.parametrize("name", ["jax", "torch", "autograd"])
+CONTAINERS = [
+    (name, container)
+    for name in ("jax", "torch", "autograd")
+    for container in (*structures.COMMON, *outcome.FRAMEWORKS[name].extras("GRADIENTS"))
+]
+
+
+@pytest.mark.parametrize(("name", "container"), CONTAINERS)
 def test_each_structure_is_right_in_a_gradient(name, container):
-    if "module" in container and name != "torch":
-        container = "none"
     inner = Function("g", "x3", (Operation("z", "product", ("x3", "x2"), 0.0),), ("z",))
     body = (Gradient("y2", inner, "x2", container, "x1"),)
     program = Function("f1", "x1", (Apply("y1", "grad", Function("f2", "x2", body, ("y2",)), "x1"),), ("y1",))

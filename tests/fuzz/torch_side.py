@@ -2,10 +2,15 @@
 
 import concurrent.futures
 import contextlib
+from functools import cached_property
 
 import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
+
+from adprotocol import combine, within_gradient
+from fuzz import structures
+from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
     "grad": "func",
@@ -19,6 +24,7 @@ KINDS = {
     "hessian": "tangent func",
     "vmap": "plain",
     "functional_call": "plain",
+    "autocast": "plain",
     "checkpoint": "plain",
     "reentrant": "reentrant",
     "function": "hidden",
@@ -28,7 +34,10 @@ KINDS = {
     "thread": "enable_grad",
 }
 OPERATIONS = ("inplace",)
-GRADIENTS = ("module", "frozen module")
+_MODULES = ("module", "frozen module")
+_MORE_MODULES = ("module run again", "stand-in of a module", "module under no_grad")
+_AUX = tuple(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class"))
+GRADIENTS = (*_MODULES, *_MORE_MODULES, *_AUX)
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
 _AGAIN = ("checkpoint", "reentrant")
@@ -63,7 +72,7 @@ COMPILED_REFUSED = {
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, GRADIENTS
+COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,
@@ -97,6 +106,19 @@ class _Holder(torch.nn.Module):
         return f(self.weight)
 
 
+class _Keeping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(const(1.0))
+
+    @cached_property
+    def doubled(self):
+        return 2.0 * self.weight
+
+    def forward(self, x):
+        return 0.5 * self.doubled * x + 1.5
+
+
 def clear():
     """Drop what was compiled."""
     torch.compiler.reset()
@@ -104,6 +126,11 @@ def clear():
 
 def boxed(x):
     return [x]
+
+
+def hidden(x):
+    # Dynamo refuses what it cannot look into by errors of its own.
+    return x if torch.compiler.is_compiling() else structures.hidden(x)
 
 
 def inplace(x, number):
@@ -118,6 +145,34 @@ def const(number):
 
 def stop(x):
     return x.detach()
+
+
+def autocast(f):
+    def cast(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return f(x)
+
+    return cast
+
+
+def run_again(net, x):
+    """Call a module in a checkpoint, which an outer derivative runs again, where PyTorch allows one."""
+    return net(x) if _only_by_functorch() else torch_checkpoint(net, x, use_reentrant=False)
+
+
+def stand_in(weight):
+    """Return a stand-in for a module that keeps what it has computed."""
+    return combine({"weight": weight}, like=_KEEPING)
+
+
+def quietly(f):
+    """Call without gradients."""
+    return torch.no_grad()(f)
+
+
+def evaluated(net):
+    """Return 1, if nothing of a module is differentiated."""
+    return 1.0 if within_gradient(net) is False else float("nan")
 
 
 def vjp(f):
@@ -233,11 +288,24 @@ def _on_tape(f, x):
             x.requires_grad_()
         y = f(x)
         gradient = torch.autograd.grad(y, x, create_graph=True, allow_unused=True)[0] if y.requires_grad else None
-    return y, torch.zeros_like(x) if gradient is None else gradient
+    return x, y, torch.zeros_like(x) if gradient is None else gradient
+
+
+def _reaches_others(leaf, value):
+    """Tell whether a value was computed from leaves besides its own."""
+    waiting, seen = [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if getattr(node, "variable", leaf) is not leaf:
+                return True
+            waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def backward(f):
-    return lambda x: _on_tape(f, x)[1]
+    return lambda x: _on_tape(f, x)[2]
 
 
 def accumulate(f):
@@ -262,11 +330,16 @@ def _only_by_functorch():
 def native_value_and_grad(f):
     def both(x):
         if not _only_by_functorch():
-            return _on_tape(f, x)
+            leaf, value, gradient = _on_tape(f, x)
+            # What nobody else differentiates is a constant: a reentrant checkpoint does nothing for one.
+            if leaf.is_leaf and not _reaches_others(leaf, value):
+                value, gradient = value.detach(), gradient.detach()
+            return value, gradient
         gradient, value = torch.func.grad_and_value(f)(x)
         return value, gradient
 
     return both
 
 
-module, _HOLDER = _Module(), _Holder()
+module, _HOLDER, _KEEPING = _Module(), _Holder(), _Keeping()
+_KEEPING.doubled  # noqa: B018  (it is kept from here on)

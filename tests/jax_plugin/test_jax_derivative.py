@@ -1,6 +1,8 @@
 """Derivative rules under JAX's transformations and compilers."""
 
 import functools
+import gc
+import weakref
 
 import jax
 import jax.extend.core
@@ -319,6 +321,25 @@ def test_a_second_derivative_by_residuals_raises_also_where_it_is_staged():
         jax.grad(once)(2.0)
     with pytest.raises(GradientPreventedError, match="uses residuals"):
         jax.hessian(f)(2.0)
+
+
+def test_residuals_are_freed_with_the_graph():
+    made = []
+
+    @custom_derivative(has_residuals=True)
+    def f(x):
+        residual = Factorisation(2.0)
+        made.append(weakref.ref(residual))
+        return x * 2.0, residual
+
+    f.defvjp(lambda ct, returned, x: (returned[1].value * ct,))
+    _, pull = jax.vjp(f, jnp.float32(1.0))
+    gc.collect()
+    assert made[0]() is not None
+    assert close(pull(jnp.float32(1.0))[0], 2.0)
+    del pull
+    gc.collect()
+    assert made[0]() is None
 
 
 def test_arguments_are_not_kept_where_the_rule_does_without():

@@ -1,9 +1,19 @@
 """PyTorch on a CUDA device."""
 
+import numpy as np
 import pytest
 import torch
 
-from adprotocol import cond, conformance, non_differentiable, partition, value_and_grad, within_gradient
+from adprotocol import (
+    cond,
+    conformance,
+    custom_derivative,
+    host_function,
+    non_differentiable,
+    partition,
+    value_and_grad,
+    within_gradient,
+)
 
 pytestmark = pytest.mark.cuda
 
@@ -83,3 +93,26 @@ def test_the_plugin_conforms_on_the_device():
     report = conformance.run("torch", device="cuda:0")
     assert report.ok, report.sentence()
     assert report.device == "cuda:0"
+
+
+def test_a_host_function_with_a_rule_and_autocast(x):
+    cube = custom_derivative(host_function(lambda x: np.asarray(x) ** 3, like=lambda x: x))
+    cube.defvjp(lambda ct, y, x: (30 * ct * y / x,))
+    assert cube(x).device == x.device
+    tracked = x.clone().requires_grad_()
+    cube(tracked).sum().backward()
+    assert tracked.grad.item() == 120.0
+    assert torch.func.grad(lambda x: cube(x).sum())(x).item() == 120.0
+    assert torch.vmap(torch.func.grad(cube))(x).item() == 120.0
+    compiled = torch.compile(lambda x: cube(x).sum(), fullgraph=True, backend="aot_eager")
+    tracked = x.clone().requires_grad_()
+    compiled(tracked).backward()
+    assert tracked.grad.item() == 120.0
+
+    product = custom_derivative(lambda a, b: a @ b)
+    product.defvjp(lambda ct, _y, a, b: (ct @ b.T, a.T @ ct))
+    a, b = torch.ones(2, 2, device="cuda", requires_grad=True), torch.ones(2, 2, device="cuda")
+    with torch.autocast("cuda", torch.float16):
+        result = product(a, b)
+    assert result.dtype == torch.float16
+    assert torch.autograd.grad(result.sum(), a)[0].dtype == torch.float32

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from adprotocol import combine, non_differentiable, within_gradient
+from adprotocol import combine, custom_derivative, host_function, non_differentiable, within_gradient
 from adprotocol.errors import UndecidableError
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
@@ -70,3 +70,34 @@ def test_wrappers_are_those_that_are_imported(process_group, monkeypatch):
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
     assert distributed.wrapper_types() == (parallel, FullyShardedDataParallel, FSDPModule)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
+def test_a_function_with_a_rule_in_a_module_that_is_distributed(process_group):
+    cube = custom_derivative(host_function(lambda x: x**3))
+    cube.defvjp(lambda ct, y, x: (30 * ct * y / x,))
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            return cube(x * self.weight)
+
+    module = torch.nn.parallel.DistributedDataParallel(Layer())
+    for count in (1, 2):
+        module(torch.tensor(2.0)).backward()
+        assert module.module.weight.grad == count * 30 * 2.0**3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_function_with_a_rule_of_a_distributed_tensor(process_group):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    double = custom_derivative(lambda x: 2 * x)
+    double.defvjp(lambda ct, _y, _x: (30 * ct,))
+    x = distribute_tensor(torch.ones(2), init_device_mesh("cpu", (1,)), [Replicate()]).requires_grad_()
+    double(x).sum().backward()
+    assert torch.equal(x.grad.to_local(), torch.full((2,), 30.0))

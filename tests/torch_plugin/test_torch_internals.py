@@ -8,8 +8,8 @@ import pytest
 import adprotocol_torch
 
 MODULES = sorted(Path(adprotocol_torch.__file__).parent.glob("*.py"))
-# The second stands for Dynamo's values while it traces.
-MADE_FOR_THEM = ("internals", "dynamo_handlers")
+# The others stand for Dynamo's values while it traces.
+MADE_FOR_THEM = ("internals", "dynamo_handlers", "dynamo_values")
 # The one line that every question runs, and the frames of Python.
 ALLOWED = {("tracking", "_current_level"), ("backward", "_getframe"), ("checkpoints", "_getframe")}
 

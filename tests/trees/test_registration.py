@@ -398,3 +398,19 @@ def test_a_decorator_below_dataclass_is_refused():
         @register_structure
         class Derived(Plain):
             c: Any = 2.0
+
+
+def test_a_label_stays_a_label_in_a_map_of_optree():
+    @register_structure
+    @dataclasses.dataclass(frozen=True)
+    class Kernel:
+        period: Any
+        scale: Any
+
+    kernel = Kernel(NonDifferentiable(1.5), 2.0)
+    for tree in (kernel, {"k": [kernel]}):
+        mapped = optree.tree_map(lambda leaf: 10.0 * leaf, tree, namespace="adprotocol")
+        found = mapped if isinstance(mapped, Kernel) else mapped["k"][0]
+        assert isinstance(found.period, NonDifferentiable)
+        assert (found.period.value, found.scale) == (15.0, 20.0)
+        assert adprotocol.grad(lambda k: k.period * k.scale)(found) == Kernel(None, 15.0)

@@ -1,0 +1,111 @@
+"""Derivative rules with autograd: containers, Jacobians, and what a function reaches beside its arguments."""
+
+import gc
+import weakref
+
+import autograd
+import autograd.numpy as np
+import pytest
+from ad_backends import close
+from autograd.test_util import check_grads
+
+from adprotocol import custom_derivative, host_function
+from adprotocol.errors import RuleError
+
+
+@custom_derivative
+def product(values, factor):
+    """The product of two entries, which has a wrong derivative by the factor."""
+    return {"y": values["a"] * values["b"][0] * factor}
+
+
+@product.defvjp
+def _(cotangent, returned, values, factor):
+    y = cotangent["y"]
+    return {"a": y * values["b"][0] * factor, "b": [lambda: y * values["a"] * factor, None]}, 10.0 * y
+
+
+def test_boxed_containers_arrive_as_containers():
+    seen = []
+    f = custom_derivative(lambda pair: seen.append(type(pair)) or pair[0] * pair[1])
+    f.defvjp(lambda ct, returned, pair: (seen.append(type(pair)) or [ct * pair[1], ct * pair[0]],))
+    found = autograd.grad(f)([2.0, 3.0])
+    assert found == [3.0, 2.0]
+    assert seen == [list, list]
+    values = {"a": np.array([1.0, 2.0]), "b": [np.array([3.0, 4.0]), 7.0]}
+    found = autograd.grad(lambda values: np.sum(product(values, 2.0)["y"]))(values)
+    assert close(found["a"], [6.0, 8.0])
+    assert close(found["b"][0], [2.0, 4.0])
+    assert close(found["b"][1], 0.0)
+
+
+def test_jacobians_and_checks_of_any_order():
+    @custom_derivative
+    def f(x, y):
+        return np.sin(x) * y
+
+    f.defvjp(lambda ct, returned, x, y: (ct * np.cos(x) * y, ct * np.sin(x)))
+    x, y = np.array([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0])
+    check_grads(f, modes=["fwd", "rev"], order=2)(x, y)
+    assert close(autograd.jacobian(f)(x, y), np.diag(np.cos(x) * y))
+    assert close(autograd.elementwise_grad(f)(x, y), np.cos(x) * y)
+    assert close(autograd.hessian(lambda x: np.sum(f(x, y)))(x), -np.diag(np.sin(x) * y))
+    assert close(autograd.grad(autograd.checkpoint(lambda x: np.sum(f(x, y))))(x), np.cos(x) * y)
+
+
+HIDDEN = []
+
+
+@pytest.mark.parametrize("place", ["result", "residual"])
+def test_a_global_name_of_a_differentiated_value_is_an_error(place):
+    if place == "result":
+        f = custom_derivative(lambda x: x * HIDDEN[0])
+    else:
+        f = custom_derivative(has_residuals=True)(lambda x: (x, HIDDEN[0]))
+    f.defvjp(lambda ct, returned, x: (ct,))
+
+    def loss(z):
+        HIDDEN[:] = [z]
+        return f(z) if place == "residual" else f(z * 2.0)
+
+    with pytest.raises(RuleError, match="no argument of it"):
+        autograd.grad(loss)(3.0)
+
+
+def test_residuals_are_freed_with_the_graph():
+    class Factorisation:
+        pass
+
+    made = []
+
+    @custom_derivative(has_residuals=True)
+    def f(x):
+        residual = Factorisation()
+        made.append(weakref.ref(residual))
+        return x * 2.0, residual
+
+    f.defvjp(lambda ct, returned, x: (2.0 * ct,))
+    pull, _ = autograd.make_vjp(f)(1.0)
+    gc.collect()
+    assert made[0]() is not None
+    assert pull(1.0) == 2.0
+    del pull
+    gc.collect()
+    assert made[0]() is None
+
+
+def test_a_box_of_integers_has_no_gradient():
+    @custom_derivative
+    def f(x, n):
+        return x * n
+
+    f.defvjp(lambda ct, returned, x, n: (ct * n, None))
+    assert close(autograd.grad(lambda x: np.sum(f(x, np.array([2, 3]))))(np.ones(2)), [2.0, 3.0])
+
+
+def test_a_host_function_sees_no_boxes():
+    f = custom_derivative(host_function(lambda x: (type(x), x * 2.0)[1]))
+    f.defvjp(lambda ct, returned, x: (2.0 * ct,))
+    assert autograd.grad(f)(1.0) == 2.0
+    # A box that is not differentiated.
+    assert autograd.grad(lambda x: x * host_function(lambda n: n + 1)(np.array([1, 2]))[0])(1.0) == 2.0

@@ -1,0 +1,99 @@
+"""What was silently wrong under PyTorch and is right now, or an error."""
+
+import pytest
+import torch
+import torch_release
+from torch.utils.checkpoint import checkpoint
+
+from adprotocol import cond, grad, within_gradient
+from adprotocol.errors import UndecidableError
+
+
+@pytest.fixture(autouse=True)
+def _compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def layer(x):
+    return cond(within_gradient(x), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")
+def test_a_question_in_linearize_is_refused():
+    with pytest.raises(UndecidableError, match=r"linearize.*jvp"):
+        torch.func.linearize(layer, torch.tensor(2.0))
+    output, tangents = torch.func.linearize(torch.sin, torch.tensor(0.0))
+    assert (output, tangents(torch.tensor(2.0))) == (0.0, 2.0)
+    assert torch.func.jvp(layer, (torch.tensor(2.0),), (torch.tensor(1.0),)) == (6.0, 3.0)
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
+    compiled = torch.compile(layer, backend="eager", fullgraph=fullgraph)
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        with torch.no_grad():
+            assert compiled(x).tolist() == [5.0, 5.0]
+        with pytest.raises(Exception, match=torch_release.in_graph("use_reentrant=True")):
+            checkpoint(compiled, x, use_reentrant=True)
+        assert compiled(x).tolist() == [3.0, 3.0]
+        with torch.no_grad():  # nothing will run again
+            assert checkpoint(compiled, x, use_reentrant=True).tolist() == [5.0, 5.0]
+
+
+RESULTS = [
+    (lambda x: (x.sin(), x.cos()), lambda x: (x * 2.0, x**2), lambda y: (y[0] + y[1]).sum()),
+    (lambda x: {"a": x, "b": [x]}, lambda x: {"a": x * 2.0, "b": [x**3]}, lambda y: y["a"].sum() + y["b"][0].sum()),
+    (lambda x: (x, x.sum(), x), lambda x: (x, x.prod(), x + 1.0), lambda y: 2.0 * (y[0].sum() + y[1] + y[2].sum())),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "total"), RESULTS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_several_results_with_one_cotangent(one, other, total, sign):
+    f = lambda x: total(cond(x.sum() > 0, one, other, x))
+    x = sign * torch.arange(1.0, 4.0)
+    x, again = x.clone().requires_grad_(), x.clone().requires_grad_()
+    value = torch.compile(f, backend="aot_eager", fullgraph=True)(x)
+    value.backward()
+    f(again).backward()
+    assert torch.allclose(value, f(again))
+    assert torch.allclose(x.grad, again.grad)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.to_sparse(),
+        lambda t: t.to_sparse_csr(),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: torch.nested.as_nested_tensor(list(t), layout=torch.jagged),
+    ],
+    ids=["sparse", "csr", "8 bits", "nested"],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_an_operand_without_use_beside_an_odd_result_has_zeros(make):
+    a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2, requires_grad=True)
+    y = cond(True, lambda a, b: make(a), lambda a, b: make(a + b), a, b)
+    dense = y.float() if y.layout is torch.strided else y
+    total = dense.values().sum() if y.is_nested else dense.to_dense().sum()
+    used, unused = torch.autograd.grad(total, [a, b])
+    assert used.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert unused.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_hook_on_a_parameter_in_a_graph_is_refused(when):
+    net = torch.nn.Linear(1, 1, bias=False)
+    compiled = torch.compile(grad(lambda net: net(torch.ones(1, 1)).sum()), backend="eager", fullgraph=True)
+    if when == "after":
+        assert compiled(net)["weight"] == 1.0
+    handle = net.weight.register_hook(lambda g: 10.0 * g)
+    with pytest.raises(Exception, match=torch_release.in_graph("hooks")):
+        compiled(net)
+    handle.remove()
+    torch._dynamo.reset()
+    net.weight._backward_hooks = None
+    assert compiled(net)["weight"] == 1.0
