@@ -97,11 +97,6 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 
-@substitute_for(traversal.binding_for)
-def _binding_for(value: Any) -> Binding:
-    return traversal.find_binding(value)
-
-
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:

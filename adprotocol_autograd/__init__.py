@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import DictBox, SequenceBox
+from autograd.core import primitive_vjps
 from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
 import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import View, constant_tree, tree_leaves
+from adprotocol.extend import View, constant_tree, gradient_prevented, tree_leaves
 from adprotocol.hookspecs import hookimpl
-from adprotocol_autograd import derivative, gradient
+from adprotocol_autograd import checkpoints, derivative, gradient
+from adprotocol_autograd.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,8 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
+    if (len(primitive_vjps) != Checkpoints.known or Checkpoints.are_used) and checkpoints.are_used():
+        checkpoints.refuse_second_run(value)
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
     if type(value._node) in _TRACING:  # noqa: SLF001
         if type(value._node) is ConstGraphNode:  # noqa: SLF001
@@ -55,11 +59,42 @@ def within_gradient(value: Any) -> bool:
 
 
 @hookimpl
+def any_within_gradient(values: Sequence[Any]) -> bool:
+    """Answer True for what both runs of a checkpoint track, whatever else is asked about."""
+    refused: UndecidableError | None = None
+    for value in values:
+        try:
+            if within_gradient(value):
+                return True
+        except UndecidableError as error:
+            if type(value._node) in _TRACING:  # noqa: SLF001
+                raise
+            refused = error
+    if refused is not None:
+        raise refused
+    return False
+
+
+@hookimpl
 def non_differentiable(value: Any) -> Any:
     """Take the value out of its boxes at all levels; a list or object array may hold boxes of outer levels."""
     raw = getval(value)
     holds_more = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
     return constant_tree(raw) if holds_more else raw
+
+
+@hookimpl
+def prevent_gradient(value: Any, message: str) -> Any:
+    """Refuse a box of a floating number, in the second run of a checkpoint too."""
+    try:
+        reason = explain(value) if within_gradient(value) else None
+    except UndecidableError:
+        if type(value._node) in _TRACING:  # noqa: SLF001
+            raise
+        reason = "the second run of a checkpoint"
+    if reason is not None:
+        raise gradient_prevented(value, message, f"autograd: {reason}")
+    return value
 
 
 @hookimpl

@@ -37,7 +37,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
-    value, aux, end = _trace(fun, leaves, roots)
+    value, aux, end = traced(fun, leaves, roots)
     found = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
     gradients = [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
     return value, aux, _separate(gradients)
@@ -61,7 +61,8 @@ def new_trace() -> Iterator[int]:
             trace_stack.top = before
 
 
-def _trace(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
+def traced(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots: list[Any]) -> tuple[Any, Any, Any]:
+    """Return value and auxiliary output without boxes of a trace from these roots, and the node of the value."""
     with new_trace() as trace:
         value, aux = fun([new_box(leaf, trace, root) for leaf, root in zip(leaves, roots, strict=True)])
         check_output(value, getval(value))

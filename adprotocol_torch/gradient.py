@@ -109,7 +109,7 @@ def _by_engine(
     calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [torch.clear_autocast_cache, calls.change(call.open)]
+    undo: list[Callable[[], None]] = [_forget_casts(), calls.change(call.open)]
     was_enabled = torch.is_grad_enabled()
     set_grad_enabled(True)
     try:
@@ -123,8 +123,6 @@ def _by_engine(
         inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own.update(map(id, tracked))
-        # autocast keeps what it has cast, with its history, until it ends.
-        torch.clear_autocast_cache()
         nodes: set[Any] = set()
         start = next_sequence_number()
         value, aux = fun(tracked)
@@ -162,6 +160,12 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
+
+
+def _forget_casts() -> Callable[[], None]:
+    """Clear the cache of autocast, which keeps what it has cast, with its history, until it ends."""
+    torch.clear_autocast_cache()
+    return torch.clear_autocast_cache
 
 
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:

@@ -102,7 +102,7 @@ def of_container(
     children = children or (lambda value: contents(value)[0])
     binding = Binding(
         CONTAINER,
-        within_gradient=lambda value: ask(children(value), (value,)),
+        within_gradient=lambda value: ask(children(value), value),
         non_differentiable=constant.container,
         flatten=flatten,
         unflatten=unflatten,

@@ -71,10 +71,10 @@ def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
     return ask((value,))
 
 
-def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
+def ask(values: Collection[Any], within: Any = UNSET) -> Any:
     """Answer for several values of any kind; the values of a framework are asked about in one call.
 
-    `within` are the values that the caller was given, for messages.
+    `within` is the container of the values that the caller was given, if they are in one, for messages.
     """
     tracked: list[Any] = []
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
@@ -95,7 +95,7 @@ def ask(values: Collection[Any], within: tuple[Any, ...] = ()) -> Any:
                 tracked += leaves
         elif binding.kind is OPAQUE:
             for leaf in leaves:
-                check_opaque(leaf, within or tuple(values))
+                check_opaque(leaf, tuple(values) if within is UNSET else (within,))
         elif binding.kind is MISSING:
             raise no_values()
     if not tracked:

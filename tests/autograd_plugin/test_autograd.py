@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adprotocol import cond, explain, non_differentiable, within_gradient
+from adprotocol import grad as ours
 from adprotocol.errors import PredicateError, PredicateShapeError, UndecidableError
 
 A = np.array([1.0, 2.0])
@@ -202,11 +203,24 @@ def test_a_graph_that_is_recorded_once_is_refused(layer):
 
 
 def test_checkpoint_is_the_declared_divergence(layer):
-    # Its first pass runs on plain numbers, which carry no mark, the second on
-    # boxes; docs/rules.md says so. Asked outside, the answer holds for both.
+    # Its first pass runs on plain numbers, which carry no mark, the second on boxes, where a question is refused.
+    # Asked outside, the answer holds for both.
     seen = []
-    assert grad(checkpoint(lambda x: seen.append(within_gradient(x)) or x * x))(2.0) == 4.0
-    assert seen == [False, True]
+    f = checkpoint(lambda x: seen.append(within_gradient(x)) or x * x)
+    for take in (grad(f), grad(lambda y: f(2.0 * y)), ours(f)):
+        with pytest.raises(UndecidableError, match=r"autograd\.checkpoint.*Ask outside and close over the answer"):
+            take(2.0)
+    assert set(seen) == {False}
+    assert f(2.0) == 4.0
+
+    # What an outer trace tracks is tracked in both runs, and what a gradient inside tracks in neither's stead.
+    seen.clear()
+    assert grad(lambda k: grad(checkpoint(lambda x: seen.append(within_gradient(k)) or k * x))(2.0))(3.0) == 1.0
+    assert set(seen) == {True}
+    both = lambda k: grad(checkpoint(lambda x: k * x if within_gradient(x, k) else 0.0 * x))(2.0)
+    assert grad(both)(3.0) == 1.0
+    inside = checkpoint(lambda x: x * grad(lambda y: 3.0 * y if within_gradient(y) else 5.0 * y)(1.0))
+    assert grad(inside)(2.0) == 3.0
 
     def outside(x):
         train = within_gradient(x)

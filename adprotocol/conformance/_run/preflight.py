@@ -126,7 +126,8 @@ def enclosed(harness: Harness, error_of: Callable[[Callable[[], object]], BaseEx
     Such a gradient counts levels of its own, and takes itself for the outermost. The plugin is at fault if its gradient
     of its own gradient is wrong.
     """
-    h, ours = Probe(harness), functools.partial(adprotocol.grad, backend=harness.name)
+    h = Probe(harness)
+    ours: Callable[..., Any] = functools.partial(adprotocol.grad, backend=harness.name)
 
     def mixed(inner: Callable[..., Any]) -> BaseException | None:
         # The gradient in x of that of x y y in y, at y = x: 4 x.

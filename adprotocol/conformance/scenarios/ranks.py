@@ -19,7 +19,10 @@ def filled(h: Checked, shape: tuple[int, ...], value: float) -> Any:
 
 def nested(shape: tuple[int, ...], value: float) -> Any:
     """Return nested lists of a shape, of equal numbers."""
-    return functools.reduce(lambda inner, length: [inner] * length, reversed(shape), value)
+    made: Any = value
+    for length in reversed(shape):
+        made = [made] * length
+    return made
 
 
 def first(array: Any, shape: tuple[int, ...]) -> Any:

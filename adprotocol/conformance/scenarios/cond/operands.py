@@ -201,8 +201,14 @@ def each_operand_is_connected(h: Checked) -> None:
     """Each operand, in whichever place, has its own derivative, zero included, and so has that derivative."""
     a, b, c, d = (h.array(value) for value in (2.0, 3.0, 4.0, 5.0))
 
+    def first(a: Any, b: Any, *_: Any) -> Any:
+        return a * a * b
+
+    def second(_a: Any, _b: Any, c: Any, d: Any) -> Any:
+        return c * d
+
     def f(pred: bool, *values: Any) -> Any:  # noqa: FBT001
-        return adprotocol.cond(pred, lambda a, b, *_: a * a * b, lambda _a, _b, c, d: c * d, *values)
+        return adprotocol.cond(pred, first, second, *values)
 
     for pred, slopes in ((True, (12.0, 4.0, 0.0, 0.0)), (False, (0.0, 0.0, 5.0, 4.0))):
         for place, want in enumerate(slopes):
@@ -229,8 +235,8 @@ def operands_in_containers(h: Checked) -> None:
         for place, want in enumerate(slopes):
 
             def f(x: Any, place: int = place, truth: bool = truth) -> Any:  # noqa: FBT001
-                a, b, c = [*values[:place], x, *values[place + 1 :]]
-                operands = {"a": a, "list": [b, {"c": c}]}
+                a, b, c = (x if i == place else value for i, value in enumerate(values))
+                operands: Any = {"a": a, "list": [b, {"c": c}]}
                 return adprotocol.cond(
                     truth, lambda m: m["a"] * m["list"][0] * m["list"][1]["c"], lambda _: 5.0, operands
                 )
@@ -247,15 +253,16 @@ def operands_in_containers(h: Checked) -> None:
 )
 def keeps_the_dtype(h: Checked) -> None:
     """The result has the dtype that the branch returns, whatever the dtypes of the operands."""
+    branches: tuple[Callable[..., Any], ...] = (
+        lambda x, *_: x * x,
+        lambda *values: values[1],
+        lambda *values: values[2],
+        lambda *values: values[3],
+    )
     wide, n, flag = h.array([1000.1, 3.0]), h.array([4, 5]), h.array([True, False])
     for dtype in h.dtypes():
         x = h.cast(h.array([2.0, 3.0]), dtype)
-        for branch in (
-            lambda x, *_: x * x,
-            lambda *values: values[1],
-            lambda _x, _w, n, _f: n,
-            lambda *values: values[3],
-        ):
+        for branch in branches:
             want = h.numpy(branch(x, wide, n, flag)).dtype
             for pred in (*_predicates(h, True), *_predicates(h, False)):  # noqa: FBT003
                 found = h.numpy(adprotocol.cond(pred, branch, branch, x, wide, n, flag)).dtype

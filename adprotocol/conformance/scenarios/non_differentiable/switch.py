@@ -9,6 +9,8 @@ from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.within_gradient.switch import switched_parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -25,6 +27,13 @@ def _constant(x: Any) -> Any:
     return x
 
 
+_MAKES: tuple[Callable[[Any], Any], ...] = (
+    adprotocol.non_differentiable,
+    lambda x: adprotocol.non_differentiable({"x": x})["x"],
+    _constant,
+)
+
+
 @scenario(
     transform="grad",
     needs=("grad", "no_grad"),
@@ -34,8 +43,7 @@ def _constant(x: Any) -> Any:
 )
 def made_under_the_switch(h: Checked) -> None:
     """The constant of a variable that is made under the switch is one behind it."""
-    makes = (adprotocol.non_differentiable, lambda x: adprotocol.non_differentiable({"x": x})["x"], _constant)
-    for make in makes:
+    for make in _MAKES:
 
         def f(x: Any, make: Any = make) -> Any:
             return h.scale(h.no_grad(lambda: make(x))(), 7.0, 11.0) * x
@@ -63,8 +71,7 @@ def made_under_the_switch_in_forward_mode(h: Checked) -> None:
 def parameter_under_the_switch(h: Checked) -> None:
     """The constant of a parameter that is made under the switch is one behind it."""
     p = switched_parameter(h)
-    makes = (adprotocol.non_differentiable, lambda x: adprotocol.non_differentiable({"x": x})["x"], _constant)
-    for make in makes:
+    for make in _MAKES:
         before = h.no_grad(lambda: make(p))()  # noqa: B023
         h.assert_equal(h.parameter_grad(lambda: h.scale(before, 7.0, 11.0) * p, p), 22.0, "the gradient, made before,")  # noqa: B023
 

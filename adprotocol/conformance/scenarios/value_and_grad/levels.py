@@ -87,11 +87,12 @@ def at_three_levels(h: Checked, *, reads: bool) -> None:
         model = _model(h)
 
         def through(fun: Any, where: str, model: Any = model) -> Any:
-            run = adprotocol.grad(fun, where=where, backend=h.name)
+            run: Any = adprotocol.grad(fun, where=where, backend=h.name)
             return lambda m: run(model if reads else m)[where]
 
-        middle = through(through(cubic, first), second)
-        gradient = adprotocol.grad(middle, where=third, backend=h.name)(model)
+        middle: Any = through(through(cubic, first), second)
+        outer: Any = adprotocol.grad(middle, where=third, backend=h.name)
+        gradient = outer(model)
         want = {name: 72.0 if name == third else None for name in ("w", "b")}
         h.assert_gradients(gradient, want, f"by {first}, by {second}, by {third}")
 

@@ -1,0 +1,66 @@
+"""The second run of a checkpoint, whose first could not be told that a derivative follows.
+
+``autograd.checkpoint`` makes a function a primitive, whose first run is on plain
+arrays, and runs it again for the derivative. What is tracked in the second run alone
+was answered False in the first.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from autograd import checkpoint
+from autograd.core import primitive_vjps
+from autograd.tracer import isbox, trace, trace_stack
+
+from adprotocol.errors import UndecidableError
+from adprotocol_autograd import gradient
+
+# The function that runs a checkpoint again. Its caller's caller starts the trace, at most so many frames below.
+(_AGAIN,) = (
+    const for const in checkpoint.__code__.co_consts
+    if isinstance(const, types.CodeType) and const.co_name == "wrapped_grad"
+)  # fmt: skip
+_TRACES = (trace.__code__, gradient.traced.__code__)
+_BELOW = 6
+
+
+class Checkpoints:
+    """How many functions had a derivative rule when they were looked through, and whether one is a checkpoint."""
+
+    known = -1
+    are_used = False
+
+
+def are_used() -> bool:
+    """Tell whether the program has made a checkpoint."""
+    if len(primitive_vjps) != Checkpoints.known:
+        Checkpoints.known = len(primitive_vjps)
+        Checkpoints.are_used = Checkpoints.are_used or any(map(_runs_again, tuple(primitive_vjps.values())))
+    return Checkpoints.are_used
+
+
+def _runs_again(rule: Any) -> bool:
+    cells = getattr(rule, "__closure__", None) or ()
+    return any(getattr(cell.cell_contents, "__code__", None) is _AGAIN for cell in cells)
+
+
+def refuse_second_run(box: Any) -> None:
+    """Raise `UndecidableError` for a value that only the second run of a checkpoint tracks."""
+    if isbox(box._value) or box._trace != trace_stack.top:  # noqa: SLF001  (one level down)
+        return
+    frame: Any = sys._getframe()  # noqa: SLF001
+    while frame is not None and frame.f_code not in _TRACES:
+        frame = frame.f_back
+    for _ in range(_BELOW):
+        frame = None if frame is None else frame.f_back
+        if frame is not None and frame.f_code is _AGAIN:
+            from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
+
+            msg = (
+                "a function given to autograd.checkpoint asks about its argument, of which the first of its two runs "
+                f"cannot be told that it is differentiated. {DIVERGENCES['first-pass'].remedy}"
+            )
+            raise UndecidableError(msg)
