@@ -84,7 +84,7 @@ class OldTensor(torch.Tensor):
     @classmethod
     def of(cls, place: str) -> OldTensor:
         """Return one for the tensor at a place, which the message names."""
-        made: OldTensor = torch.Tensor._make_subclass(cls, torch.empty(0))  # noqa: SLF001  (the documented way)
+        made: OldTensor = internals.make_subclass(cls, torch.empty(0))
         made.place = place
         return made
 
@@ -144,10 +144,9 @@ def _is_tensor(value: Any) -> bool:
 
 def is_set_by_hook(owner: torch.nn.Module, name: str) -> bool:
     """Tell whether a hook that knows the name sets an attribute before each call, as for weight norm and pruning."""
-    hooks = owner._forward_pre_hooks.values()  # noqa: SLF001  (as TABLES)
     return any(
         name in [held for held in vars(hook).values() if isinstance(held, str)]
-        for hook in hooks
+        for hook in internals.forward_pre_hooks(owner)
         if hasattr(hook, "__dict__")
     )
 

@@ -419,6 +419,15 @@ def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], 
     return module._parameters, module._buffers, module._modules  # noqa: SLF001
 
 
+# The way that PyTorch's documentation of subclasses shows.
+make_subclass: Callable[..., Any] = torch.Tensor._make_subclass  # noqa: SLF001
+
+
+def forward_pre_hooks(module: torch.nn.Module) -> list[Any]:
+    """Return what a module calls before its own function."""
+    return list(module._forward_pre_hooks.values())  # noqa: SLF001
+
+
 def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Tensor | None]]:
     """Return the hooks that a user registered on a leaf, and that only the engine runs."""
     return list((tensor._backward_hooks or {}).values())  # noqa: SLF001

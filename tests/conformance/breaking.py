@@ -14,11 +14,11 @@ import small
 class Breaking(small.Autograd):
     """Autograd, which `poisons` leaves without gradients, and which may crash while it is checked."""
 
-    poisoned = False
+    _poisoned = False
 
     def grad(self, fun):
         gradient = super().grad(fun)
-        return lambda x, *rest: (0.0 if Breaking.poisoned else 1.0) * gradient(x, *rest)
+        return lambda x, *rest: (0.0 if Breaking._poisoned else 1.0) * gradient(x, *rest)
 
     def jvp(self, fun, primal, tangent):
         if "jvp" in chosen():
@@ -47,11 +47,11 @@ def holds(h):
 
 
 def poisons(h):
-    Breaking.poisoned = True
+    Breaking._poisoned = True
 
 
 def poisons_and_fails(h):
-    Breaking.poisoned = True
+    Breaking._poisoned = True
     raise ValueError("refused")
 
 

@@ -336,14 +336,14 @@ def test_a_harness_is_found_by_name_or_path():
 def test_tests_behind_one_that_leaves_the_system_broken_are_skipped(tmp_path):
     source = """
     class Fragile(Autograd):
-        broken = False
+        _broken = False
 
         def grad(self, fun):
             gradient = super().grad(fun)
-            return lambda x, *rest: (0.0 if Fragile.broken else 1.0) * gradient(x, *rest)
+            return lambda x, *rest: (0.0 if Fragile._broken else 1.0) * gradient(x, *rest)
 
         def jvp(self, fun, primal, tangent):
-            Fragile.broken = len(used) > 2
+            Fragile._broken = len(used) > 2
             used.append(fun)
             return super().jvp(fun, primal, tangent)
 
