@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # Nodes of tools that record a graph without differentiating it, and of boxes that outlived their trace.
-_TRACING = (ConstGraphNode, FullGraphNode, gradient.Ended)
+_TRACING = (ConstGraphNode, FullGraphNode, gradient.ENDED)
 
 
 @hookimpl

@@ -78,7 +78,7 @@ def traced(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots
     return unboxed(value), map_aux(unboxed, aux), end
 
 
-class Ended(Node):  # type: ignore[misc]
+class _Ended(Node):  # type: ignore[misc]
     """The node of a box that outlives its trace: a constant, whose uses give plain values."""
 
     __slots__ = ()
@@ -94,7 +94,8 @@ class _Everything:
         return True
 
 
-notrace_primitives[Ended] = _Everything()
+ENDED: type[Any] = _Ended
+notrace_primitives[ENDED] = _Everything()
 
 _PLAIN = (float, int, bool, str, ndarray, type(None))
 # They reach what no auxiliary output is about: global names, and what else was under way.
@@ -112,7 +113,7 @@ def _end_boxes(value: Any, trace: int) -> None:
             if isbox(held):
                 item._value, item._trace, item._node = held._value, held._trace, held._node  # noqa: SLF001
             else:  # below all traces, and above -1, where autograd looks for none
-                item._trace, item._node = -0.5, Ended.new_root()  # noqa: SLF001
+                item._trace, item._node = -0.5, ENDED.new_root()  # noqa: SLF001
 
 
 def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:

@@ -31,7 +31,7 @@ class RuleCall:
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
-        self.types = [internals.type_like(array) for array in arrays]
+        self.types: list[Any] = [internals.type_like(array) for array in arrays]
         # Known as soon as the function has run, which it does before anything is differentiated.
         self.outline: Any = None
         # For a staged program; its first operands are what the function closes over.
@@ -104,12 +104,12 @@ class BatchedCall(RuleCall):
     """A call for each row of a batch, of which `dims` says which operands have it, as leading axis."""
 
     def __init__(self, call: RuleCall, dims: Sequence[int | None], mapped: Callable[..., Any]) -> None:
-        self.rule = call.rule
-        self.types = call.types
-        self.program = None
-        self.closed_over = call.closed_over
+        self.rule: DerivativeRule = call.rule
+        self.types: list[Any] = call.types
+        self.program: ClosedJaxpr | None = None
+        self.closed_over: int = call.closed_over
         self.call = call
-        self.dims = tuple(dims)
+        self.dims: tuple[int | None, ...] = tuple(dims)
         # `jax.vmap` for this batch: its size and its name.
         self.mapped = mapped
 

@@ -24,13 +24,13 @@ class BatchedRule:
 
     def __init__(self, rule: Rule, axes: Axes, randomness: str) -> None:
         self.rule = rule
-        self.axes = list(axes)
+        self.axes: list[int | None] = list(axes)
         self.randomness = randomness
-        self.name = rule.name
-        self.has_vjp = rule.has_vjp
-        self.has_jvp = rule.has_jvp
-        self.once = rule.once
-        self.keeps_arrays = rule.keeps_arrays
+        self.name: str = rule.name
+        self.has_vjp: bool = rule.has_vjp
+        self.has_jvp: bool = rule.has_jvp
+        self.once: str = rule.once
+        self.keeps_arrays: bool = rule.keeps_arrays
 
     def fun(self, arrays: Tensors) -> tuple[Tensors, Outline]:
         """Run the function on all rows at once."""

@@ -57,11 +57,10 @@ class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
 class _FirstPasses:
     """How many first passes of reentrant checkpoints run, in all threads; a graph guards on whether there is any."""
 
-    count = 0
-
     def __init__(self) -> None:
-        self.any = False
-        self.lock = threading.Lock()
+        self.count: int = 0
+        self.any: bool = False
+        self.lock: Any = threading.Lock()
 
     def change(self, by: int) -> None:
         with self.lock:

@@ -72,7 +72,7 @@ class Calls:
 
     def __init__(self) -> None:
         # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
-        self.current = _Substitutes()
+        self.current: _Substitutes = _Substitutes()
         # The modules in use, and the ids of the submodules among them in which there are other tensors.
         self.used: list[torch.nn.Module] = []
         self.filled: set[int] = set()
@@ -150,7 +150,8 @@ class Calls:
 
     def set_current(self, current: _Substitutes) -> Callable[[], None]:
         """Let tensors stand for parameters, by id, until the returned function is called."""
-        before, self.current = self.current, current
+        before = self.current
+        self.current = current
         with _PROCESS.lock:
             self._begin()
 

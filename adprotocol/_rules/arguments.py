@@ -157,8 +157,8 @@ class Outline:
         # The leaves that are no arrays, and for each of the results its place among the leaves.
         self._leaves = leaves
         self._places = places
-        self.count = count
-        self.objects = objects
+        self.count: int = count
+        self.objects: str = objects
 
     def __repr__(self) -> str:
         return f"<Outline of {self.count} result(s)>"

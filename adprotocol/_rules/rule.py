@@ -83,11 +83,11 @@ class DerivativeRule:
         self._functions = functions
         self._binding = binding
         self._arguments = arguments
-        self.name = functions.name
-        self.has_vjp = functions.vjp is not None
-        self.has_jvp = functions.jvp is not None
-        self.keeps_arrays = not functions.has_residuals or functions.keeps_arrays()
-        self.once = functions.once()
+        self.name: str = functions.name
+        self.has_vjp: bool = functions.vjp is not None
+        self.has_jvp: bool = functions.jvp is not None
+        self.keeps_arrays: bool = not functions.has_residuals or functions.keeps_arrays()
+        self.once: str = functions.once()
 
     def __repr__(self) -> str:
         return f"<DerivativeRule of {self.name}>"

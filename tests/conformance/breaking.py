@@ -22,7 +22,7 @@ class Breaking(small.Autograd):
 
     def jvp(self, fun, primal, tangent):
         if "jvp" in chosen():
-            os.kill(os.getpid(), signal.SIGABRT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGABRT)
         return super().jvp(fun, primal, tangent)
 
 
