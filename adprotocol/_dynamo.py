@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
-from adprotocol._gradients import framework, where
+from adprotocol._gradients import framework, structure, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import custom_derivative, host_function
@@ -33,7 +33,7 @@ from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol._dispatch.binding import Binding
 
@@ -149,6 +149,11 @@ def _gather(values: Any) -> Any:
     if len(classes) == 1:
         return [(_lookup(classes[0]), leaves)]
     return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+
+
+@substitute_for(structure.take)
+def _take(following: Iterator[Any], count: int) -> list[Any]:
+    return [next(following) for _ in range(count)]
 
 
 @substitute_for(fields.attributes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol.extend import Branches
+from adprotocol.extend import Branches, run_while_tracing
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
 from adprotocol_torch.zero_gradients import is_float
 
@@ -74,12 +74,17 @@ def _as_tensor(item: Any, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 # What raises for some matrices, in its derivative at least, where arithmetic gives NaN.
-_NAMES = "cholesky cond det eig eigh eigvals eigvalsh inv ldl_factor lstsq lu lu_factor matrix_power slogdet solve svd"
-_OF_MATRICES = frozenset(
-    [getattr(torch.linalg, name) for name in _NAMES.split()]
-    + [getattr(torch, name) for name in ("inverse", "det", "logdet", "slogdet", "cholesky", "lu")]
-    + [getattr(torch.Tensor, name) for name in ("inverse", "det", "logdet", "slogdet", "cholesky")]
+_OF_LINALG = (
+    "cholesky cond det eig eigh eigvals eigvalsh inv ldl_factor lstsq lu lu_factor matrix_power slogdet solve svd"
 )
+_OF_MATRICES = frozenset(
+    [f"linalg_{name}" for name in _OF_LINALG.split()] + ["inverse", "det", "logdet", "slogdet", "cholesky", "lu"]
+)
+
+
+@run_while_tracing
+def _may_raise(name: str) -> bool:
+    return name in _OF_MATRICES
 
 
 def _identity(matrix: torch.Tensor) -> torch.Tensor:
@@ -110,7 +115,7 @@ class _Guard(TorchFunctionMode):
             raise changed_in_place()
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
         guarded_keywords = {name: self.guarded(argument) for name, argument in keywords.items()}
-        if func in _OF_MATRICES:
+        if _may_raise(func.__name__):
             guarded = [self.regular(argument) for argument in guarded]
             guarded_keywords = {name: self.regular(argument) for name, argument in guarded_keywords.items()}
         if self.watch is None:

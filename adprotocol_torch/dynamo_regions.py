@@ -91,7 +91,8 @@ def _around(tracer: Any) -> Iterator[Any]:
 
 
 def _name(tracer: Any) -> str:
-    return str(getattr(tracer.source_target, "__name__", ""))
+    # Before 2.7 a tracer does not know its operator.
+    return str(getattr(getattr(tracer, "source_target", None), "__name__", ""))
 
 
 def _call_loop(self: Any, call: Callable[..., Any], tx: Any, args: Any, kwargs: Any) -> Any:

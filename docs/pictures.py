@@ -242,7 +242,8 @@ def growth() -> str:
                 axes.loglog(counts, references, color=colour, linestyle="--", linewidth=1, label=f"{name}: reference")
             axes.set_xlabel(unit)
             axes.grid(linewidth=0.3)
-            axes.legend(frameon=False, fontsize=8)
+            if calls:
+                axes.legend(frameon=False, fontsize=8)
             axes.spines[["top", "right"]].set_visible(False)
         figure.axes[0].set_ylabel("seconds of CPU time for a call")
         written = io.StringIO()

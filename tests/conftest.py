@@ -1,5 +1,6 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,9 @@ import pytest
 # Before jax is imported anywhere: two devices for pmap and shard_map.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
+# What the first use of the package imports: tests of private modules alone need it too.
+importlib.import_module("adprotocol._public")
 
 # The toy AD system. A second conftest would take the name of this one, by which Dynamo finds what a test closes over.
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "toyad"))

@@ -192,7 +192,7 @@ class Structure(Flattened):
         filled in place, and `undo` gets their undo.
         """
         if False not in self.mask:
-            leaves = list(itertools.islice(tracked, len(self.leaves)))
+            leaves = take(tracked, len(self.leaves))
         else:
             leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
             for i, key in self.identities.items():
@@ -218,12 +218,17 @@ class Structure(Flattened):
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
         if False not in self.mask:
-            return self.with_leaves(list(itertools.islice(following, len(self.leaves))))
+            return self.with_leaves(take(following, len(self.leaves)))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
+
+
+def take(following: Iterator[Any], count: int) -> list[Any]:
+    """Return the next of some leaves, so many."""
+    return list(itertools.islice(following, count))
 
 
 def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:

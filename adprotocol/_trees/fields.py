@@ -91,7 +91,9 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     declared = tuple(name for name in fields if name not in static)
     # Where all fields are in the ``__dict__``, and reading one runs no code, it is read at once, and written.
     slots = _slots(cls, fields)
-    make = maker(cls).__new__
+    # Dynamo of PyTorch 2.6 knows ``object.__new__`` by that name alone.
+    base: Any = maker(cls)
+    make = None if base is object else base.__new__
     direct = not (static or slots or DECLARATION in fields) and _are_plain(cls, fields)
     left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
 
@@ -130,7 +132,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     def unflatten(metadata: Any, children: Sequence[Any]) -> Any:
         # Without __init__ or a frozen __setattr__, as copy.copy does: the values
         # were accepted once, and ``init=False`` fields have no argument.
-        value: Any = make(cls)
+        value: Any = object.__new__(cls) if make is None else make(cls)
         contents = attributes(value) if direct and metadata is fields else None
         if contents is not None:
             i = 0

@@ -293,7 +293,7 @@ class Named:
         self.name, self.factor, self.rest = name, factor, rest
 
     def __eq__(self, other):
-        return self.name == other.name
+        return isinstance(other, Named) and self.name == other.name
 
     __hash__ = None
 

@@ -158,17 +158,19 @@ class _Check:
     def _call(self, leaves: list[Any]) -> Any:
         return self.fun(*tree_unflatten(self.treespec, leaves, self.args), **self.static)
 
-    def lines(self) -> list[tuple[str, list[int]]]:
+    def lines(self) -> list[tuple[str, list[bool]]]:
         """Return what is differentiated: each array among the arguments alone, then all."""
         paths = paths_of(self.args, self.treespec).of_leaves
-        alone = [(f"argument {paths[i]}", [i]) for i in self.moving]
-        return alone if len(alone) == 1 else [*alone, ("all arguments", self.moving)]
+        count = len(self.leaves)
+        # Flags, since TorchDynamo makes symbols of integers that change, which it does not find in a list.
+        alone = [(f"argument {paths[i]}", [j == i for j in range(count)]) for i in self.moving]
+        return alone if len(alone) == 1 else [*alone, ("all arguments", [j in self.moving for j in range(count)])]
 
-    def value(self, moved: list[int], s: Any, rows: Any = None) -> Any:
+    def value(self, moved: list[bool], s: Any, rows: Any = None) -> Any:
         """Return the function at `s` on the line; the arrays that are not moved are at `rows` on theirs."""
         leaves = list(self.leaves)
         for i in self.moving:
-            if i in moved:
+            if moved[i]:
                 leaves[i] = leaves[i] + s * self.directions[i]
             elif rows is not None:
                 leaves[i] = leaves[i] + rows * self.directions[i]
@@ -179,7 +181,7 @@ class _Check:
             total = total + self.h.sum(_real(term) if kind_of_dtype(term.dtype) == "complex" else term)
         return total
 
-    def along(self, what: str, moved: list[int], *, finite_differences: bool) -> list[Finding]:
+    def along(self, what: str, moved: list[bool], *, finite_differences: bool) -> list[Finding]:
         """Return the comparisons of the derivatives along a line."""
         h = self.h
 
@@ -222,7 +224,7 @@ class _Check:
 
         return at_zero
 
-    def _batched(self, what: str, moved: list[int], f: Callable[..., Any]) -> list[Finding]:
+    def _batched(self, what: str, moved: list[bool], f: Callable[..., Any]) -> list[Finding]:
         h, rows = self.h, [0.0, 0.2]
         by_row = h.grad(f)
 
@@ -231,7 +233,7 @@ class _Check:
 
         due = sum(self._number(by_row(h.array(row))) for row in rows)
         findings = [self._compared(what, "vmap of reverse mode", mapped, due)]
-        if len(moved) < len(self.moving):
+        if sum(moved) < len(self.moving):
 
             def shared(s: Any) -> Any:
                 return h.sum(h.vmap(lambda row: self.value(moved, s, row))(h.array(rows)))
