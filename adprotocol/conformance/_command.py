@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,7 @@ from adprotocol.conformance.scenarios import all_scenarios
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from adprotocol.conformance._run.result import Report
+    from adprotocol.conformance._run.result import Report, Result
 
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
@@ -70,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin it names")
     for name, (what, _) in _REPORTS.items():
         add(f"--{name}", dest=name, metavar="FILE", help=f"write {what}; - is standard output")
+    add("--lines", metavar="FILE", help="write each result as it comes, a line of JSON")
     words = "run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated"
     add("-k", dest="keywords", action="append", default=[], metavar="WORD", help=words)
     level = "leave out scenarios less binding than this (default: %(default)s)"
@@ -100,13 +103,16 @@ def _backend(arguments: argparse.Namespace) -> str:
 
 def _files(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the file of each report that was asked for; one that cannot be written is an error before the run."""
-    files = {name: target for name, target in vars(arguments).items() if name in _REPORTS and target is not None}
+    known = (*_REPORTS, "lines")
+    files = {name: target for name, target in vars(arguments).items() if name in known and target is not None}
     if arguments.list and files:
         raise UsageError("--list runs nothing, so there is nothing to report")
     if files.get("badge", "").endswith(".svg"):
         raise UsageError(f"--badge {files['badge']}: a badge is JSON, from which shields.io draws the image")
     if {"html", "markdown"} & set(files):
         written.need_jinja2()
+    if files.get("lines") == "-":
+        raise UsageError("--lines writes to a file, which holds what ran whatever ends the run")
     if list(files.values()).count("-") > 1:
         raise UsageError("only one report can go to standard output")
     taken: dict[Path, str] = {}
@@ -163,7 +169,7 @@ def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) 
     # A report on standard output must not be mixed with text for people.
     if "-" not in files.values():
         text.write(report, sys.stdout, verbose=arguments.verbose)
-    saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
+    saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items() if name in _REPORTS]
     if interrupted:
         sys.stderr.write(f"adprotocol conformance: {interrupted}\n")
         return terminal.INTERRUPTED
@@ -172,7 +178,15 @@ def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) 
 
 def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
     """Return the report, and the message of an interrupt by the user if there was one."""
-    with Progress() as progress:
+    with Progress() as progress, contextlib.ExitStack() as stack:
+        lines = stack.enter_context(Path(arguments.lines).open("w", encoding="utf-8")) if arguments.lines else None
+
+        def advance(found: Result) -> None:
+            progress.advance(found)
+            if lines is not None:
+                lines.write(json.dumps(asdict(found)) + "\n")
+                lines.flush()
+
         try:
             report = supervisor.run(
                 backend,
@@ -182,7 +196,7 @@ def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
                 seconds=arguments.time_limit,
                 **({"plugin": arguments.backend} if arguments.harness and arguments.backend else {}),
                 on_start=progress.start,
-                on_result=progress.advance,
+                on_result=advance,
             )
         except Interrupted as interrupt:
             return interrupt.report, str(interrupt)

@@ -158,6 +158,16 @@ def test_reports_are_written_where_they_are_wanted(capsys, tmp_path):
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS: ")
 
 
+def test_each_result_is_a_line_as_it_comes(capsys, tmp_path):
+    lines, whole = tmp_path / "r.jsonl", tmp_path / "r.json"
+    assert run("numpy", *QUICK, "--lines", lines, "--json", whole) == 0
+    found = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
+    assert found == json.loads(whole.read_text(encoding="utf-8"))["results"]
+    capsys.readouterr()
+    assert "--lines writes to a file" in refused(capsys, "numpy", "--lines", "-")
+    assert "--lines .: it is a folder" in refused(capsys, "numpy", "--lines", ".")
+
+
 def test_a_badge_is_json(capsys, tmp_path):
     assert run("numpy", *QUICK, "--badge", tmp_path / "badge") == 0
     assert json.loads((tmp_path / "badge").read_text(encoding="utf-8"))["schemaVersion"] == 1
