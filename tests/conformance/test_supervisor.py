@@ -1,6 +1,5 @@
 """A run survives what it tests: crashes, hangs that nothing can interrupt, and a system that is left broken."""
 
-import functools
 import json
 import multiprocessing
 import os
@@ -124,6 +123,7 @@ def test_no_process_is_left(ran):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_keeps_what_ran_and_ends_both_processes(tmp_path):
     target = tmp_path / "report.json"
     path = os.pathsep.join(map(str, [HERE, HERE.parents[1] / "examples" / "toyad"]))
@@ -137,11 +137,8 @@ def test_an_interrupt_keeps_what_ran_and_ends_both_processes(tmp_path):
         "--json",
         str(target),
     ]
-    start = functools.partial(subprocess.Popen, command, stderr=subprocess.PIPE, text=True)
-    # A shell in the background has interrupts ignored.
-    restore = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     environment = os.environ | {"PYTHONPATH": path, "BREAKING": "fine gradient waits last"}
-    with start(env=environment, preexec_fn=restore) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         while "waiting" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
