@@ -229,7 +229,7 @@ def test_the_picture_of_support_has_a_mark_for_each_framework_in_each_row(pictur
 def test_the_picture_of_the_benchmarks_has_every_ratio_of_the_table(pictures):
     pytest.importorskip("matplotlib")
     rows = pictures.table()
-    assert {len(row) for row in rows} == {6}
+    assert {len(row) for row in rows} == {7}
     with_ratio = [row for row in rows if row[3][:1].isdigit()]
     assert len(with_ratio) == len(pictures.found_ratios()) > 50
     text = pictures.ratios()
