@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
-from adprotocol_torch.checkpoints import note_true, refuse_first_pass
+from adprotocol_torch.checkpoints import FIRST_PASSES, note_true, refuse_first_pass
 from adprotocol_torch.internals import functorch_is_active, level_of, never_compile
 from adprotocol_torch.parameters import here
 
@@ -34,11 +34,10 @@ def within_gradient(value: torch.Tensor) -> bool:
         # lowered level with tensors of its own level.
         with internals.without_torch_function():
             return _below_noted(here().substitute(value))
-    if is_grad_enabled():
-        if value.requires_grad:
-            # 76 ns, only before a True.
-            return level_of(value) == NO_LEVEL or is_on_tape(value)
-    else:
+    if value.requires_grad and is_grad_enabled():
+        # 76 ns, only before a True.
+        return level_of(value) == NO_LEVEL or is_on_tape(value)
+    if FIRST_PASSES.any and not is_grad_enabled():
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
     if forward_ad._current_level >= 0 and _has_tangent(value):  # noqa: SLF001
