@@ -1,10 +1,13 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
+import atexit
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,13 @@ import pytest
 # Before jax is imported anywhere: two devices for pmap and shard_map.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
+# What XLA has compiled it need not compile again, here and in the processes of a test. Each worker has a folder of its
+# own, for JAX writes an entry in place, and another worker could read half of it.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="adprotocol-jax-")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 # What the first use of the package imports: tests of private modules alone need it too.
 importlib.import_module("adprotocol._public")
