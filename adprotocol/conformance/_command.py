@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from adprotocol.conformance._run.result import Report, Result
 
+# So many processes at most, unless more are asked for: each holds the framework.
+MOST = 4
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("the whole report, for programs", result.to_json),
@@ -80,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", help="the device of the arrays, one that the harness names")
     limit = "time limit of each scenario (default: %(default)g)"
     add("--time-limit", type=_seconds, default=runner.SECONDS, metavar="SECONDS", help=limit)
+    jobs = "run the scenarios in so many processes beside each other (default: %(default)s, a core each)"
+    add("--jobs", type=_count, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
     add("--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none")
     add("-v", "--verbose", action="store_true", help="show the traceback of each failure")
     return parser
@@ -90,6 +94,12 @@ def _seconds(given: str) -> float:
         if 0 < float(given) <= runner.LONGEST:
             return float(given)
     raise argparse.ArgumentTypeError(f"{given!r} is not a positive number of seconds")
+
+
+def _count(given: str) -> int:
+    if given.isdecimal() and int(given):
+        return int(given)
+    raise argparse.ArgumentTypeError(f"{given!r} is not a positive number")
 
 
 def _backend(arguments: argparse.Namespace) -> str:
@@ -193,6 +203,7 @@ def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
                 keywords=arguments.keywords,
                 level=arguments.level,
                 device=arguments.device,
+                jobs=arguments.jobs,
                 seconds=arguments.time_limit,
                 **({"plugin": arguments.backend} if arguments.harness and arguments.backend else {}),
                 on_start=progress.start,

@@ -38,7 +38,11 @@ def refused(capsys, *arguments):
 @pytest.fixture
 def here(monkeypatch):
     """Run the suite in this process, which has scenarios of its own."""
-    monkeypatch.setattr(supervisor, "run", suite.run)
+
+    def run(backend, *, jobs, **options):
+        return suite.run(backend, **options)
+
+    monkeypatch.setattr(supervisor, "run", run)
 
 
 def started(*arguments, **options):
@@ -162,10 +166,16 @@ def test_each_result_is_a_line_as_it_comes(capsys, tmp_path):
     lines, whole = tmp_path / "r.jsonl", tmp_path / "r.json"
     assert run("numpy", *QUICK, "--lines", lines, "--json", whole) == 0
     found = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-    assert found == json.loads(whole.read_text(encoding="utf-8"))["results"]
+    results = json.loads(whole.read_text(encoding="utf-8"))["results"]
+    assert sorted(found, key=lambda one: one["id"]) == sorted(results, key=lambda one: one["id"])
     capsys.readouterr()
     assert "--lines writes to a file" in refused(capsys, "numpy", "--lines", "-")
     assert "--lines .: it is a folder" in refused(capsys, "numpy", "--lines", ".")
+
+
+def test_the_number_of_processes_is_checked(capsys):
+    assert "--jobs: '0' is not a positive number" in refused(capsys, "numpy", "--jobs", "0")
+    assert "--jobs: 'all' is not a positive number" in refused(capsys, "numpy", "--jobs", "all")
 
 
 def test_a_badge_is_json(capsys, tmp_path):

@@ -53,6 +53,26 @@ def test_a_crash_is_named_and_what_follows_runs(ran):
     assert sorted(told[1:]) == sorted(result.id for result in report.results)
 
 
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_several_processes_share_the_scenarios(ran, jobs):
+    told = []
+    names = ("fine", "crashes", "gradient", "poisons", "leaves", "last")
+    report = ran(*names, jobs=jobs, on_start=told.append, on_result=lambda result: told.append(result.id))
+    assert outcomes(report) == {
+        "fine": PASS, "crashes": CRASHED, "gradient": PASS, "poisons": FAIL, "leaves": CRASHED, "last": PASS
+    }  # fmt: skip
+    assert [result.id for result in report.results] == [f"cond/{name}" for name in names]
+    assert told[0] == len(names)
+    assert sorted(told[1:]) == sorted(result.id for result in report.results)
+    assert report.problems == ()
+
+
+def test_an_error_in_one_process_ends_the_others(ran):
+    with pytest.raises(UsageError, match="time limit is 0"):
+        ran("fine", "holds", jobs=2, seconds=0)
+    assert multiprocessing.active_children() == []
+
+
 def test_a_process_that_ends_itself_is_a_crash(ran):
     report = ran("leaves", "last")
     assert outcomes(report) == {"leaves": CRASHED, "last": PASS}
@@ -124,7 +144,8 @@ def test_no_process_is_left(ran):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_keeps_what_ran_and_ends_both_processes(tmp_path):
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupt_keeps_what_ran_and_ends_all_processes(tmp_path, jobs):
     target = tmp_path / "report.json"
     path = os.pathsep.join(map(str, [HERE, HERE.parents[1] / "examples" / "toyad"]))
     command = [
@@ -136,6 +157,8 @@ def test_an_interrupt_keeps_what_ran_and_ends_both_processes(tmp_path):
         "breaking:Breaking",
         "--json",
         str(target),
+        "--jobs",
+        jobs,
     ]
     environment = os.environ | {"PYTHONPATH": path, "BREAKING": "fine gradient waits last"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -144,9 +167,13 @@ def test_an_interrupt_keeps_what_ran_and_ends_both_processes(tmp_path):
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=20)[1]
     assert process.returncode == 130
-    assert err.endswith("adprotocol conformance: interrupted after 2 of 4 scenarios\n")
     report = from_json(target.read_text(encoding="utf-8"))
-    assert outcomes(report) == {"fine": PASS, "gradient": PASS}
+    ran = outcomes(report)
+    assert err.endswith(f"adprotocol conformance: interrupted after {len(ran)} of 4 scenarios\n")
+    assert ran["fine"] == PASS
+    assert "waits" not in ran
+    if jobs == "1":
+        assert ran == {"fine": PASS, "gradient": PASS}
     assert json.loads(target.read_text(encoding="utf-8"))["summary"][CRASHED] == 0
 
 

@@ -1,12 +1,13 @@
 """A session: the cases of a run one after another, told as events, and the log that keeps what is told.
 
 `suite` runs a session where it is called; `supervisor` runs it in a process of its own,
-and one more behind whatever ends that process.
+and one more behind whatever ends that process, or several that share the cases.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from adprotocol.conformance._run.runner import SECONDS, Runner
 from adprotocol.conformance.scenario import MAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from adprotocol.conformance._run.backend import Backend
     from adprotocol.conformance._run.case import Case
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Hold which cases run, how long each may take, and the plugin that the harness has to be for, if one is named."""
+    """Hold which cases run, how long each may take, and the plugin that the harness has to be for, if one is named.
+
+    A session runs every case, or every second one, of two that run beside each other: ``part`` of ``parts``.
+    """
 
     keywords: Sequence[str] = ()
     level: str = MAY
     seconds: float = SECONDS
     plugin: str = ""
+    part: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +116,8 @@ class Session:
             every = self.survey.cases()
             chosen = select(every, self.selection.keywords, self.selection.level)
             tell(Begun(self._report(len(every)), tuple(case.id for case in chosen)))
-            if self._sound([case for case in chosen if case.id not in self.resume.done], tell):
+            own = chosen[self.selection.part :: self.selection.parts]
+            if self._sound([case for case in own if case.id not in self.resume.done], tell):
                 tell(Ended())
         finally:
             self.survey.close()
@@ -148,77 +155,48 @@ class Session:
 
 
 class Log:
-    """Keep what a run has told; results behind which the system turns out to be broken are not kept.
+    """Keep what sessions have told that share the cases of a run.
 
     Attributes:
         head: the report without results, None before the first session has begun.
-        results: those behind which the system was sound, and the one behind which it is known to be broken.
-        unsure: those since the last check.
-        checking: the check of the harness that is under way.
-        running: the id of the case that is under way.
-        fault: in which way the system is broken.
-        ended: whether every case has a result.
+        ids: those of the selected cases, None before a session has told them.
+        results: those behind which the system was sound, and any behind which it is known to be broken.
     """
 
     def __init__(self, on_start: Callable[[int], None], on_result: Callable[[Result], None]) -> None:
         self._on_start, self._on_result = on_start, on_result
         self._begin = time.perf_counter()
+        self._lock = threading.Lock()
+        self._strands: list[Strand] = []
         self.head: Report | None = None
         self.ids: tuple[str, ...] | None = None
         self.results: list[Result] = []
-        self.unsure: list[Result] = []
         self.problems: list[Problem] = []
-        self.open()
 
-    def open(self) -> None:
-        """Forget what the last session was about to do."""
-        self.checking, self.running, self.fault, self.ended = "", "", "", False
-        self.unsure.clear()
+    def strand(self) -> Strand:
+        """Return a new strand of this log."""
+        self._strands.append(Strand(self))
+        return self._strands[-1]
 
-    def take(self, event: Event) -> None:
-        """Keep an event."""
-        match event:
-            case Checking(name):
-                self.checking = name
-            case Begun(report, ids):
-                self.head = report if ids is not None or self.head is None else self.head
-                if ids is not None and self.ids is None:
-                    self._on_start(len(ids))
-                self.ids = self.ids if ids is None else ids
-                self.checking = ""
-            case Running(identifier):
-                self.running = identifier
-            case Finished(result, fault):
-                self.running, self.fault = "", fault or ""
-                self.unsure.append(result)
-                # Of several, one of which has broken the system, none is known to be right.
-                if fault == "" or (fault and len(self.unsure) == 1):
-                    self.keep()
-            case Ended():
-                self.ended = True
+    def begin(self, report: Report, ids: tuple[str, ...] | None) -> None:
+        """Keep what is known before the first result."""
+        with self._lock:
+            if ids is not None or self.head is None:
+                self.head = report
+            if ids is not None and self.ids is None:
+                self.ids = ids
+                self._on_start(len(ids))
 
-    def keep(self) -> None:
-        """Keep the results since the last check."""
-        self.results += self.unsure
-        told, self.unsure = self.unsure, []
-        for result in told:
-            self._on_result(result)
-
-    def crash(self, result: Result) -> None:
-        """Keep the result of a case that ended the process; those before it, since the last check, stay unsure."""
-        self.results.append(result)
-        self._on_result(result)
+    def keep(self, results: Iterable[Result]) -> None:
+        """Keep results."""
+        with self._lock:
+            for result in results:
+                self.results.append(result)
+                self._on_result(result)
 
     def note(self, message: str) -> None:
         """Note a problem of the run itself."""
         self.problems.append(Problem(where=RUN, message=message))
-
-    def broken(self) -> None:
-        """Note that the run stopped because the system is broken, and behind which cases."""
-        names = [result.id for result in self.unsure] or [self.results[-1].id]
-        one_of = "one of " * (len(names) > 1)
-        left = len(self.ids or ()) - len(self.results)
-        self.note(f"stopped behind {one_of}{', '.join(names)}: {self.fault}; {left} scenarios have no result")
 
     def report(self) -> Report:
         """Return the report of what is kept."""
@@ -233,6 +211,64 @@ class Log:
 
     def interrupted(self) -> Report:
         """Return the report of what ran until an interrupt by the user."""
-        self.keep()
+        for strand in self._strands:
+            strand.keep()
         self.note(f"interrupted after {len(self.results)} of {len(self.ids or ())} scenarios")
         return self.report()
+
+
+class Strand:
+    """Follow one session after another; results behind which the system turns out to be broken are not kept.
+
+    Attributes:
+        unsure: the results since the last check.
+        checking: the check of the harness that is under way.
+        running: the id of the case that is under way.
+        fault: in which way the system is broken.
+        has_begun: whether a session has told its cases.
+        ended: whether every case of the session has a result.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.unsure: list[Result] = []
+        self.has_begun: bool = False
+        self.open()
+
+    def open(self) -> None:
+        """Forget what the last session was about to do."""
+        self.checking, self.running, self.fault, self.ended = "", "", "", False
+        self.unsure.clear()
+
+    def take(self, event: Event) -> None:
+        """Keep an event."""
+        match event:
+            case Checking(name):
+                self.checking = name
+            case Begun(report, ids):
+                self.log.begin(report, ids)
+                self.has_begun |= ids is not None
+                self.checking = ""
+            case Running(identifier):
+                self.running = identifier
+            case Finished(result, fault):
+                self.running, self.fault = "", fault or ""
+                self.unsure.append(result)
+                # Of several, one of which has broken the system, none is known to be right.
+                if fault == "" or (fault and len(self.unsure) == 1):
+                    self.keep()
+            case Ended():
+                self.ended = True
+
+    def keep(self) -> None:
+        """Keep the results since the last check."""
+        told, self.unsure = self.unsure, []
+        self.log.keep(told)
+
+    def broken(self) -> None:
+        """Note that the run stopped because the system is broken, and behind which cases."""
+        results = self.log.results
+        names = [result.id for result in self.unsure] or [results[-1].id]
+        one_of = "one of " * (len(names) > 1)
+        left = len(self.log.ids or ()) - len(results)
+        self.log.note(f"stopped behind {one_of}{', '.join(names)}: {self.fault}; {left} scenarios have no result")

@@ -92,13 +92,14 @@ def run(  # noqa: PLR0913  (the options of the command line)
         KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
     log = Log(on_start, on_result)
+    strand = log.strand()
     session = Session(backends.of(backend, device), Selection(keywords=keywords, level=level, seconds=seconds))
     try:
-        session.run(log.take)
+        session.run(strand.take)
     except KeyboardInterrupt as error:
         raise Interrupted(log.interrupted()) from error
-    if not log.ended:
-        log.broken()
+    if not strand.ended:
+        strand.broken()
     return log.report()
 
 

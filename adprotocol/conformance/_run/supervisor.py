@@ -1,4 +1,4 @@
-"""The supervisor: a run in a process of its own, and in one more behind whatever ends that process or breaks it.
+"""The supervisor: a run in processes of its own, and in one more behind whatever ends such a process or breaks it.
 
 A framework may end the process by a signal, hang where no thread can time it, or be
 left broken by a scenario. The results are sent as they come, so that nothing is lost.
@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from adprotocol.conformance._run import backend as backends
 from adprotocol.conformance._run import result
 from adprotocol.conformance._run.repro import repro
 from adprotocol.conformance._run.result import Report, Result
-from adprotocol.conformance._run.session import Event, Log, Resume, Selection, Session
+from adprotocol.conformance._run.session import Event, Log, Resume, Selection, Session, Strand
 from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance._run.survey import without_folders
 from adprotocol.conformance.scenarios import all_scenarios
@@ -45,52 +46,81 @@ def run(
     backend: str,
     *,
     device: str | None = None,
+    jobs: int = 1,
     on_start: Callable[[int], None] = lambda _: None,
     on_result: Callable[[Result], None] = lambda _: None,
     **selected: Any,
 ) -> Report:
-    """Run the suite as `suite.run` does, in other processes than this one; `backend` is a name or a path."""
-    selection, resume, log = Selection(**selected), Resume(), Log(on_start, on_result)
-    try:
-        for _ in range(AGAIN):
-            log.open()
-            end = _process((backend, device, selection, resume), log)
-            if log.ended:
-                return log.report()
-            resume = _after(end, log, resume, backends.expression_of(backend, device))
-        log.note(f"given up after {AGAIN} processes: {len(log.results)} scenarios have a result")
-    except KeyboardInterrupt as error:
-        if log.head is None:
-            raise
-        raise Interrupted(log.interrupted()) from error
+    """Run the suite as `suite.run` does, in so many other processes; `backend` is a name or a path."""
+    log, processes = Log(on_start, on_result), Processes()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            parts = [Selection(**selected, part=part, parts=jobs) for part in range(jobs)]
+            for strand in [pool.submit(_strand, (backend, device, part), log, processes) for part in parts]:
+                strand.result()
+        except BaseException as error:
+            processes.stop()
+            if not isinstance(error, KeyboardInterrupt) or log.head is None:
+                raise
+            pool.shutdown()
+            raise Interrupted(log.interrupted()) from error
     return log.report()
 
 
-def _after(end: tuple[str, str], log: Log, resume: Resume, expression: str) -> Resume:
+class Processes:
+    """Hold the processes that run now, to end all at once."""
+
+    def __init__(self) -> None:
+        self.running: set[Any] = set()
+        self.are_stopped = False
+
+    def stop(self) -> None:
+        """End the processes, which nobody goes on behind."""
+        self.are_stopped = True
+        for process in tuple(self.running):
+            process.kill()
+
+
+def _strand(request: tuple[str, str | None, Selection], log: Log, processes: Processes) -> None:
+    """Run a part of the cases, in one process after another."""
+    backend, device, _ = request
+    strand, resume = log.strand(), Resume()
+    for _ in range(AGAIN):
+        strand.open()
+        end = _process((*request, resume), strand, processes)
+        if strand.ended or processes.are_stopped:
+            return
+        resume = _after(end, strand, resume, backends.expression_of(backend, device))
+    log.note(f"given up after {AGAIN} processes: {len(log.results)} scenarios have a result")
+
+
+def _after(end: tuple[str, str], strand: Strand, resume: Resume, expression: str) -> Resume:
     """Return how to go on behind a process that came to an end before its time."""
     message, detail = end
-    if log.running:
-        name, _, variant = log.running.partition("@")
+    if strand.running:
+        name, _, variant = strand.running.partition("@")
         scenario = all_scenarios()[name]
         crash = Result.of(
             scenario,
-            id=log.running,
+            id=strand.running,
             outcome=result.CRASHED,
             cause=result.PLUGIN,
             message=message,
             detail=detail,
             repro=repro(scenario, expression, variant),
         )
-        log.crash(crash)
-    elif log.checking and log.checking not in resume.crashed:
-        resume = dataclasses.replace(resume, crashed={**resume.crashed, log.checking: message})
-    elif log.ids is None:
+        strand.log.keep([crash])  # those before it, since the last check, stay unsure
+    elif strand.checking and strand.checking not in resume.crashed:
+        resume = dataclasses.replace(resume, crashed={**resume.crashed, strand.checking: message})
+    elif not strand.has_begun:
         raise backends.BrokenBackend(f"before the first scenario {message}\n{detail}".rstrip())
-    done = frozenset(found.id for found in log.results)
-    return dataclasses.replace(resume, done=done, suspects=len(log.unsure))
+    done = frozenset(found.id for found in strand.log.results)
+    return dataclasses.replace(resume, done=done, suspects=len(strand.unsure))
 
 
-def _process(request: tuple[str, str | None, Selection, Resume], log: Log) -> tuple[str, str]:
+def _process(
+    request: tuple[str, str | None, Selection, Resume], strand: Strand, processes: Processes
+) -> tuple[str, str]:
     """Run a session in a new process until it ends, and return what ended it, with the stack."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -98,17 +128,19 @@ def _process(request: tuple[str, str | None, Selection, Resume], log: Log) -> tu
         dump = Path(folder, "stack.txt")
         process = context.Process(target=_serve, args=(sender, dump, request), name="conformance")
         process.start()
+        processes.running.add(process)
         sender.close()
         try:
             # The end of the file is the end of the process.
             with contextlib.suppress(EOFError):
-                while not log.ended:
+                while not (strand.ended or processes.are_stopped):
                     told = receiver.recv()
                     if isinstance(told, Exception):
                         raise told
-                    log.take(told)
+                    strand.take(told)
             process.join(LEAVE)
         finally:
+            processes.running.discard(process)
             process.kill()
             process.join()
         stack = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
