@@ -503,6 +503,18 @@ def test_checkpoints_of_both_kinds(reentrant):
     torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
+    sin, _, times = trigonometry(kind)
+
+    def ours(x):
+        return checkpoint(lambda x: times(x, Y) + sin(x), x, use_reentrant=False)
+
+    torch.testing.assert_close(func.jacfwd(ours)(X), torch.diag(torch.cos(X) * (Y + 1)))
+    second = -torch.sin(X) * (Y + 1)
+    torch.testing.assert_close(backward_of(backward_again(ours), X.clone().requires_grad_()), second)
+
+
 def test_autocast_is_that_of_the_function_in_the_rule():
     f = with_rules(
         lambda x, w: x @ w,
