@@ -113,7 +113,7 @@ def may_pack_saved_tensors() -> bool:
 
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
-    """Take away the hooks that pack saved tensors, as a checkpoint has them, in which torch.func refuses reverse mode."""
+    """Take away the hooks that pack saved tensors, as a checkpoint does; torch.func refuses reverse mode there."""
     hooks: list[Any] = []
     while _top_hooks is not None and (top := _top_hooks(False)) is not None:  # noqa: FBT003
         hooks.append(top)

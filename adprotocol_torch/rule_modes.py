@@ -119,7 +119,7 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
 
 
 def _transposed(fun: Callable[..., tuple[torch.Tensor, ...]], likes: Tensors, cotangents: Tensors) -> Tensors:
-    """Return the transpose of a linear function of tensors like some, applied to cotangents: it is that at any point."""
+    """Return the transpose of a linear function of tensors, which is the same at all points, applied to cotangents."""
     with internals.without_saved_tensor_hooks():
         return list(torch.func.vjp(fun, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
 

@@ -269,6 +269,19 @@ def test_a_result_that_is_an_argument_or_a_view_of_it(alias):
         assert FORWARD[derivative](f, X).flatten().tolist() == [20.0] * 3, derivative
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_whose_elements_share_memory_has_a_tangent(kind):
+    tangent = lambda t, _y, _x: t[0].sum() * torch.ones(3, dtype=DOUBLE)
+    f = with_rules(lambda x: x.sum().expand(3), lambda ct, _y, _x: (ct.sum().expand(3),), tangent, kind)
+    assert func.jvp(f, (X,), (Y,))[1].tolist() == [10.0] * 3
+    assert dual_of(f, X, Y).tolist() == [10.0] * 3
+    shared = with_rules(
+        lambda x, y: (x.exp(), x * y), lambda ct, r, x, y: (ct[0] * r[0] + ct[1] * y, ct[1] * x), kind="vjp"
+    )
+    rows = lambda y: torch.vmap(shared, (None, 0))(X, y)[1].sum()
+    torch.testing.assert_close(func.jacfwd(rows)(Y), X.sum().expand(3))
+
+
 def test_one_tensor_returned_twice_and_a_tensor_of_others_stay_apart():
     buffer = torch.ones(2)
     f = with_rules(lambda x: (x * 1, buffer), lambda ct, _y, _x: (30 * ct[0],))
