@@ -276,7 +276,7 @@ def test_a_result_whose_elements_share_memory_has_a_tangent(kind):
     assert func.jvp(f, (X,), (Y,))[1].tolist() == [10.0] * 3
     assert dual_of(f, X, Y).tolist() == [10.0] * 3
     shared = with_rules(
-        lambda x, y: (x.exp(), x * y), lambda ct, r, x, y: (ct[0] * r[0] + ct[1] * y, ct[1] * x), kind="vjp"
+        lambda x, y: (x.exp(), x * y), lambda ct, r, x, y: (ct[0] * r[0] + ct[1] * y, ct[1] @ x), kind="vjp"
     )
     rows = lambda y: torch.vmap(shared, (None, 0))(X, y)[1].sum()
     torch.testing.assert_close(func.jacfwd(rows)(Y), X.sum().expand(3))
