@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
@@ -23,7 +24,7 @@ from adprotocol_jax import internals, prevention
 from adprotocol_jax.rule_call import BatchedCall, RuleCall, refuse_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from adprotocol.extend import DerivativeRule, Outline
 
@@ -48,6 +49,7 @@ def _stage(call: RuleCall, arrays: list[Any]) -> list[Any]:
     axes = frozenset().union(*map(internals.varying_axes, arrays))
     if axes:
         arrays = [internals.as_varying(array, axes) for array in arrays]
+        call.types = list(map(internals.typeof, arrays))
     traced = jax.make_jaxpr(call.trace)(*arrays)
     refuse_objects(call.rule, call.outline)
     call.program, call.closed_over = internals.without_constants(traced), len(traced.consts)
@@ -69,7 +71,7 @@ _function_p.multiple_results = True
 
 def _run(*arrays: Any, call: RuleCall) -> list[Any]:
     with internals.eval_context():
-        return call.run(arrays)
+        return call.run(_as_arrays(arrays))
 
 
 def _abstract(*types: Any, call: RuleCall) -> Any:
@@ -79,7 +81,15 @@ def _abstract(*types: Any, call: RuleCall) -> Any:
 
 
 def _is_moving(tangent: Any) -> bool:
-    return type(tangent) is not ad.Zero and tangent.dtype != jax.dtypes.float0
+    return type(tangent) is not ad.Zero and getattr(tangent, "dtype", None) != jax.dtypes.float0
+
+
+def _as_arrays(values: Iterable[Any]) -> list[Any]:
+    """Return the operands of a primitive as JAX's: what it differentiates may be a number, or an array of NumPy."""
+    return [jnp.asarray(value) if isinstance(value, _CONVERTED) else value for value in values]
+
+
+_CONVERTED = (int, float, complex, np.ndarray, np.generic)
 
 
 def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> None:
@@ -99,7 +109,7 @@ def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, 
 
 
 def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
-    needed = tuple(map(_is_moving, tangents))
+    arrays, needed = _as_arrays(arrays), tuple(map(_is_moving, tangents))
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     return results, _tangents(call.kept(results, arrays), tangents, needed, call)
@@ -110,6 +120,7 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, call: RuleC
         nonzero and _tangent_type(array).dtype != jax.dtypes.float0
         for nonzero, array in zip(nonzeros, arrays, strict=True)
     )
+    arrays = _as_arrays(arrays)
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     count = call.outline.count if True in needed else 0
@@ -145,7 +156,7 @@ _linear_p.multiple_results = True
 
 def _evaluate(*operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
     count = len(operands) - sum(needed)
-    return call.forward(needed, operands[:count], operands[count:])
+    return call.forward(needed, operands[:count], _as_arrays(operands[count:]))
 
 
 def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:  # noqa: ARG001
@@ -169,7 +180,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
     count = len(operands) - sum(needed)
     if all(type(cotangent) is ad.Zero for cotangent in cotangents):
         return [None] * len(operands)
-    return [None] * count + call.backward(needed, operands[:count], [internals.instantiated(ct) for ct in cotangents])
+    return [None] * count + call.backward(needed, operands[:count], _as_arrays(map(internals.instantiated, cotangents)))
 
 
 def _linear_batch(

@@ -290,9 +290,20 @@ def varying_axes(value: Any) -> frozenset[Any]:
 def as_varying(value: Any, axes: frozenset[Any]) -> Any:
     """Return a value as one that may differ along the axes."""
     missing = tuple(axes - varying_axes(value))
+    if not missing:
+        return value
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(value, missing, to="varying")
     return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
+
+
+def array_like(value: Any, like: Any) -> Any:
+    """Return a value, None for zeros, as an array of the dtype of another, which may differ along the same axes."""
+    if value is None:
+        value = jnp.zeros(like.shape, like.dtype)
+    elif not isinstance(value, jax.Array) or value.dtype != like.dtype:
+        value = jnp.asarray(value, like.dtype)
+    return as_varying(value, varying_axes(like))
 
 
 def linearize_to(primitive: Any, answer: Any) -> None:

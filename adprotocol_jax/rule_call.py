@@ -31,7 +31,7 @@ class RuleCall:
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
-        self.types: list[Any] = [internals.type_like(array) for array in arrays]
+        self.types: list[Any] = [internals.typeof(array) for array in arrays]
         # Known as soon as the function has run, which it does before anything is differentiated.
         self.outline: Any = None
         # For a staged program; its first operands are what the function closes over.
@@ -69,35 +69,34 @@ class RuleCall:
         if not self.rule.has_jvp:
             # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
             # goes through the functions that the rule calls instead of using their rules.)
-            zeros = [jnp.zeros_like(result) for result in kept[: self.outline.count]]
+            zeros = [internals.array_like(None, result) for result in kept[: self.outline.count]]
             return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
         results, arrays = self._known(kept)
         given = iter(moving)
-        types = self.types
         tangents = [
             next(given)
             if need
-            else jnp.zeros(kind.shape, kind.dtype)
+            else internals.array_like(None, kind)
             if internals.is_differentiated(kind.dtype)
             else None
-            for need, kind in zip(needed[self.closed_over :], types, strict=True)
+            for need, kind in zip(needed[self.closed_over :], self.types, strict=True)
         ]
         found = self.rule.jvp(tangents, results, self.outline, arrays)
-        return [_as_like(tangent, result) for tangent, result in zip(found, results, strict=False)]
+        return [internals.array_like(tangent, result) for tangent, result in zip(found, results, strict=False)]
 
     def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Return the gradients of the arguments that are needed, given the cotangents of the results."""
         needed = needed[self.closed_over :]
         likes = [kind for kind, need in zip(self.types, needed, strict=True) if need]
         if not self.rule.has_vjp:
-            zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in likes]
+            zeros = [internals.array_like(None, kind) for kind in likes]
             before = (False,) * self.closed_over
             return list(
                 jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1](list(cotangents))[0]
             )
         results, arrays = self._known(kept)
         found = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
-        return [_as_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
+        return [internals.array_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
 
 
 class BatchedCall(RuleCall):
@@ -163,13 +162,6 @@ def refuse_objects(rule: DerivativeRule, outline: Outline) -> None:
             "class one)"
         )
         raise RuleError(msg)
-
-
-def _as_like(value: Any, like: Any) -> Any:
-    """Return a gradient or tangent as an array of the right dtype; zeros for None."""
-    if value is None:
-        return jnp.zeros(like.shape, like.dtype)
-    return value if isinstance(value, jax.Array) and value.dtype == like.dtype else jnp.asarray(value, like.dtype)
 
 
 internals.hold_weakly(RuleCall)

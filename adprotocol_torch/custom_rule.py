@@ -92,8 +92,14 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may be its argument, or belong to others.
-    call.results = [result.detach() for result in results]
+    call.results = [_spread(result.detach()) if is_forward else result.detach() for result in results]
     return _Attached.apply(call, *arrays)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _spread(result: torch.Tensor) -> torch.Tensor:
+    """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
+    is_strided = result.layout is torch.strided and not result.is_nested
+    return result.contiguous() if is_strided and 0 in result.stride() else result
 
 
 def _hidden(name: str) -> RuleError:

@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -109,6 +109,20 @@ def has_dispatch_mode() -> bool:
 def may_pack_saved_tensors() -> bool:
     """Tell whether saved tensors may be packed: False is certain, True only where PyTorch tells."""
     return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """Take away the hooks that pack saved tensors, as a checkpoint does; torch.func refuses reverse mode there."""
+    hooks: list[Any] = []
+    while _top_hooks is not None and (top := _top_hooks(False)) is not None:  # noqa: FBT003
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)  # noqa: SLF001
 
 
 def is_in_first_pass() -> bool:

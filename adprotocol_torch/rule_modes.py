@@ -15,7 +15,7 @@ from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol.extend import Outline
 
@@ -69,8 +69,7 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
             return tuple(as_gradients(rule.jvp(full, results, outline, arrays), values.moving))
 
         with _transposing(rule.name):
-            transpose = torch.func.vjp(forward, *map(torch.zeros_like, moving))[1]
-            gradients = list(transpose(tuple(cotangents)))
+            gradients = _transposed(forward, moving, cotangents)
     return _once(rule.once, gradients, values.moving)
 
 
@@ -114,10 +113,15 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
         def backward(*cotangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(as_gradients(rule.vjp(needed, list(cotangents), results, outline, arrays), moving))
 
-        # It is linear in the cotangents, so its transpose is the same at all of them.
-        transpose = torch.func.vjp(backward, *map(torch.zeros_like, own))[1]
-        found = list(map(_conjugate, transpose(tuple([_conjugate(one) for one in tangents if one is not None]))))
+        given = [_conjugate(one) for one in tangents if one is not None]
+        found = list(map(_conjugate, _transposed(backward, own, given)))
     return _once(rule.once, found, own)
+
+
+def _transposed(fun: Callable[..., tuple[torch.Tensor, ...]], likes: Tensors, cotangents: Tensors) -> Tensors:
+    """Return the transpose of a linear function of tensors, which is the same at all points, applied to cotangents."""
+    with internals.without_saved_tensor_hooks():
+        return list(torch.func.vjp(fun, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
 
 
 def as_results(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:

@@ -15,11 +15,12 @@ from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import may_hold, refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
-from adprotocol._rules.signature import positional, refuse_arity, takes_arguments
+from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
@@ -90,6 +91,8 @@ class CustomDerivative:
         self.has_residuals = has_residuals
         name = getattr(fun, "__name__", type(fun).__name__)
         self.functions = Functions(fun, name, has_residuals=has_residuals)
+        # Those that rules get by position, defaults included; known as soon as there is a rule.
+        self.parameters: list[inspect.Parameter] = []
         # Those whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
         functools.update_wrapper(self, fun, updated=())
@@ -136,6 +139,7 @@ class CustomDerivative:
             )
             raise RuleError(msg)
         takes = not self.has_residuals or takes_arguments(rule)
+        self.parameters = by_position(self.fun)
         if takes:
             refuse_arity(rule, self.fun, f"{name}.{method}", first)
         if may_hold(rule):
@@ -145,7 +149,8 @@ class CustomDerivative:
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
         found = sole_of_leaves((*args, *static.values()) if static else args)
-        if found is None or (static and found[0].framework is not None):
+        is_partial = len(static) > 0 or len(args) < len(self.parameters)
+        if found is None or (is_partial and found[0].framework is not None):
             return self._structured(args, static)
         binding, are_arrays = found
         if self.watched:
@@ -168,8 +173,7 @@ class CustomDerivative:
 
     def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         functions = self.functions
-        if static:
-            args, static = positional(self.fun, args, static)
+        args, static = completed(self.parameters, args, static)
         leaves, treespec = flatten_result((args, static))
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         self._refuse_held(leaves)

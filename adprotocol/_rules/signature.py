@@ -21,22 +21,27 @@ def signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def positional(
-    function: Callable[..., Any], args: tuple[Any, ...], static: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with those by position that may be given so, though given by name."""
+def by_position(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function that may be given by position, but those of ``*args``."""
     known = signature(function)
-    if known is None:
-        return args, static
-    by_name = {
-        name for name, parameter in known.parameters.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    }
-    if not by_name.intersection(static):
-        return args, static
-    bound = known.bind(*args, **static)
-    if by_name.intersection(bound.kwargs):  # after one that was left out
-        bound.apply_defaults()
-    return bound.args, bound.kwargs
+    found = () if known is None else known.parameters.values()
+    return [parameter for parameter in found if parameter.kind.name in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
+
+
+def completed(
+    parameters: list[inspect.Parameter], args: tuple[Any, ...], static: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with those by position that were given by name, and with defaults."""
+    by_name = dict(static)
+    filled = list(args)
+    for parameter in parameters[len(args) :]:
+        if parameter.name in by_name and parameter.kind is not parameter.POSITIONAL_ONLY:
+            filled.append(by_name.pop(parameter.name))
+        elif parameter.default is not parameter.empty:
+            filled.append(parameter.default)
+        else:  # the call itself says what is missing
+            return args, static
+    return tuple(filled), by_name
 
 
 def takes_arguments(rule: Callable[..., Any]) -> bool:
@@ -44,9 +49,8 @@ def takes_arguments(rule: Callable[..., Any]) -> bool:
     known = signature(rule)
     if known is None:
         return True
-    kinds = [parameter.kind.name for parameter in known.parameters.values()]
-    by_position = [kind for kind in kinds if kind in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
-    return "VAR_POSITIONAL" in kinds or len(by_position) > 2  # noqa: PLR2004
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.parameters.values())
+    return takes_any or len(by_position(rule)) > 2  # noqa: PLR2004
 
 
 def refuse_arity(rule: Callable[..., Any], function: Callable[..., Any], method: str, first: str) -> None:
@@ -54,21 +58,12 @@ def refuse_arity(rule: Callable[..., Any], function: Callable[..., Any], method:
     of_function, of_rule = signature(function), signature(rule)
     if of_function is None or of_rule is None:
         return
-    required = [
-        name
-        for name, parameter in of_function.parameters.items()
-        if parameter.kind.name in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD") and parameter.default is parameter.empty
-    ]
-    static = [name for name, parameter in of_function.parameters.items() if parameter.kind.name == "KEYWORD_ONLY"]
-    by_name = {name: None for name in static if of_function.parameters[name].default is parameter_empty(of_function)}
+    given = [parameter.name for parameter in by_position(function)]
+    static = [parameter for parameter in of_function.parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
+    by_name = {parameter.name: None for parameter in static if parameter.default is parameter.empty}
     try:
-        of_rule.bind(None, None, *required, **by_name)
+        of_rule.bind(None, None, *given, **by_name)
     except TypeError as error:
-        called = ", ".join([first, "returned", *required, *(f"{name}=..." for name in by_name)])
+        called = ", ".join([first, "returned", *given, *(f"{name}=..." for name in by_name)])
         msg = f"the rule given to {method} has the signature {of_rule}, but is called as rule({called}): {error}"
         raise RuleError(msg) from None
-
-
-def parameter_empty(known: inspect.Signature) -> Any:
-    """Return the mark of a parameter without a default."""
-    return known.empty

@@ -103,6 +103,26 @@ def _by_x(fun, x):
 
 
 @either_rule
+def test_numbers_are_arrays_in_functions_and_rules(rules):
+    @custom_derivative
+    def f(x):
+        assert x.shape == ()
+        return x * 2.0
+
+    if rules.get("vjp", True):
+        f.defvjp(lambda ct, returned, x: (ct.at[()].multiply(7.0 * x.at[()].get()),))
+    if rules.get("jvp", True):
+        f.defjvp(lambda ts, returned, x: ts[0].at[()].multiply(7.0 * x.at[()].get()))
+    for number in (float, np.float32, jnp.float32, lambda value: np.array(value, np.float32)):
+        two, three = number(2.0), number(3.0)
+        assert close(jax.grad(f)(two), 14.0)
+        assert close(jax.jvp(f, (two,), (three,))[1], 42.0)
+        assert close(jax.jvp(jax.grad(f), (two,), (three,))[1], 21.0)
+        assert close(jax.linearize(f, two)[1](three), 42.0)
+        assert close(jax.vjp(f, two)[1](three)[0], 42.0)
+
+
+@either_rule
 def test_vmap_sums_the_gradient_of_what_all_rows_share(rules):
     f = product(**rules)
     x, y = jnp.array([0.1, 0.2, 0.3]), jnp.float32(2.0)
@@ -157,8 +177,9 @@ def test_an_exported_program_has_the_derivative_of_the_rule():
     assert close(found, HALF * jnp.cos(x) * 2.0)
 
 
-def test_devices_each_compute_their_part():
-    f = product()
+@either_rule
+def test_devices_each_compute_their_part(rules):
+    f = product(**rules)
     mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
     x, y = jnp.arange(4.0), jnp.float32(2.0)
 
@@ -171,8 +192,26 @@ def test_devices_each_compute_their_part():
         want = jax.grad(lambda x, y: (_reference(x, y) ** 2).sum(), (0, 1))(x, y)
         assert close(got[0], want[0])
         assert close(got[1], want[1])
+        assert close(jax.jvp(wrap(loss(f)), (x, y), (x, y))[1], (x * want[0]).sum() + y * want[1])
     assert close(jax.pmap(jax.grad(lambda x: f(x, 2.0)))(x[:2]), HALF * jnp.cos(x[:2]) * 2.0)
     assert close(jax.grad(lambda x: jax.pmap(lambda x: f(x, 2.0))(x).sum())(x[:2]), HALF * jnp.cos(x[:2]) * 2.0)
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_devices_take_zeros_and_constants_for_gradients(wrap):
+    f = custom_derivative(lambda x, y: x + y)
+    f.defvjp(lambda ct, returned, x, y: (None, 7.0))
+    g = custom_derivative(lambda x, y: x + y)
+    g.defjvp(lambda ts, returned, x, y: 7.0)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
+    x, y = jnp.arange(2.0), jnp.float32(2.0)
+    specs = {"in_specs": (PartitionSpec("i"), PartitionSpec()), "out_specs": PartitionSpec("i")}
+    rows = shard_map(lambda x, y: f(x[0], y)[None], mesh=mesh, **specs)
+    got = wrap(jax.grad(lambda x, y: rows(x, y).sum(), (0, 1)))(x, y)
+    assert close(got[0], [0.0, 0.0])
+    assert close(got[1], 14.0)
+    rows = shard_map(lambda x, y: g(x[0], y)[None], mesh=mesh, **specs)
+    assert close(jax.jvp(wrap(rows), (x, y), (x, y))[1], [7.0, 7.0])
 
 
 def test_collectives_find_the_axis_of_vmap():

@@ -320,6 +320,30 @@ def test_an_argument_by_position_may_be_given_by_name(ad):
 
 
 @with_rules
+def test_a_rule_gets_the_defaults_of_the_function(ad):
+    @custom_derivative
+    def power(x, n=2, /, scale=1.0, *, shift=0.0):
+        return scale * x**n + shift
+
+    power.defvjp(lambda ct, returned, x, n, scale, **_shift: (10.0 * ct * scale * n * x ** (n - 1), None, None))
+    power.defjvp(lambda ts, returned, x, n, scale, **_shift: 20.0 * ts[0] * scale * n * x ** (n - 1))
+
+    x, one = ad.make(X), ad.make(1.0)
+    calls = {
+        2: [power, lambda x: power(x, 2), lambda x: power(x, scale=1.0), lambda x: power(x, shift=4.0)],
+        3: [lambda x: power(x, 3), lambda x: power(x, 3, scale=1.0)],
+    }
+    for n, functions in calls.items():
+        for f in functions:
+            assert close(ad.derivative(f)(x), 10.0 * n * X ** (n - 1))
+            assert close(ad.tangent(f, x, one), 20.0 * n * X ** (n - 1))
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        power(scale=x)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        power(x, other=x)
+
+
+@with_rules
 def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
     def loss(z):
         f = custom_derivative(lambda x: x * z)
@@ -336,7 +360,7 @@ def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
             return x * factor
 
         f = custom_derivative(fun)
-        f.defvjp(lambda cotangent, returned, x: (cotangent,))
+        f.defvjp(lambda cotangent, returned, x, factor: (cotangent, None))
         return f(ad.make(X))
 
     def by_argument(z):

@@ -269,6 +269,19 @@ def test_a_result_that_is_an_argument_or_a_view_of_it(alias):
         assert FORWARD[derivative](f, X).flatten().tolist() == [20.0] * 3, derivative
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_whose_elements_share_memory_has_a_tangent(kind):
+    tangent = lambda t, _y, _x: t[0].sum() * torch.ones(3, dtype=DOUBLE)
+    f = with_rules(lambda x: x.sum().expand(3), lambda ct, _y, _x: (ct.sum().expand(3),), tangent, kind)
+    assert func.jvp(f, (X,), (Y,))[1].tolist() == [10.0] * 3
+    assert dual_of(f, X, Y).tolist() == [10.0] * 3
+    shared = with_rules(
+        lambda x, y: (x.exp(), x * y), lambda ct, r, x, y: (ct[0] * r[0] + ct[1] * y, ct[1] @ x), kind="vjp"
+    )
+    rows = lambda y: torch.vmap(shared, (None, 0))(X, y)[1].sum()
+    torch.testing.assert_close(func.jacfwd(rows)(Y), X.sum().expand(3))
+
+
 def test_one_tensor_returned_twice_and_a_tensor_of_others_stay_apart():
     buffer = torch.ones(2)
     f = with_rules(lambda x: (x * 1, buffer), lambda ct, _y, _x: (30 * ct[0],))
@@ -501,6 +514,18 @@ def test_checkpoints_of_both_kinds(reentrant):
     x = X.clone().requires_grad_()
     checkpoint(lambda x: times(x, Y) + sin(x), x, use_reentrant=reentrant).sum().backward()
     torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
+    sin, _, times = trigonometry(kind)
+
+    def ours(x):
+        return checkpoint(lambda x: times(x, Y) + sin(x), x, use_reentrant=False)
+
+    torch.testing.assert_close(func.jacfwd(ours)(X), torch.diag(torch.cos(X) * (Y + 1)))
+    second = -torch.sin(X) * (Y + 1)
+    torch.testing.assert_close(backward_of(backward_again(ours), X.clone().requires_grad_()), second)
 
 
 def test_autocast_is_that_of_the_function_in_the_rule():
