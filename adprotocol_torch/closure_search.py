@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import held, run_while_tracing, search
+from adprotocol.extend import run_while_tracing, search
 from adprotocol_torch import internals
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
@@ -173,13 +173,9 @@ def _opened(value: Any) -> list[Any]:
 
 
 def _reaches(value: Any, parts: set[int]) -> bool:
-    found = itertools.islice(search(value, _is_entered, _held), _SEARCHED)
+    found = itertools.islice(search(value, _is_entered), _SEARCHED)
     return any(id(item) in parts for item in found)
 
 
 def _is_entered(item: Any) -> bool:
     return not isinstance(item, (*PLAIN, torch.Tensor, types.ModuleType))
-
-
-def _held(value: Any) -> list[Any]:
-    return [value()] if isinstance(value, weakref.ref) else held(value)

@@ -100,6 +100,10 @@ class SlottedArray(np.ndarray):
     __slots__ = ("held",)
 
 
+class Double(np.float64):
+    """A NumPy number with attributes."""
+
+
 class Pair(NamedTuple):
     a: Any
     b: Any
@@ -177,6 +181,7 @@ HIDING = {
     "attribute of a string": lambda x: with_attribute(Text("a"), x),
     "slot of a float": lambda x: with_attribute(Slotted(1.0), x),
     "attribute of a fraction": lambda x: with_attribute(Ratio(1, 2), x),
+    "attribute of a NumPy number": lambda x: with_attribute(Double(1.5), x),
     "number of one's own": Dual,
     "attribute of an array": lambda x: with_attribute(np.zeros(2).view(Array), x),
     "slot of an array": lambda x: with_attribute(np.zeros(2).view(SlottedArray), x),
@@ -198,5 +203,8 @@ HIDING = {
     "map in an object": lambda x: types.SimpleNamespace(held=map(abs, [x])),
     "generator in an object": lambda x: types.SimpleNamespace(held=generator(x)),
     "chained iterators in an object": lambda x: types.SimpleNamespace(held=itertools.chain([x], [])),
+    "flat iterator in an object": lambda x: types.SimpleNamespace(held=object_array(x).flat),
+    "broadcast iterator in an object": lambda x: types.SimpleNamespace(held=np.broadcast(object_array(x), 1.0)),
+    "iterator of operands in an object": lambda x: types.SimpleNamespace(held=np.nditer(object_array(x), ["refs_ok"])),
     "mapping without attributes": lambda x: types.SimpleNamespace(held=types.MappingProxyType({"k": [x]})),
 }

@@ -12,6 +12,7 @@ import functools
 import gc
 import sys
 import types
+import weakref
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 LOOK_THROUGH = 10_000
 
 ITERABLE = (Mapping, list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
+# The attributes by which NumPy's iterators hold arrays: the collector of garbage does not know them.
+_OF_ITERATORS = ("base", "operands", "iters")
 
 
 def expand(leaves: Iterable[Any]) -> list[Any]:
@@ -55,8 +58,12 @@ def plain_array(array: Any) -> Any:
 def held(value: Any) -> list[Any]:
     """Return what an object holds: in attributes and slots, as items, and what a function closes over or is bound to.
 
-    What a function finds among its global names is not meant.
+    A weak reference holds what it refers to. What a function finds among its global names is not meant.
     """
+    if isinstance(value, weakref.ReferenceType):
+        return [value()]
+    if type(value) in weakref.ProxyTypes:
+        return [value.__repr__.__self__]  # a method of what it refers to
     found: list[Any] = list(getattr(value, "__dict__", {}).values())
     if isinstance(value, types.FunctionType):
         cells = value.__closure__ or ()
@@ -69,9 +76,11 @@ def held(value: Any) -> list[Any]:
         return [*found, value.func, *value.args, *value.keywords.values()]
     found.extend(referents(value))
     if isinstance(value, Mapping):
-        found.extend(value.values())
+        found.extend(value.items())
     elif isinstance(value, slice):
         found.extend((value.start, value.stop, value.step))
+    elif hasattr(value, "__next__") and type(value).__module__ == "numpy":
+        found.extend(getattr(value, name, None) for name in _OF_ITERATORS)
     elif isinstance(value, ITERABLE):
         found.extend(value)
     return found
@@ -123,8 +132,9 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
     """
     if _wraps_function(value):
         return
-    # The class was judged by `recognise`; these attributes may belong to the instance alone.
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    marks = ("shape", "dtype")
+    # A class that has both was judged by `recognise`.
+    if all(hasattr(value, name) for name in marks) and not all(hasattr(type(value), name) for name in marks):
         raise unclaimed(type(value))
     if hasattr(type(value), "__next__"):
         msg = (

@@ -155,10 +155,22 @@ def run_here(program, framework):
     except adprotocol.ADProtocolError as error:
         return result(LOUD, _shown(error), repr(want))
     except Exception as error:  # noqa: BLE001  (counted and shown)
-        return result(BROKEN, _shown(error), repr(want))
+        refused = _refuses_other_branches(program, framework, answers, _shown(error))
+        return result(REFUSED, "", _shown(error)) if refused else result(BROKEN, _shown(error), repr(want))
     # Both may have run over.
     same = math.isclose(got, want, rel_tol=RELATIVE, abs_tol=1e-9) or repr(got) == repr(want)
     return result(RIGHT if same else WRONG, repr(got), repr(want))
+
+
+def _refuses_other_branches(program, framework, answers, error):
+    """Tell whether the program by hand raises an error, too, if it runs the other branches: a staged `cond` does."""
+    for unknown in (True, False):
+        try:
+            _evaluate(framework, source.by_hand(program, answers, unknown), program.name)
+        except Exception as other:  # noqa: BLE001  (whatever the framework raises)
+            if _shown(other) == error:
+                return True
+    return False
 
 
 def died(program, framework, error):

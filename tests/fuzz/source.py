@@ -118,6 +118,10 @@ class ByHand(_Writer):
 
     label = "stop"
 
+    def __init__(self, answers, unknown=None):
+        super().__init__(answers)
+        self.unknown = unknown
+
     def constant(self, statement):
         name, operand = statement.name, statement.operand
         if statement.function is not None:
@@ -126,10 +130,15 @@ class ByHand(_Writer):
 
     def branch(self, statement):
         pack, unpack = structures.RETURNED[statement.container]
-        answer = self.answers[statement.name]
-        chosen = statement.false if answer is False else statement.true
+        runs_both = self.unknown is not None
+        answer = self.answers.get(statement.name, self.unknown) if runs_both else self.answers[statement.name]
+        chosen, other = statement.true, statement.false
+        if answer is False:
+            chosen, other = other, chosen
         taken = structures.TAKEN.get(statement.passed, "{0}").format(statement.operand, statement.other)
+        first = [*self.function(other, pack), f"{other.name}({taken})"] if runs_both else []
         return [
+            *first,
             *self.function(chosen, pack),
             f"{statement.name} = {chosen.name}({taken})  # {answer}",
             *_unpacked(statement.name, unpack),
@@ -162,6 +171,9 @@ def ours(program, answers):
     return "\n".join(Ours(answers).function(program)) + "\n"
 
 
-def by_hand(program, answers):
-    """Return a program as Python without adprotocol."""
-    return "\n".join(ByHand(answers).function(program)) + "\n"
+def by_hand(program, answers, unknown=None):
+    """Return a program as Python without adprotocol.
+
+    With `unknown`, the answer in branches that are not chosen, it runs these too.
+    """
+    return "\n".join(ByHand(answers, unknown).function(program)) + "\n"

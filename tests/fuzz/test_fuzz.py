@@ -106,6 +106,14 @@ def test_a_label_is_no_question():
     assert "within_gradient(NonDifferentiable(x2))" in source.ours(program, {"q": False})
 
 
+def test_a_branch_not_chosen_that_the_framework_refuses_is_no_failure():
+    # Staged, it is traced too: a loop whose carry differs from device to device after the first step alone.
+    function = Function("l", "x9", (Operation("w", "scale", ("x2",), 1.0),), ("w",))
+    true = Function("t", "a", (Apply("z", "fori_loop", function, "x1"),), ("z",))
+    result = outcome.run(branching("x2", ("shard_map",), true=true), outcome.FRAMEWORKS["jax"])
+    assert result.outcome == outcome.REFUSED, result.got
+
+
 QUESTIONS = [
     *({"shape": i} for i in range(len(structures.ASKED))),
     *({"passed": name, "other": "x1"} for name in structures.PASSED),
