@@ -45,6 +45,7 @@ types: $(VENV)/.dev ## mypy, strict; what a user's checkers make of the public t
 	$(BIN)/mypy
 	$(BIN)/mypy examples/co2
 	$(BIN)/mypy examples/neutral/neutral
+	$(BIN)/mypy examples/solver_layer/solver_layer
 
 unit: $(VENV)/.dev ## the tests
 	$(PYTEST) $(ARGS)

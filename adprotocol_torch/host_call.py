@@ -137,7 +137,7 @@ def _as_numpy(array: torch.Tensor) -> Any:
     if array.dtype not in _NUMPY_DTYPES:
         msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
         raise RuleError(msg)
-    return array.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return array.numpy(force=True)
 
 
 _NUMPY_DTYPES: dict[torch.dtype, str] = {

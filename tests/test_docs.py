@@ -17,7 +17,8 @@ from adprotocol import plugins
 from adprotocol._dispatch import registry
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SITE = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "examples" / "solver_layer" / "README.md", *SITE]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md"]
 PUBLIC = [name for name in adprotocol.__all__ if name != "__version__"]
 
@@ -148,4 +149,4 @@ def test_relative_links_lead_somewhere(page):
 
 def test_every_page_is_in_a_table_of_contents():
     listed = (ROOT / "docs" / "index.md").read_text("utf-8").splitlines()
-    assert [page.stem for page in PAGES[1:] if page.stem != "index" and page.stem not in listed] == []
+    assert [page.stem for page in SITE if page.stem != "index" and page.stem not in listed] == []

@@ -163,3 +163,36 @@ def test_methods_are_host_functions_too():
 
     assert Scaled().times(2.0) == 6.0
     assert repr(Scaled.times) == "<host function test_methods_are_host_functions_too.<locals>.Scaled.times>"
+
+
+@custom_derivative
+@host_function(like=lambda x, y: (x, y))
+def product_and_square(x, y):
+    return x * y, y * y
+
+
+@product_and_square.defvjp
+def _(cotangents, returned, x, y):
+    first, second = cotangents
+    return times(first, y), times(first, x) + 2.0 * times(second, y)
+
+
+@custom_derivative
+@host_function(like=lambda x, y: x)
+def times(x, y):
+    return x * y
+
+
+@times.defvjp
+def _(cotangent, returned, x, y):
+    return times(cotangent, y), times(cotangent, x)
+
+
+@with_rules
+def test_a_zero_of_an_unused_result_reaches_the_host_in_forward_mode_of_forward_mode(ad):
+    one = ad.make(1.0)
+
+    def tangent(x):
+        return ad.tangent(lambda x: product_and_square(x * one, one)[0] + x * x, x, one)
+
+    assert close(ad.tangent(tangent, ad.make(3.0), one), 2.0)
