@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol._hooks.branch_check import checking
+from adprotocol._hooks import branch_check
 from adprotocol.conformance.scenario import defaults
 from adprotocol.errors import BranchMismatchError
 
@@ -29,7 +29,7 @@ scenario: Decorator = defaults(
 )
 def checked_mismatch(h: Checked) -> None:
     """The check finds that branches differ, whichever is taken."""
-    cond, x = checking(adprotocol.cond), h.array([1.0, 2.0])
+    cond, x = branch_check.checking(adprotocol.cond), h.array([1.0, 2.0])
     for other in (lambda x: x[0], lambda x: (x, x), lambda x: {"y": x}, lambda x: x > 0.0, lambda _: None):
         for branches in ((lambda x: 2.0 * x, other), (other, lambda x: 2.0 * x)):
             for pred in (True, False, h.array(0.0) < 1.0):
@@ -52,7 +52,7 @@ def checked_derivatives(h: Checked) -> None:
         runs.append("line")
         return {"y": h.probe(x) + h.array(1.0), "name": "text"}
 
-    cond = checking(adprotocol.cond)
+    cond = branch_check.checking(adprotocol.cond)
     for pred, value, slope in ((True, 9.0, 6.0), (h.array(0.0) > 1.0, 10.0, 3.0)):
         runs.clear()
         h.assert_value_and_grad(lambda x: cond(pred, square, line, x)["y"], [h.array(3.0)], value, slope, f"{pred}")  # noqa: B023
@@ -62,7 +62,7 @@ def checked_derivatives(h: Checked) -> None:
 @scenario(expects="ZeroDivisionError of the branch not taken, and the gradient 6 of x ** 2 behind it")
 def checked_exception(h: Checked) -> None:
     """An exception of the branch not taken comes out, and leaves nothing behind."""
-    cond, x, c = checking(adprotocol.cond), h.array(3.0), 4.0
+    cond, x, c = branch_check.checking(adprotocol.cond), h.array(3.0), 4.0
     with h.raises(ZeroDivisionError):
         h.grad(lambda x: cond(c > 0.0, lambda x: x * x, h.fail, x))(x)
     h.assert_untracked(adprotocol.within_gradient(x), "an array behind the exception")
