@@ -89,6 +89,27 @@ def value_of_the_derivative(rule, arrays):
     return [2.0 * r if is_followed([r]) else r for r in results], outline
 
 
+@mutant(GROUP, at("custom_rule"))
+def value_of_programs(rule, arrays):
+    """Doubles the value where a program is traced."""
+    results, outline = apply(rule, arrays)
+    return [2.0 * r if is_staged(r) else r for r in results], outline
+
+
+@mutant(GROUP, remembers=True)
+def value_of_later_calls():
+    """Doubles the value of each call of a function but the first."""
+    called = set()
+
+    def later(rule, arrays):
+        results, outline = apply(rule, arrays)
+        again = rule._functions in called
+        called.add(rule._functions)
+        return [2.0 * r if again else r for r in results], outline
+
+    return {"custom_rule": later}
+
+
 @mutant(GROUP, at(f"{APPLY}._without_rule"))
 def differentiates_without_a_rule(self, _binding, args, static):
     """Differentiates a function without a rule as it is."""

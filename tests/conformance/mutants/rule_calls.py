@@ -10,12 +10,13 @@ import toyad_rules
 from adprotocol import NonDifferentiable
 from adprotocol._rules import arguments, check, custom_derivative, rule
 from adprotocol._trees.treespec import build
+from adprotocol.conformance.scenarios import models
 from adprotocol.extend import tree_map
 from mutants.derivative_rules import APPLY, GROUP, RULE, constants, run, vjp
-from mutants.mutant import at, is_staged, mutant
+from mutants.mutant import at, is_staged, mutant, noted
 
 apply, checked = right.custom_rule, check.checked
-refuse_tracked = custom_derivative.refuse_tracked
+accept = custom_derivative.CustomDerivative._accept
 filled = arguments.Arguments.filled
 returned, spread = arguments.Outline.returned, arguments.Outline.spread
 
@@ -79,16 +80,21 @@ def refuses_none(self, *args):
     return found
 
 
-@mutant(GROUP, at("custom_rule"))
-def runs_the_rule_at_once(rule, arrays):
+@mutant(GROUP)
+def runs_the_rule_at_once():
     """Runs the rule in every call."""
-    results, outline = apply(rule, arrays)
-    if rule.has_vjp and not rule.once and not any(map(is_staged, arrays)):
-        needed = [toyad.is_inexact(array) for array in arrays]
-        given = [toyad.zeros(result) for result in results[: outline.count]]
-        with contextlib.suppress(Exception):
-            rule.vjp(needed, given, constants(results), outline, constants(arrays))
-    return results, outline
+    running = []
+
+    def eager(rule, arrays):
+        results, outline = apply(rule, arrays)
+        if rule.has_vjp and not rule.once and not running and not any(map(is_staged, arrays)):
+            needed = [toyad.is_inexact(array) for array in arrays]
+            given = [toyad.zeros(result) for result in results[: outline.count]]
+            with noted(running), contextlib.suppress(Exception):
+                rule.vjp(needed, given, constants(results), outline, constants(arrays))
+        return results, outline
+
+    return {"custom_rule": eager}
 
 
 @mutant(GROUP, at("adprotocol._rules.arguments.Outline.cotangent"))
@@ -123,15 +129,15 @@ def constants_among_results_are_lost(leaf):
 @mutant(GROUP, at("adprotocol._rules.arguments.Arguments.filled"))
 def opens_labels(self, arrays):
     """Gives the function and the rule what labels hold."""
-    unlabelled = lambda x: x.held if isinstance(x, NonDifferentiable) else x
     args, static = filled(self, arrays)
-    return tuple(_opened(unlabelled, arg) for arg in args), static
+    return tuple(map(opened, args)), static
 
 
-def _opened(change, tree):
-    if hasattr(tree, "scale"):
-        return type(tree)(change(tree.weight), change(tree.scale))
-    return tree
+def opened(tree):
+    """Return a layer or a label without labels."""
+    if isinstance(tree, models.Layer):
+        return models.Layer(tree.weight, opened(tree.scale))
+    return tree.value if isinstance(tree, NonDifferentiable) else tree
 
 
 @mutant(GROUP, at("adprotocol._rules.arguments.Arguments.filled"))
@@ -164,10 +170,23 @@ def closures_are_constants():
     return {"adprotocol._rules.custom_derivative.refuse_tracked": lambda *_: None, f"{RULE}.fun": constant}
 
 
-@mutant(GROUP, at("adprotocol._rules.custom_derivative.refuse_tracked"))
-def closures_of_rules_are_constants(functions, name):
+@mutant(GROUP)
+def closures_are_followed():
+    """Lets a function close over what is differentiated, as if it had no rule."""
+
+    def followed(self, *arrays):
+        results, self.outline = self.rule.fun(arrays)
+        return [toyad.lift(result) for result in results]
+
+    return {"adprotocol._rules.custom_derivative.refuse_tracked": lambda *_: None, "toyad_rules.Call.traced": followed}
+
+
+@mutant(GROUP, at(f"{APPLY}._accept"))
+def closures_of_rules_are_constants(self, given, *rest):
     """Looks into the function, and not into its rules."""
-    refuse_tracked(list(functions)[:1], name)
+    takes = accept(self, given, *rest)
+    self.watched = [function for function in self.watched if function is not given]
+    return takes
 
 
 @mutant(GROUP, at("custom_rule"))
@@ -247,18 +266,23 @@ def exceptions_of_another_class(self, arrays):
         raise RuntimeError(msg) from error
 
 
-@mutant(GROUP)
-def quiet_after_an_exception():
-    """Leaves recording switched off behind an exception of a function."""
+@mutant(GROUP, remembers=True)
+def constant_after_an_exception():
+    """Returns constants once a function has raised."""
+    failed = []
 
-    def quiet(self, arrays):
+    def noting(self, arrays):
         try:
             return run(self, arrays)
-        except Exception:
-            toyad.STATE.quiet = next(toyad.LEVELS) + 1_000_000
+        except Exception as error:
+            failed.append(error)
             raise
 
-    return {f"{RULE}.fun": quiet}
+    def constant(rule, arrays):
+        results, outline = apply(rule, arrays)
+        return constants(results) if failed else results, outline
+
+    return {f"{RULE}.fun": noting, "custom_rule": constant}
 
 
 @mutant(GROUP)

@@ -35,6 +35,8 @@ def checked_mismatch(h: Checked) -> None:
             for pred in (True, False, h.array(0.0) < 1.0):
                 with h.raises(BranchMismatchError, words=["true_fun", "false_fun"]):
                     cond(pred, *branches, x)
+    with h.raises(ZeroDivisionError):
+        cond(x[0] > 0.0, lambda x: 2.0 * x, h.fail, x)
 
 
 @scenario(
@@ -59,11 +61,15 @@ def checked_derivatives(h: Checked) -> None:
         h.check(sorted(set(runs)) == ["line", "square"], f"these branches ran: {runs}")
 
 
-@scenario(expects="ZeroDivisionError of the branch not taken, and the gradient 6 of x ** 2 behind it")
+@scenario(
+    expects="the ZeroDivisionError of the branch not taken, an error for its tuple, and the gradient 6 of x ** 2 behind"
+)
 def checked_exception(h: Checked) -> None:
     """An exception of the branch not taken comes out, and leaves nothing behind."""
     cond, x, c = branch_check.checking(adprotocol.cond), h.array(3.0), 4.0
     with h.raises(ZeroDivisionError):
         h.grad(lambda x: cond(c > 0.0, lambda x: x * x, h.fail, x))(x)
+    with h.raises(BranchMismatchError):
+        h.grad(lambda x: cond(c > 0.0, lambda x: x * x, lambda x: (x, x), x))(x)
     h.assert_untracked(adprotocol.within_gradient(x), "an array behind the exception")
     h.assert_equal(h.grad(lambda x: cond(c < 0.0, lambda x: 5.0 * x, lambda x: x * x, x))(x), 6.0, "the gradient")

@@ -117,6 +117,9 @@ def residuals_of_any_type(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
     gc.collect()
     h.check(made and not any(reference() for reference in made), "the residuals are alive behind the gradient")
+    if h.has("jvp"):
+        with h.raises(GradientPreventedError, words=["residuals"]):
+            h.jvp(h.grad(f), h.array(3.0), h.array(1.0))
 
 
 @scenario(
@@ -142,15 +145,27 @@ def shared_by_rows(h: Checked) -> None:
 
 @scenario(
     rule="D14",
-    transform="vmap of grad",
-    expects="the gradients (10, 20) in w of w v for v = (1, 2), and 20 w = 60 in v in both rows, at w = 3",
+    transform=("vmap of grad", "vmap of jvp"),
+    expects="w v, at w = 3 and v = (1, 2), with the vjp 10 v, 20 w and the jvp 30 v, 40 w: in w (10, 20) and (30, 60), "
+    "in v (60, 60) and (120, 120); a gradient that is not needed is not computed",
 )
-def gradient_by_rows(h: Checked) -> None:
-    """Under vmap each row has its own gradient, also of what all rows share."""
-    f = ruled(h, product, lambda ct, _, w, v: (10.0 * ct * v, 20.0 * ct * w))
-    w, rows = h.array(3.0), h.array([1.0, 2.0])
-    h.assert_equal(h.vmap(lambda v: h.grad(f)(w, v))(rows), [10.0, 20.0], "the gradients in what is shared")
-    h.assert_equal(h.vmap(h.grad(lambda v: f(w, v)))(rows), [60.0, 60.0], "the gradients in the rows")
+def derivatives_by_rows(h: Checked, transforms: str) -> None:
+    """Under {transforms} each row has its own derivative, also of what all rows share."""
+    runs: list[str] = []
+
+    def vjp(ct: Any, _: Any, w: Any, v: Any) -> Any:
+        return lambda: (runs.append("w"), 10.0 * ct * v)[1], lambda: (runs.append("v"), 20.0 * ct * w)[1]
+
+    def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
+        return 30.0 * tangents[0] * v + 40.0 * tangents[1] * w
+
+    f, w, rows = ruled(h, product, vjp, jvp), h.array(3.0), h.array([1.0, 2.0])
+    mode, factor = transforms.partition(" of ")[2], 10.0 if "grad" in transforms else 30.0
+    shared = h.vmap(lambda v: h.nest(mode, lambda w: f(w, v))(w))(rows)
+    h.assert_equal(shared, [factor, 2.0 * factor], "the derivatives in what is shared")
+    h.check("v" not in runs, "the gradient of the rows was computed in vain")
+    own = h.vmap(h.nest(mode, lambda v: f(w, v)))(rows)
+    h.assert_equal(own, [60.0, 60.0] if mode == "grad" else [120.0, 120.0], "the derivatives in the rows")
 
 
 @scenario(
@@ -236,6 +251,24 @@ def of_numpy(h: Checked) -> None:
         h.check(found["n"] == 3 and not runs, f"n is {found['n']!r}, and {len(runs)} rules ran")  # noqa: PLR2004
     with_residuals = adprotocol.custom_derivative(lambda x: (x, "residuals"), has_residuals=True)
     h.assert_is(with_residuals(2.5), 2.5, "the result beside residuals")
+
+
+@scenario(
+    rule="D16",
+    expects="of a plugin without the hook: 2 x in a dict, at 3: 6 plain, an error that names the plugin in a gradient",
+)
+def structure_without_the_hook(h: Checked) -> None:
+    """A plugin without the hook raises for what is differentiated in a structure, and runs other calls."""
+    f = adprotocol.custom_derivative(lambda tree, *, n: n * tree["x"])
+    f.defvjp(lambda ct, *_, n: ({"x": n * ct},))
+    h.assert_equal(f({"x": h.array(3.0)}, n=2.0), 6.0, "the plain value")
+    try:
+        h.require_hook("custom_rule")
+    except Absent:
+        with h.raises(RuleError, GradientPreventedError, words=[h.name]):
+            h.grad(lambda x: f({"x": x}, n=2.0))(h.array(3.0))
+    else:
+        h.assert_equal(h.grad(lambda x: f({"x": x}, n=2.0))(h.array(3.0)), 2.0, "the gradient by the rule")
 
 
 @scenario(

@@ -107,16 +107,17 @@ def wrong_gradients(h: Checked, transforms: str) -> None:
 @scenario(
     rule="D7",
     transform="jvp",
-    expects="a RuleError that names the function, for a tangent that is a number, of another shape, or in a tuple",
+    expects="a RuleError that names the function: the tangent is a number, of another shape, in a tuple, or complex",
 )
 def wrong_tangents(h: Checked) -> None:
-    """A tangent of another shape or structure is an error."""
+    """A tangent of another shape, structure or kind is an error."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
 
     def doubled(v: Any) -> Any:
         return 2.0 * v
 
     v = h.array([1.0, 2.0])
-    for given in (1.0, h.array([1.0, 2.0, 3.0]), (v,)):
+    for given in (1.0, h.array([1.0, 2.0, 3.0]), (v,), np.array([1.0j, 1.0])):
         f = ruled(h, doubled, jvp=lambda *_: given)  # noqa: B023
         with h.raises(RuleError, words=["doubled", "tangent"]):
             h.jvp(f, v, v)
@@ -174,6 +175,33 @@ def results_that_are_constants(h: Checked) -> None:
     h.assert_equal(h.grad(loss)(h.array(2.0)), 3.0 * (10.0 * 4.0 + 100.0 * 4.0))
 
 
+@scenario(
+    rule="D8",
+    also_needs=("dtypes", "cast"),
+    expects="2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 300",
+)
+def results_of_two_dtypes(h: Checked) -> None:
+    """Each result has its dtype, its cotangent has the same, and the gradient that of the argument."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    first, other = h.dtypes()[:2]
+
+    def vjp(ct: Any, y: Any, _: Any) -> Any:
+        same = (ct["other"].dtype, ct["first"].dtype) == (y["other"].dtype, y["first"].dtype)
+        h.check(same, f"the cotangents are of {ct['other'].dtype} and {ct['first'].dtype}")
+        return (10.0 * ct["first"] + 100.0 * h.cast(ct["other"], first),)
+
+    f = ruled(h, lambda x: {"other": h.cast(3.0 * x, other), "first": 2.0 * x}, vjp)
+    x = h.array(1.0)
+    for name, dtype in (("other", other), ("first", first)):
+        h.check(f(x)[name].dtype == h.cast(x, dtype).dtype, f"{name} is of {f(x)[name].dtype}")
+    h.assert_equal(h.grad(lambda x: 2.0 * f(x)["first"])(x), 20.0, "of the first")
+    h.assert_equal(h.grad(lambda x: 3.0 * h.cast(f(x)["other"], first))(x), 300.0, "of the other")
+    narrow = ruled(h, square, lambda *_: (np.float64(7.0),))
+    found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))
+    h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
+
+
 def _layered(layer: Any, values: Any, n: Any, name: Any) -> Any:
     return {"y": layer.weight * layer.scale * values[0] * n, "name": name}
 
@@ -208,18 +236,20 @@ def structures(h: Checked, transforms: str) -> None:
 @scenario(
     rule="D9",
     level=SHOULD,
-    expects="x ** 2 with the rule ct g(x) of a function g that is an argument, 5 x: 10 at 2; by name and by position",
+    expects="x ** 2 with the rule ct g(x) c of arguments g, twice, and c, a label of 5: 20 at 2, by position or name",
 )
 def functions_and_names(h: Checked) -> None:
-    """A function may be an argument, and what may be given by position may be given by name."""
+    """Functions and labels may be arguments, and what may be given by position may be given by name."""
+    label = adprotocol.NonDifferentiable(h.array(5.0))
 
-    def vjp(ct: Any, _: Any, g: Any, x: Any) -> Any:
-        return None, ct * g(x)
+    def vjp(ct: Any, _: Any, g: Any, x: Any, c: Any) -> Any:
+        h.check(type(c) is adprotocol.NonDifferentiable, f"the rule got {c!r:.60} for a label")
+        return None, ct * g(x) * c, None
 
-    f = ruled(h, lambda g, x: x * x if g else g, vjp)
-    times = lambda x: 5.0 * x  # noqa: E731
-    h.assert_value_and_grad(lambda x: f(times, x), [h.array(2.0)], 4.0, 10.0, "by position")
-    h.assert_value_and_grad(lambda x: f(x=x, g=times), [h.array(2.0)], 4.0, 10.0, "by name")
+    f = ruled(h, lambda g, x, c: x * x if g and c is not None else g, vjp)
+    twice = lambda x: 2.0 * x  # noqa: E731
+    h.assert_value_and_grad(lambda x: f(twice, x, label), [h.array(2.0)], 4.0, 20.0, "by position")
+    h.assert_value_and_grad(lambda x: f(c=label, x=x, g=twice), [h.array(2.0)], 4.0, 20.0, "by name")
 
 
 def _scaled(h: Checked) -> Any:
@@ -255,8 +285,12 @@ def keyword_tangents(h: Checked) -> None:
     def scaled(x: Any, *, options: Any) -> Any:
         return x * options["scale"]
 
-    f = ruled(h, scaled, jvp=lambda tangents, *_, options: 10.0 * tangents[0] * options["scale"])
+    def jvp(tangents: Any, _: Any, x: Any, *, options: Any) -> Any:
+        h.assert_untracked(adprotocol.within_gradient(x), "an argument in the only level's rule")
+        return 10.0 * tangents[0] * options["scale"]
+
+    f = ruled(h, scaled, jvp=jvp)
     c, x, one = h.array(3.0), h.array(2.0), h.array(1.0)
-    h.assert_value_and_tangent(lambda x: f(x, options={"scale": c, "name": "text"}), x, one, 6.0, 30.0)
+    h.assert_value_and_tangent(lambda x: f(x=x, options={"scale": c, "name": "text"}), x, one, 6.0, 30.0)
     with h.raises(GradientPreventedError, words=["scale"]):
         h.jvp(lambda s: f(c, options={"scale": s}), x, one)
