@@ -120,12 +120,15 @@ class _Attached(torch.autograd.Function):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         call = ctx.call
         values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
+        given = [
+            ct if ct is not None else torch.zeros_like(y) for ct, y in zip(cotangents, values.moving, strict=False)
+        ]
         with call.precision(values.results):
-            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), values)
+            found = pull(call.rule, needed, given, values)
         each = iter(found)
         return (None, *[next(each) if need else None for need in needed])
 
@@ -172,6 +175,8 @@ class _Transformed(_Attached):
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
     ctx.call = call
+    # A tangent that is None needs no gradient of its argument, where the jvp is derived from the vjp.
+    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*results[call.outline.count :])
     kept = list(arrays)
     ctx.shapes = None

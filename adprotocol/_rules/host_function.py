@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import NUMPY, PLAIN
-from adprotocol._dispatch.dtype import dtype_name
+from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.table import BINDINGS, install, lookup
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
@@ -261,8 +261,8 @@ def _with_precision(result: Any, arrays: Sequence[Any]) -> Any:
     """Return an inexact result in the precision of the arguments, since NumPy computes much in double precision."""
     import numpy as np  # noqa: PLC0415
 
-    given = [array.dtype for array in arrays if np.issubdtype(array.dtype, np.inexact)]
-    if not given or not np.issubdtype(result.dtype, np.inexact):
+    given = [array.dtype for array in arrays if is_inexact(array.dtype)]
+    if not given or not is_inexact(result.dtype):
         return result
     precision: Any = np.result_type(*given)
     if is_complex(result):

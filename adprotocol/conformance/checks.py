@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 import adprotocol
+from adprotocol._dispatch.registry import REGISTRY
 from adprotocol.conformance import nesting
 from adprotocol.errors import kind_of
 
@@ -140,6 +141,13 @@ class Checked:
             self.trace(way, asked)(self.harness.array(2.0))
         if any(known):
             msg = f"its {way} runs outside of the program where a predicate is asked for, and so knows it"
+            raise Absent(msg)
+
+    def require_hook(self, name: str) -> None:
+        """Raise `Absent` if the plugin does without an optional hook."""
+        plugin = REGISTRY.known().get(self.harness.name)
+        if plugin is not None and name not in plugin.hooks:
+            msg = f"the plugin {plugin.name!r} has no hook {name}"
             raise Absent(msg)
 
     def require_native(self, call: Callable[[], Any], want: float) -> None:

@@ -37,12 +37,12 @@ MAY = "MAY"
 LEVELS = (MUST, SHOULD, MAY)
 
 HOOKS = (
-    "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond", "plugins",
+    "within_gradient", "non_differentiable", "prevent_gradient", "trainable", "value_and_grad", "cond",
+    "custom_derivative", "host_function", "plugins",
 )  # fmt: skip
 
-RULES = tuple(
-    f"{kind}{i}" for kind, count in {"W": 9, "N": 5, "T": 13, "C": 8, "P": 7}.items() for i in range(1, count + 1)
-)
+_COUNTS = {"W": 9, "N": 5, "T": 14, "C": 9, "D": 16, "H": 4, "P": 7}
+RULES = tuple(f"{kind}{i}" for kind, count in _COUNTS.items() for i in range(1, count + 1))
 
 # The two ways to trace a function.
 WAYS = ("jit", "compile")

@@ -258,14 +258,14 @@ class Value:
 
 
 class Array(Value):
-    """A NumPy array of floats, integers or booleans. Nobody differentiates it."""
+    """A NumPy array of floats, complex numbers, integers or booleans. Nobody differentiates it."""
 
     trace = CONCRETE
 
     def __init__(self, value, device="cpu"):
         value = np.asarray(value)
-        if value.dtype.kind not in "fiub":
-            raise TypeError(f"toyad has floats, integers and booleans; it was given {value.dtype}")
+        if value.dtype.kind not in "fciub":
+            raise TypeError(f"toyad has numbers and booleans; it was given {value.dtype}")
         self.value, self.shape, self.dtype, self.device = value, value.shape, value.dtype, device
 
     def __setitem__(self, key, value):
@@ -341,7 +341,7 @@ class Staged(Value):
         return f"Staged({self.dtype}{list(self.shape)})"
 
 
-LEAVES = (Value, bool, int, float, np.generic, np.ndarray)
+LEAVES = (Value, bool, int, float, complex, np.generic, np.ndarray)
 
 
 def array(value, device="cpu"):
@@ -360,7 +360,7 @@ def lift(value):
 
 def is_inexact(value):
     """Tell whether the dtype is one that can carry a derivative."""
-    return value.dtype.kind == "f"
+    return value.dtype.kind in "fc"
 
 
 def zeros(value):
@@ -588,8 +588,9 @@ index = Linear(
 )
 
 
+# Of complex numbers the real part: no cotangent is conjugated, so that this is its own transpose.
 convert = Linear(
-    lambda x, dtype, source: x.astype(dtype),
+    lambda x, dtype, source: (x.real if dtype.kind == "f" else x).astype(dtype),
     lambda t, old, dtype, source: convert(t, dtype=source, source=dtype),
     lambda size, **params: params,
 )
@@ -630,9 +631,9 @@ def unbroadcast(value, shape):
 
 
 def cast(x, dtype):
-    """Return floats as others."""
+    """Return floats or complex numbers as others, real ones by the real part."""
     x, dtype = lift(x), np.dtype(dtype)
-    if not is_inexact(x) or dtype.kind != "f":
+    if not is_inexact(x) or dtype.kind not in "fc":
         raise TypeError(f"cast takes floats to floats; it was given {x.dtype}, to be made {dtype}")
     return x if x.dtype == dtype else convert(x, dtype=dtype, source=x.dtype)
 

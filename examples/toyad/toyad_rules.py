@@ -35,7 +35,13 @@ class Call:
     def traced(self, *arrays: Any) -> list[Any]:
         """Run the function itself."""
         results, self.outline = self.rule.fun(arrays)
-        return [toyad.lift(result) for result in results]
+        results = [toyad.lift(result) for result in results]
+        level = max((array.trace.level for array in arrays), default=0)
+        for result in results:
+            if result.trace.level > level:
+                msg = f"{self.rule.name} closes over {result}; a function with a rule takes it as an argument"
+                raise RuleError(msg)
+        return results
 
     def staged(self, arrays: list[Any]) -> list[Any]:
         """Return the results of the function as a program, traced once."""

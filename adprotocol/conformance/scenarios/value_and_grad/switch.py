@@ -52,16 +52,22 @@ def results_under_the_switch(h: Checked) -> None:
 
 
 @scenario(
-    rule="T6",
-    expects='3 p times 11 q at 2, 3, with where="p" and under the switch: 198, the gradient 99 in p and None for q',
+    rule="T14",
+    expects='3 p times 11 q times 17 r at 2, 3, 5, with where="p" and r in a second argument, under the switch: the '
+    "gradient 3 * 33 * 85 in p and None for q",
 )
 def answers_under_the_switch(h: Checked) -> None:
     """In a call under the switch what the call selects is tracked, and a parameter that it freezes is not."""
     model = {"p": switched_parameter(h), "q": h.parameter(3.0, trains=True)}
-    run = adprotocol.value_and_grad(lambda m: h.probe(m["p"]) * h.scale(m["q"], 7.0, 11.0), where="p", backend=h.name)
-    value, gradient = _switched(h, lambda: run(model))
-    h.assert_equal(value, 198.0, "the value")
-    h.assert_gradients(gradient, {"p": 99.0, "q": None})
+    other = [h.parameter(5.0, trains=True)]
+
+    def loss(m: dict[str, Any], other: list[Any]) -> Any:
+        return h.probe(m["p"]) * h.scale(m["q"], 7.0, 11.0) * h.scale(other[0], 13.0, 17.0)
+
+    run = adprotocol.value_and_grad(loss, where="p", backend=h.name)
+    value, gradient = _switched(h, lambda: run(model, other))
+    h.assert_equal(value, 2.0 * 3.0 * 33.0 * 85.0, "the value")
+    h.assert_gradients(gradient, {"p": 3.0 * 33.0 * 85.0, "q": None})
 
 
 @scenario(
@@ -110,7 +116,7 @@ def step_under_the_switch(h: Checked) -> None:
 
 
 @scenario(
-    rule="T6",
+    rule="T14",
     expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient: 3 p q = 18, the '
     "gradient 6 in the head",
 )

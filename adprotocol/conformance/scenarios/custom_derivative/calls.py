@@ -1,0 +1,294 @@
+"""Calls of functions with rules: what they close over and keep, in batches, one within another, and after errors."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.grid import compare
+from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, product, ruled, square, vjp_of_cube
+from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
+from adprotocol.errors import GradientPreventedError, RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+
+scenario: Decorator = defaults("custom_derivative", rule="D11", source=VJP_SOURCE, transform="grad")
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
+    expects="x z for a function of x that closes over z: 6 at z = 2 plain; an error in a derivative by z",
+)
+def closed_over(h: Checked, transforms: str) -> None:
+    """A differentiated value that the function closes over is an error, and not a constant, under {transforms}."""
+    x = h.array(3.0)
+
+    def f(z: Any) -> Any:
+        return ruled(h, lambda x: x * z, lambda ct, *_: (ct,))(x)
+
+    h.assert_equal(f(h.array(2.0)), 6.0, "the plain value")
+    with h.raises(Exception):
+        h.nest(transforms, f)(h.array(2.0))
+
+
+@scenario(
+    expects="x ** 2 with a rule that closes over z, and one of a default z, at z = 2: an error in a gradient by z",
+)
+def closed_over_in_a_rule(h: Checked) -> None:
+    """A differentiated value that a rule closes over, or has as a default, is an error."""
+    x = h.array(3.0)
+
+    def in_closure(z: Any) -> Any:
+        return ruled(h, square, lambda ct, *_: (z * ct,))(x)
+
+    def in_default(z: Any) -> Any:
+        return ruled(h, lambda x, z=z: x * z, lambda ct, *_: (ct, None))(x)
+
+    for f in (in_closure, in_default):
+        with h.raises(RuleError):
+            h.grad(f)(h.array(2.0))
+
+
+def _with_residuals(h: Checked, residuals: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+    """Return x ** 2 with the gradient that is found in its residuals."""
+    return ruled(
+        h, lambda x: (x * x, residuals(x)), lambda ct, returned: (ct * slope(returned[1]),), has_residuals=True
+    )
+
+
+@scenario(
+    rule="D13",
+    source=FUNCTION_SOURCE,
+    transform=("grad", "jvp", "grad of jit", "jit of grad", "grad of compile", "vmap of grad", "grad of checkpoint"),
+    expects="x ** 2 with the derivative 7 x from its residuals, at 2: 14, and with a row at 4 42",
+)
+def residuals(h: Checked, transforms: str) -> None:
+    """A rule with residuals gives the first derivative under {transforms}."""
+    f = _with_residuals(h, lambda x: {"slope": 7.0 * x}, lambda found: found["slope"])
+    h.assert_equal(f(h.array(2.0)), 4.0, "the plain value")
+    h.assert_equal(h.nest(transforms, f)(h.array(2.0)), 42.0 if "vmap" in transforms else 14.0)
+
+
+@scenario(
+    rule="D13",
+    source=FUNCTION_SOURCE,
+    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad"),
+    expects="GradientPreventedError for the second derivative, which would lack that of the residuals",
+)
+def residuals_once(h: Checked, transforms: str) -> None:
+    """A rule with residuals is not differentiated again: {transforms} raises."""
+    f = _with_residuals(h, lambda x: 7.0 * x, lambda found: found)
+    with h.raises(GradientPreventedError, words=["residuals"]):
+        h.nest(transforms, f)(h.array(2.0))
+
+
+class _Factors:
+    """What a solver might keep: an object of no framework."""
+
+    slope = 7.0
+
+
+@scenario(
+    rule="D13",
+    level=SHOULD,
+    source=FUNCTION_SOURCE,
+    expects="x ** 2 with the gradient 7 from an object, which is freed behind the gradient",
+)
+def residuals_of_any_type(h: Checked) -> None:
+    """In eager code residuals are objects of any type, which live as long as the derivative needs them."""
+    made: list[weakref.ref[_Factors]] = []
+
+    def kept(_: Any) -> Any:
+        factors = _Factors()
+        made.append(weakref.ref(factors))
+        return factors
+
+    f = _with_residuals(h, kept, lambda factors: factors.slope)
+    h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
+    gc.collect()
+    h.check(made and not any(reference() for reference in made), "the residuals are alive behind the gradient")
+    if h.has("jvp"):
+        with h.raises(GradientPreventedError, words=["residuals"]):
+            h.jvp(h.grad(f), h.array(3.0), h.array(1.0))
+
+
+@scenario(
+    rule="D14",
+    transform="grad of vmap",
+    source="PyTorch: a vmap of rules sums what rows share: https://docs.pytorch.org/docs/stable/notes/extending.func.html",
+    expects="the sum over v = (1, 2) of w v with the gradients 10 v in w, 20 w in v, at w = 3: 9, gradient 30 in w, "
+    "(60, 60) in v; with the jvp alone as well",
+)
+def shared_by_rows(h: Checked) -> None:
+    """The gradient of what the rows share is the sum over the rows."""
+
+    def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
+        return 10.0 * tangents[0] * v + 20.0 * tangents[1] * w
+
+    w, rows = h.array(3.0), h.array([1.0, 2.0])
+    for rules in ({"vjp": lambda ct, _, w, v: (10.0 * ct * v, 20.0 * ct * w)}, {"jvp": jvp}):
+        f = ruled(h, product, **rules)
+        h.assert_value_and_grad(lambda w: h.sum_of_rows(lambda v: f(w, v), rows), [w], 9.0, 30.0, "shared")  # noqa: B023
+        in_rows = h.grad(lambda v: h.sum_of_rows(lambda v: f(w, v), v))(rows)  # noqa: B023
+        h.assert_equal(in_rows, [60.0, 60.0], "the gradient in the rows")
+
+
+@scenario(
+    rule="D14",
+    transform=("vmap of grad", "vmap of jvp"),
+    expects="w v, at w = 3 and v = (1, 2), with the vjp 10 v, 20 w and the jvp 30 v, 40 w: in w (10, 20) and (30, 60), "
+    "in v (60, 60) and (120, 120); a gradient that is not needed is not computed",
+)
+def derivatives_by_rows(h: Checked, transforms: str) -> None:
+    """Under {transforms} each row has its own derivative, also of what all rows share."""
+    runs: list[str] = []
+
+    def vjp(ct: Any, _: Any, w: Any, v: Any) -> Any:
+        return lambda: (runs.append("w"), 10.0 * ct * v)[1], lambda: (runs.append("v"), 20.0 * ct * w)[1]
+
+    def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
+        return 30.0 * tangents[0] * v + 40.0 * tangents[1] * w
+
+    f, w, rows = ruled(h, product, vjp, jvp), h.array(3.0), h.array([1.0, 2.0])
+    mode, factor = transforms.partition(" of ")[2], 10.0 if "grad" in transforms else 30.0
+    shared = h.vmap(lambda v: h.nest(mode, lambda w: f(w, v))(w))(rows)
+    h.assert_equal(shared, [factor, 2.0 * factor], "the derivatives in what is shared")
+    h.check("v" not in runs, "the gradient of the rows was computed in vain")
+    own = h.vmap(h.nest(mode, lambda v: f(w, v)))(rows)
+    h.assert_equal(own, [60.0, 60.0] if mode == "grad" else [120.0, 120.0], "the derivatives in the rows")
+
+
+@scenario(
+    rule="D9",
+    transform=("grad", "grad of jit", "grad of vmap"),
+    source=FUNCTION_SOURCE,
+    expects="f(f(x, 2), 3) + f(x, 5) with f(x, n) = n x, whose rule says 10 n: the gradients 600 + 50",
+)
+def overlapping_calls(h: Checked, transforms: str) -> None:
+    """Calls of one function, one in the argument of another, each have their own static values, under {transforms}."""
+    f = ruled(h, lambda x, n: {"y": n * x, "n": n}, lambda ct, y, _, n: (5.0 * (n + y["n"]) * ct["y"], None))
+    run = h.nest(transforms, lambda x: f(f(x, 2)["y"], 3)["y"] + f(x, 5)["y"])
+    h.assert_equal(run(h.array(2.0)), 650.0 * (3.0 if "vmap" in transforms else 1.0))
+
+
+@scenario(
+    rule="D15",
+    transform="threads",
+    needs=("grad", "threads"),
+    expects="n x in two threads with n = 2 and 3, which wait for each other in the function: the gradients 20 and 30",
+)
+def in_two_threads(h: Checked) -> None:
+    """Calls in two threads that overlap do not see each other."""
+    barrier = threading.Barrier(2, timeout=PATIENCE)
+
+    def times(x: Any, n: int) -> Any:
+        barrier.wait()
+        return n * x
+
+    f = ruled(h, times, lambda ct, _, __, n: (10.0 * n * ct, None))
+    works = [lambda n=n: h.grad(lambda x: f(x, n))(h.array(1.0)) for n in (2, 3)]
+    for found, want in zip(in_threads(h, *works, barrier=barrier), (20.0, 30.0), strict=True):
+        h.assert_equal(found, want)
+
+
+class _Raised(Exception):  # noqa: N818
+    """What the function or the rule raises."""
+
+
+@scenario(
+    rule="D15",
+    transform=("grad", "jvp", "grad of vmap", "grad of grad"),
+    source="Keras on PyTorch, whose custom_gradient makes NaN of an exception",
+    expects="the exception of the function, that of the rule; then x ** 2 with the derivative 3 x ** 2, at 2",
+)
+def exceptions(h: Checked, transforms: str) -> None:
+    """An exception comes out as it is and leaves nothing behind, under {transforms}."""
+    raising: list[str] = []
+
+    def checked(where: str) -> None:
+        if where in raising:
+            raise _Raised(where)
+
+    f = ruled(
+        h, lambda x: (checked("function"), x * x)[1], lambda ct, y, x: (checked("rule"), vjp_of_cube(ct, y, x))[1]
+    )
+    x, table = h.array(2.5), lambda x: [x**2, 3 * x**2, 6 * x]
+    for where in ("function", "rule", "function"):
+        raising[:] = [where]
+        with h.raises(_Raised, words=[where]):
+            h.nest(transforms, f)(x)
+        raising.clear()
+        h.assert_untracked(adprotocol.within_gradient(x), "an array behind the exception")
+        compare(h, transforms, f, table)
+
+
+@scenario(
+    rule="D16",
+    transform="",
+    source="NumPy: what is no array of a framework: https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
+    expects="the arrays of NumPy and numbers themselves, in and out, and no run of the rule",
+)
+def of_numpy(h: Checked) -> None:
+    """With NumPy arrays and numbers alone it is the function itself."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    runs: list[Any] = []
+    f = adprotocol.custom_derivative(lambda tree, *, n=2: {"same": tree, "n": n})
+    f.defvjp(lambda *_, **__: runs.append("vjp"))
+    for value in (np.array([1.0, 2.0]), 2.5, [np.array(3)]):
+        found = f(value, n=3)
+        h.assert_is(found["same"], value)
+        h.check(found["n"] == 3 and not runs, f"n is {found['n']!r}, and {len(runs)} rules ran")  # noqa: PLR2004
+    with_residuals = adprotocol.custom_derivative(lambda x: (x, "residuals"), has_residuals=True)
+    h.assert_is(with_residuals(2.5), 2.5, "the result beside residuals")
+
+
+@scenario(
+    rule="D16",
+    expects="of a plugin without the hook: 2 x in a dict, at 3: 6 plain, an error that names the plugin in a gradient",
+)
+def structure_without_the_hook(h: Checked) -> None:
+    """A plugin without the hook raises for what is differentiated in a structure, and runs other calls."""
+    f = adprotocol.custom_derivative(lambda tree, *, n: n * tree["x"])
+    f.defvjp(lambda ct, *_, n: ({"x": n * ct},))
+    h.assert_equal(f({"x": h.array(3.0)}, n=2.0), 6.0, "the plain value")
+    try:
+        h.require_hook("custom_rule")
+    except Absent:
+        with h.raises(RuleError, GradientPreventedError, words=[h.name]):
+            h.grad(lambda x: f({"x": x}, n=2.0))(h.array(3.0))
+    else:
+        h.assert_equal(h.grad(lambda x: f({"x": x}, n=2.0))(h.array(3.0)), 2.0, "the gradient by the rule")
+
+
+@scenario(
+    rule="D16",
+    transform=("grad", "jvp", "grad of jit"),
+    source=FUNCTION_SOURCE,
+    expects="of a plugin without the hook: x ** 2 at 3 plain, and of a constant; an error that names the plugin under "
+    "a derivative",
+)
+def plugin_without_the_hook(h: Checked, transforms: str) -> None:
+    """A plugin without the hook runs what nobody differentiates, and raises under {transforms}."""
+    f = adprotocol.custom_derivative(square)
+    f.defvjp(vjp_of_cube)
+    x = h.array(3.0)
+    h.assert_equal(f(x), 9.0, "the plain value")
+    h.assert_value_and_grad(lambda x: x * f(adprotocol.non_differentiable(x)), [x], 27.0, 9.0, "of a constant")
+    try:
+        h.require_hook("custom_rule")
+    except Absent:
+        with h.raises(RuleError, GradientPreventedError, words=[h.name]):
+            h.nest(transforms, f)(x)
+    else:
+        h.assert_equal(h.nest(transforms, f)(x), 27.0, "the derivative by the rule")

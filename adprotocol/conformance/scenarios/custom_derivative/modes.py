@@ -1,0 +1,223 @@
+"""Which rule is applied, how often, and what it knows: values, modes, orders, questions in a rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near
+from adprotocol.conformance.scenarios.grid import compare
+from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, hosted, ruled, square, vjp_of_cube
+from adprotocol.errors import GradientPreventedError, RuleError
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+
+scenario: Decorator = defaults("custom_derivative", rule="D2", source=VJP_SOURCE, transform="grad")
+
+
+@scenario(rule="D1", expects="x f(x), with f = x ** 2 whose rule says 0, at 3: 27, gradient 9; so with the jvp alone")
+def value_of_the_function(h: Checked) -> None:
+    """The value is that of the function, also where a derivative is propagated."""
+    for rules in ({"vjp": lambda *_: (None,)}, {"jvp": lambda tangents, *_: 0.0 * tangents[0]}):
+        f = ruled(h, square, **rules)
+        h.assert_equal(f(h.array(3.0)), 9.0, "the plain value")
+        h.assert_value_and_grad(lambda x: x * f(x), [h.array(3.0)], 27.0, 9.0)  # noqa: B023
+
+
+@scenario(
+    rule="D1",
+    also_needs=("dtypes", "cast"),
+    expects="x x at 2: 4 with the gradient 7 of the rule, both in the dtype of x, for each dtype",
+)
+def dtypes(h: Checked) -> None:
+    """Value and gradient keep dtype and shape, although the rule returns NumPy's 64 bits."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    f = ruled(h, square, lambda _ct, _returned, x: (np.full(tuple(x.shape), 7.0),))
+    for what in h.dtypes():
+        x = h.cast(h.array([2.0, 2.0]), what)
+        gradient = h.grad(lambda x: f(x)[1])(x)
+        for name, found, due in (("value", f(x), 4.0), ("gradient", gradient, 7.0)):
+            assert_near(h, found, due, f"the {name} at {what}")
+            got, given = h.numpy(found), h.numpy(x)
+            same = (got.dtype, got.shape) == (given.dtype, given.shape)
+            h.check(same, f"the {name} at {what} has dtype {got.dtype} and shape {got.shape}")
+
+
+@scenario(
+    transform="grad of jvp",
+    expects="x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20, which has the gradient 20 in t",
+)
+def each_mode_its_own_rule(h: Checked) -> None:
+    """Reverse mode uses the vjp and forward mode the jvp, where both are given."""
+    f = ruled(h, square, lambda ct, *_: (30.0 * ct,), lambda tangents, *_: 20.0 * tangents[0])
+    x, one = h.array(3.0), h.array(1.0)
+    h.assert_value_and_grad(f, [x], 9.0, 30.0)
+    h.assert_value_and_tangent(f, x, one, 9.0, 20.0)
+    h.assert_equal(h.grad(lambda t: h.jvp(f, x, t)[1])(one), 20.0, "the gradient of the tangent in the direction")
+
+
+@scenario(
+    source=FUNCTION_SOURCE,
+    expects="7 f(x) + f(x) ** 2 with f = x ** 2 with the derivative 3 x ** 2, at 2: 44, gradient 12 (7 + 2 f) = 180",
+)
+def cotangent_counts(h: Checked) -> None:
+    """What follows the function arrives in its rule as the cotangent."""
+    f = ruled(h, square, vjp_of_cube)
+    h.assert_value_and_grad(lambda x: 7.0 * f(x) + f(x) * f(x), [h.array(2.0)], 44.0, 180.0)
+
+
+@scenario(
+    rule="D3",
+    also_needs=("counter",),
+    source=FUNCTION_SOURCE,
+    expects="of x ** 2 computed by an operation that counts its derivatives, the gradient 7 of the rule, and 0 runs",
+)
+def function_is_not_differentiated(h: Checked) -> None:
+    """The operations in the function are never differentiated."""
+    identity, count = h.counter()
+    f = ruled(h, lambda x: identity(x) * x, lambda ct, *_: (7.0 * ct,))
+    h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
+    h.check(count() == 0, f"the derivative of an operation in the function was taken {count()} times")
+
+
+@scenario(
+    rule="D3",
+    transform=("grad", "jvp", "grad of jit", "jvp of vmap"),
+    expects="f = x ** 2 without a rule: 4 at 2 plain, an error of this package under a derivative",
+)
+def without_a_rule(h: Checked, transforms: str) -> None:
+    """A function that was given no rule runs plain, and raises under {transforms}."""
+    f = ruled(h, square)
+    h.assert_equal(f(h.array(2.0)), 4.0, "the plain value")
+    with h.raises(RuleError, GradientPreventedError, words=["rule"]):
+        h.nest(transforms, f)(h.array(2.0))
+
+
+@scenario(
+    rule="D3",
+    expects="x ** 2 in a dict, of a function without a rule: an error in a gradient by what is in a list or by name",
+)
+def structure_without_a_rule(h: Checked) -> None:
+    """A function of structures that was given no rule raises where it is differentiated."""
+    f = ruled(h, lambda xs, *, y: {"z": xs[0] * y})
+    c = h.array(2.0)
+    h.assert_equal(f([c, "text"], y=c)["z"], 4.0, "the plain value")
+    for call in (lambda x: f([x, "text"], y=c)["z"], lambda x: f([c, "text"], y=x)["z"]):
+        with h.raises(RuleError, GradientPreventedError, words=["rule"]):
+            h.grad(call)(c)
+
+
+def _reciprocal(x: float) -> list[float]:
+    return [1 / x, -(x**-2), 2 * x**-3, -6 * x**-4, 24 * x**-5]
+
+
+_ORDERS = ("grad of grad of grad", "jvp of jvp", "grad of jit of grad", "jvp of grad of vmap")
+
+
+@scenario(
+    rule="D4",
+    source="jaxopt: Hessians through a rule: https://github.com/google/jaxopt/issues/474",
+    transform=_ORDERS,
+    expects="1 / x, with the rule -ct y ** 2 of its result y, at 2.5, and its derivatives",
+)
+def rule_of_the_result(h: Checked, transforms: str) -> None:
+    """A result carries its derivative in the rule, under {transforms}."""
+    compare(h, transforms, ruled(h, lambda x: 1.0 / x, lambda ct, y, _: (-ct * y * y,)), _reciprocal)
+
+
+@scenario(rule="D4", transform=_ORDERS, expects="1 / x = f, with the rule -ct f(x) ** 2, at 2.5, and its derivatives")
+def rule_of_the_function(h: Checked, transforms: str) -> None:
+    """A rule may call its own function, under {transforms}."""
+    f = ruled(h, lambda x: 1.0 / x)
+    f.defvjp(lambda ct, _, x: (-ct * f(x) * f(x),))
+    compare(h, transforms, f, _reciprocal)
+
+
+def _asking(h: Checked) -> Any:
+    """Return x ** 2, whose rules return 3 x where x is differentiated in them, else 5 x."""
+    return ruled(
+        h, square, lambda ct, _, x: (ct * h.scale(x, 3.0, 5.0),), lambda tangents, _, x: tangents[0] * h.probe(x)
+    )
+
+
+@scenario(
+    rule="D5",
+    transform="grad of grad",
+    source="NNlib: a rule that knows whether it is differentiated: https://github.com/FluxML/NNlib.jl/pull/434",
+    expects="a rule that returns 3 x where x is tracked, else 5 x: the second derivative 3",
+)
+def asked_in_a_rule(h: Checked) -> None:
+    """In a rule the arguments are tracked by an outer gradient."""
+    h.assert_equal(h.grad(h.grad(_asking(h)))(h.array(2.0)), 3.0)
+
+
+@scenario(
+    rule="D5",
+    transform="jvp of jvp",
+    expects="a jvp that returns 3 x where x is tracked, else 5 x, at 2: the tangent 10; the second derivative 3",
+)
+def asked_in_a_jvp(h: Checked) -> None:
+    """In a jvp the arguments are constants for its own level, and tracked by an outer one."""
+    f, x, one = _asking(h), h.array(2.0), h.array(1.0)
+    h.assert_value_and_tangent(f, x, one, 4.0, 10.0)
+    h.assert_value_and_tangent(lambda x: h.jvp(f, x, one)[1], x, one, 6.0, 3.0)
+
+
+@scenario(
+    rule="D5",
+    transform=("grad", "jvp", "grad of grad", "jvp of jit"),
+    expects="3 x where the function finds x tracked, else 5 x, with the rule ct x ** 2, at 2.5: the derivatives of "
+    "x ** 3 / 3, and the value 12.5",
+)
+def asked_in_the_function(h: Checked, transforms: str) -> None:
+    """In the function itself nothing is differentiated, under {transforms}."""
+    f = ruled(h, h.probe, lambda ct, _, x: (ct * x * x,))
+    compare(h, transforms, f, lambda x: [5 * x, x**2, 2 * x, 2.0])
+
+
+_COMPLEX = "JAX: complex numbers and derivative rules: https://docs.jax.dev/en/latest/notebooks/autodiff_cookbook.html"
+
+
+def _of_complex(h: Checked, *modes: str) -> Any:
+    """Return the real part of c f(z x) for f = z ** 2 with the derivative 10 z: the gradient in x is -100 x."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    try:
+        z, c = h.array(1.0 + 2.0j), h.array(2.0 + 1.0j)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        msg = f"the system has no complex arrays: {error}"
+        raise Absent(msg) from error
+    real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (ct * (1.0 + 0.0j),))
+    real.defjvp(lambda tangents, *_: real(tangents[0]))
+    rules: dict[str, Any] = {"vjp": lambda ct, _, z: (10.0 * ct * z,), "jvp": lambda ts, _, z: 10.0 * ts[0] * z}
+    f = ruled(h, square, **{mode: rules[mode] for mode in modes})
+    return lambda x: real(c * f(z * x))
+
+
+@scenario(
+    rule="D12",
+    source=_COMPLEX,
+    expects="Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50",
+)
+def complex_cotangents(h: Checked) -> None:
+    """No cotangent is conjugated, by either rule."""
+    for mode in ("vjp", "jvp"):
+        h.assert_value_and_grad(_of_complex(h, mode), [h.array(0.5)], -2.5, -50.0, f"by the {mode}")
+
+
+@scenario(
+    rule="D12",
+    source=_COMPLEX,
+    transform="jvp",
+    expects="as for cotangents: the tangent -50 by the vjp and by the jvp",
+)
+def complex_tangents(h: Checked) -> None:
+    """No tangent is conjugated, by either rule."""
+    x, one = h.array(0.5), h.array(1.0)
+    for mode in ("vjp", "jvp"):
+        h.assert_value_and_tangent(_of_complex(h, mode), x, one, -2.5, -50.0, f"by the {mode}")

@@ -1,0 +1,251 @@
+"""Functions of NumPy arrays: what they get and give, in which modes, and how often they are called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.dtypes import assert_near
+from adprotocol.conformance.scenarios.grid import compare
+from adprotocol.conformance.scenarios.rules import hosted, ruled
+from adprotocol.errors import GradientPreventedError
+
+if TYPE_CHECKING:
+    from adprotocol.conformance.checks import Checked
+    from adprotocol.conformance.scenario import Decorator
+
+_CALLBACK = "JAX: callbacks that run on the host: https://docs.jax.dev/en/latest/external-callbacks.html"
+_RULES = "JAX: callbacks that are differentiated: https://github.com/jax-ml/jax/issues/1142"
+
+scenario: Decorator = defaults("host_function", rule="H1", source=_CALLBACK, transform="")
+
+
+def _squares(x: Any) -> Any:
+    """Return x ** 2, or raise if it is not NumPy that calls."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    if type(x) is not np.ndarray or x.flags.writeable:
+        msg = f"a host function got {type(x).__name__}, not an array of NumPy that is read-only"
+        raise TypeError(msg)
+    return x * x
+
+
+@scenario(
+    needs=("dtypes", "cast"),
+    expects="x ** 2 = 4 computed by NumPy in 64 bits, as an array of the dtype of x, for each dtype",
+)
+def dtypes(h: Checked) -> None:
+    """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    f = hosted(h, lambda x: np.asarray(_squares(x), np.float64))
+    if isinstance(h.array(1.0), np.ndarray):
+        msg = "its arrays are NumPy's, of which a host function is the function itself"
+        raise Absent(msg)
+    for what in h.dtypes():
+        x = h.cast(h.array([2.0, 2.0]), what)
+        found = f(x)
+        h.check(type(found) is type(x), f"at {what} it gave {type(found).__name__} for {type(x).__name__}")
+        assert_near(h, found, 4.0, what)
+        got, given = h.numpy(found), h.numpy(x)
+        h.check((got.dtype, got.shape) == (given.dtype, given.shape), f"at {what}: {got.dtype}, {got.shape}")
+
+
+@scenario(
+    transform=("jit", "compile", "vmap", "checkpoint"),
+    source=_CALLBACK,
+    expects="2 x, and the length 3 of a keyword as an integer, of x in a dict beside a text: (2 x) ** 2 at 2.5",
+)
+def structures(h: Checked, transforms: str) -> None:
+    """Structures and static values pass in and out under {transforms}."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    def twice(d: Any, *, name: str) -> Any:
+        return {"b": 2.0 * d["a"], "n": (np.array(len(name + d["text"]), np.int32),)}
+
+    f = hosted(h, twice, lambda d, **_: {"b": d["a"], "n": (np.zeros((), np.int32),)})
+
+    def run(x: Any) -> Any:
+        found = f({"a": x, "text": "text"}, name="abc")
+        return found["b"] * found["b"]
+
+    compare(h, transforms, run, lambda x: [4 * x**2])
+    h.assert_equal(f({"a": h.array([1.0, 2.0]), "text": ""}, name="abc")["n"][0], 3, "the integer")
+
+
+@scenario(
+    transform="{way}",
+    expects="x ** 2 on the host, without its shape: 9 at 3 plain; an error that names like= under {way}",
+)
+def staged_without_like(h: Checked, way: str) -> None:
+    """A program that {way} stages needs to be told the shapes."""
+    h.require_staged(way)
+    f = hosted(h, _squares)
+    h.assert_equal(f(h.array(3.0)), 9.0, "the plain value")
+    # A compiler that runs Python may show the error as one of its own, with the text.
+    with h.raises(Exception, words=["like="]):
+        h.trace(way, f)(h.array(3.0))
+
+
+@scenario(
+    rule="H2",
+    source=_RULES,
+    transform=("grad", "jvp", "grad of jit"),
+    expects="GradientPreventedError where x ** 2 of NumPy is differentiated; x f(c) with c constant, at 3: gradient 9",
+)
+def without_a_rule(h: Checked, transforms: str) -> None:
+    """Without a rule its derivative raises under {transforms}, and that of a constant does not."""
+    f = hosted(h, _squares, lambda x: x)
+    with h.raises(GradientPreventedError, words=["host function"]):
+        h.nest(transforms, f)(h.array(3.0))
+    c = h.array(3.0)
+    found = h.nest(transforms, lambda x: x * f(adprotocol.non_differentiable(c)))(h.array(3.0))
+    h.assert_equal(found, 9.0)
+
+
+@scenario(
+    rule="H2",
+    source=_RULES,
+    transform=("grad", "jvp", "grad of jit", "vmap of grad", "grad of grad"),
+    expects="1 / x of NumPy with the rule -ct f(x) y, which calls it again, at 2.5, and its derivatives",
+)
+def with_a_rule(h: Checked, transforms: str) -> None:
+    """With a rule written by itself it is differentiated under {transforms}."""
+    f = ruled(h, hosted(h, lambda x: 1.0 / x, lambda x: x))
+    f.defvjp(lambda ct, y, x: (-ct * f(x) * y,))
+    compare(h, transforms, f, lambda x: [1 / x, -(x**-2), 2 * x**-3])
+
+
+@scenario(
+    rule="H2",
+    source=_RULES,
+    transform=("grad", "grad of jit", "vmap of grad"),
+    expects="x ** 2 with the rule 7 ct x on the host, which has no like, at 2.5; the second derivative raises",
+)
+def as_a_rule(h: Checked, transforms: str) -> None:
+    """As a rule it needs to tell no shapes, and is differentiated once, under {transforms}."""
+    f = ruled(h, lambda x: x * x, hosted(h, lambda ct, _, x: (7.0 * ct * x + 0.0 * _squares(x),)))
+    compare(h, transforms, f, lambda x: [x**2, 7 * x])
+    with h.raises(GradientPreventedError, words=["host function"]):
+        h.nest(f"grad of {transforms}", f)(h.array(2.5))
+
+
+@scenario(
+    rule="H2",
+    source=_RULES,
+    transform=("grad", "jvp"),
+    expects="x ** 2 with the rule 7 ct g(x), g = x ** 2 on the host without a rule, at 2.5; a second derivative raises",
+)
+def in_a_rule(h: Checked, transforms: str) -> None:
+    """In a rule it is called with constants at first order, and raises at second order, under {transforms}."""
+    g = hosted(h, _squares, lambda x: x)
+    f = ruled(h, lambda x: x * x, lambda ct, _, x: (7.0 * ct * g(x),))
+    compare(h, transforms, f, lambda x: [x**2, 7 * x**2])
+    with h.raises(GradientPreventedError, words=["host function"]):
+        h.nest(f"{transforms} of {transforms}", f)(h.array(2.5))
+
+
+@scenario(
+    expects="NumPy's own arrays in, read-only, and what it returns out; with a rule and residuals as well",
+)
+def of_numpy(h: Checked) -> None:
+    """With NumPy arrays alone it is the function itself."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    made = np.array([4.0, 9.0])
+
+    def fun(x: Any) -> Any:
+        _squares(x)
+        return made
+
+    h.assert_is(adprotocol.host_function(fun)(np.array([2.0, 3.0])), made)
+    f = adprotocol.custom_derivative(has_residuals=True)(adprotocol.host_function(lambda x: (fun(x), "residuals")))
+    f.defvjp(lambda ct, *_: (ct,))
+    h.assert_is(f(np.array([2.0, 3.0])), made, "the result of a function with a rule")
+    h.assert_equal(h.array(1.0), 1.0, "an array")
+
+
+@scenario(
+    rule="H3",
+    transform=("vmap", "jit of vmap"),
+    expects="c x + 1 of two rows x = 1 and the shared c = 10: (11, 11), by a call for each row, or one for both",
+)
+def under_vmap(h: Checked, transforms: str) -> None:
+    """Under {transforms} it is called for each row, or once with the rows as a leading axis."""
+    for batched, want in ((False, [((), ()), ((), ())]), (True, [((2,), (2,))])):
+        shapes: list[Any] = []
+
+        def affine(c: Any, x: Any, shapes: list[Any] = shapes) -> Any:
+            shapes.append((c.shape, x.shape))
+            return c * x + 1.0
+
+        f = hosted(h, affine, lambda _, x: x, batched=batched)
+        c, outer = h.array(10.0), transforms.partition("vmap")[0].removesuffix(" of ")
+        run = h.nest(outer, h.vmap(lambda x: f(c, x)))  # noqa: B023
+        h.assert_equal(run(h.array([1.0, 1.0])), [11.0, 11.0], f"with batched={batched}")
+        h.check(shapes == want, f"with batched={batched} it was called with the shapes {shapes}, not {want}")
+
+
+@scenario(
+    rule="H3",
+    transform="vmap of vmap",
+    expects="the sum of c x over vectors of two axes of rows is that of a loop: c = (1, 2), x = 1 to 8 in pairs",
+)
+def under_two_vmaps(h: Checked) -> None:
+    """Under two levels of vmap it is called for each row of rows, or once."""
+    rows = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]]
+    c = h.array([1.0, 2.0])
+    for batched, want in ((False, [((2,), (2,))] * 4), (True, [((2, 2, 2), (2, 2, 2))])):
+        shapes: list[Any] = []
+
+        def dot(c: Any, x: Any, shapes: list[Any] = shapes) -> Any:
+            shapes.append((c.shape, x.shape))
+            return {"dot": (c * x).sum(-1)}
+
+        f = hosted(h, dot, lambda _, x: {"dot": x[0]}, batched=batched)
+        found = h.vmap(h.vmap(lambda x: f(c, x)["dot"]))(h.array(rows))  # noqa: B023
+        h.assert_equal(found, [[5.0, 11.0], [17.0, 23.0]], f"with batched={batched}")
+        h.check(shapes == want, f"with batched={batched} it was called with the shapes {shapes}, not {want}")
+
+
+@scenario(
+    rule="H4",
+    expects="x ** 2 at 3, twice by name and once inside a function with a rule: a call for each",
+)
+def called_as_written(h: Checked) -> None:
+    """Eager code calls it exactly as it is written, also where nobody uses the result."""
+    calls: list[Any] = []
+    f = hosted(h, lambda x: (calls.append(x), x * x)[1], lambda x: x)
+    f(h.array(3.0))
+    h.assert_equal(f(h.array(3.0)) + ruled(h, f, lambda ct, *_: (ct,))(h.array(3.0)), 18.0)
+    h.check(len(calls) == 3, f"it was called {len(calls)} times, not 3")  # noqa: PLR2004
+    found, given = f(h.array([3.0])), h.array([3.0])
+    h.check(type(found) is type(given) and found.dtype == given.dtype, f"it gave {found!r:.60} for {given!r:.60}")
+
+
+@scenario(
+    rule="H4",
+    level=SHOULD,
+    transform=("jit", "compile", "vmap"),
+    expects="ValueError where x[0] is set to 7, or x to 2 x in place; x is (1, 2) before and after",
+)
+def inputs_are_read_only(h: Checked, transforms: str) -> None:
+    """It cannot change its inputs, under {transforms} and plain."""
+
+    def first(x: Any) -> Any:
+        x[..., 0] = 7.0
+        return x
+
+    def all_of_it(x: Any) -> Any:
+        x *= 2.0
+        return x
+
+    for change in (first, all_of_it):
+        x, f = h.array([1.0, 2.0]), hosted(h, change, lambda x: x)
+        for run in (f, lambda x: getattr(h, transforms)(f)(x if transforms != "vmap" else x + 0.0)):  # noqa: B023
+            # A compiler may show the error as one of its own.
+            with h.raises(Exception):
+                h.numpy(run(x))
+            h.assert_equal(x, [1.0, 2.0], "the input")

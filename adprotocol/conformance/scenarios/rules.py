@@ -1,0 +1,56 @@
+"""Functions with rules that differ from the derivative of what they compute, so that no other derivative passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adprotocol.conformance.checks import Checked
+
+VJP_SOURCE = "JAX: derivative rules of one's own: https://docs.jax.dev/en/latest/notebooks/Custom_derivative_rules_for_Python_code.html"
+FUNCTION_SOURCE = "PyTorch: extending autograd: https://docs.pytorch.org/docs/stable/notes/extending.html"
+
+
+def ruled(
+    h: Checked,
+    fun: Callable[..., Any],
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    *,
+    has_residuals: bool = False,
+) -> Any:
+    """Return a function with rules; the plugin may be without the hook."""
+    h.require_hook("custom_rule")
+    made = adprotocol.custom_derivative(fun, has_residuals=has_residuals)
+    if vjp is not None:
+        made.defvjp(vjp)
+    if jvp is not None:
+        made.defjvp(jvp)
+    return made
+
+
+def hosted(
+    h: Checked, fun: Callable[..., Any], like: Callable[..., Any] | None = None, *, batched: bool = False
+) -> Any:
+    """Return a host function; the plugin may be without the hook."""
+    h.require_hook("host_call")
+    return adprotocol.host_function(fun, like=like, batched=batched)
+
+
+def square(x: Any) -> Any:
+    """Return x ** 2."""
+    return x * x
+
+
+def vjp_of_cube(cotangent: Any, _returned: Any, x: Any) -> tuple[Any]:
+    """Return the gradient of x ** 3."""
+    return (3.0 * cotangent * x * x,)
+
+
+def product(x: Any, y: Any) -> Any:
+    """Return x y."""
+    return x * y
