@@ -17,7 +17,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from adprotocol_jax import internals, varying
 from adprotocol_jax.constant import as_constant_if_tracked
@@ -91,7 +90,7 @@ def with_constants(
         closed = jax.make_jaxpr(adprotocol_branch)()
         if axes:
             varying.refuse_collectives(closed.jaxpr, axes)
-        results = iter(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, [constant(const) for const in closed.consts]))())
+        results = iter(internals.results_of(closed, [constant(const) for const in closed.consts]))
         return [next(results) if leaf is None else leaf for leaf in leaves]
 
     return run

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
+from jax._src import source_info_util as _source_info  # where an equation comes from
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
 from jax._src.array import ArrayImpl as _ArrayImpl
@@ -21,7 +23,7 @@ from jax._src.interpreters import ad as _ad  # primitive_linearizations is not r
 from jax._src.interpreters import batching as _batching  # rules that get the axis, and the trace of vmap
 from jax._src.interpreters import partial_eval as _pe  # constants made operands, and the trace of a linearisation
 from jax._src.state.types import AbstractRef as _StateAbstractRef
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import ad
 
 try:
@@ -199,6 +201,28 @@ eval_context: Callable[[], Any] = _core.eval_context
 def without_constants(program: Any) -> Any:
     """Return a traced program with its constants as first operands."""
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
+
+
+# Puts a program into a trace; other releases have it with other arguments, or not at all.
+_inline: Callable[..., Any] | None = getattr(_pe, "inline_jaxpr_into_trace", None)
+if _inline is not None and list(inspect.signature(_inline).parameters)[:2] != ["trace", "src"]:
+    _inline = None
+
+
+def results_of(program: Any, constants: Sequence[Any]) -> list[Any]:
+    """Return the results of a traced program without arguments, on other constants.
+
+    Where a program around it is traced, and each constant has the type of the one that it replaces, the equations are
+    taken over as they are, which saves their rules.
+    """
+    trace = _core.trace_ctx.trace
+    pairs = zip(constants, program.consts, strict=True)
+    if _inline is None or not isinstance(trace, _pe.DynamicJaxprTrace) or any(typeof(a) != typeof(b) for a, b in pairs):
+        return list(jaxpr_as_fun(ClosedJaxpr(program.jaxpr, constants))())
+    source = _source_info.current()
+    as_tracer = functools.partial(trace.to_jaxpr_tracer, source_info=source)
+    found = _inline(trace, source, without_constants(program).jaxpr, (), *map(as_tracer, constants))
+    return [as_tracer(result) for result in found]
 
 
 # For what JAX's own solvers trace a function that they differentiate in a second run.
