@@ -1,6 +1,7 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
 import atexit
+import gc
 import importlib
 import os
 import shutil
@@ -61,6 +62,14 @@ def wheel(tmp_path_factory):
     subprocess.run(command, check=True, capture_output=True)
     (built,) = target.glob("*.whl")
     return built
+
+
+def pytest_collection_finish():
+    # The frameworks hold millions of objects, among which the collector would look for garbage again and again: an
+    # eighth of the time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items):
