@@ -43,7 +43,7 @@ def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
 @internals.skip
 def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
-    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+    if hasattr(call, "has_vjp"):  # a rule: the graph has broken at this call
         return custom_rule(call, arrays)
     results, outline = call.fun(arrays)
     return as_results(results, arrays), outline

@@ -49,6 +49,14 @@ def closed_over(function: Any) -> list[Any]:
     return found
 
 
+def named(function: Any) -> list[Any]:
+    """Return the arrays of frameworks that a function finds under global names."""
+    code = getattr(function, "__code__", None)
+    names = () if code is None else code.co_names
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    return [value for value in values if lookup(type(value)).kind is ARRAY]
+
+
 def _add(value: Any, found: list[Any]) -> None:
     """Add the arrays that a value is or holds."""
     binding = lookup(type(value))
