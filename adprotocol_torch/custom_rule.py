@@ -149,9 +149,7 @@ class _Transformed(_Attached):
         """Go down one level; PyTorch calls this again below the last one."""
         if functorch_is_active():
             return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
-        # What is returned as it was given would stand for the argument itself, at all levels.
-        given = set(map(id, arrays))
-        return tuple([one.detach() if id(one) in given else one for one in _attach(call, arrays)])
+        return _apart(_attach(call, arrays), arrays)
 
     @staticmethod
     def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
@@ -167,7 +165,13 @@ class _Transformed(_Attached):
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
         rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
         results, call.outline = custom_rule(rule, list(arrays))
-        return tuple(results), (0,) * len(results)
+        return _apart(results, arrays), (0,) * len(results)
+
+
+def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return results of which none is an argument: it would stand for the argument itself, at all levels."""
+    given = set(map(id, arrays))
+    return tuple([one.detach() if id(one) in given else one for one in results])
 
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:

@@ -265,6 +265,8 @@ def test_a_result_that_is_an_argument_or_a_view_of_it(alias):
     f = with_rules(*ALIASES[alias])
     for derivative in ("backward", "func.grad", "jacrev", "over vmap", "adprotocol", "checkpoint"):
         assert REVERSE[derivative](f, X).tolist() == [30.0] * 3, derivative
+    assert torch.vmap(func.grad(total(f)))(X[None])[0].tolist() == [30.0] * 3
+    assert torch.vmap(func.jacfwd(f))(X[None]).flatten().tolist() == (20.0 * torch.eye(3)).flatten().tolist()
     for derivative in ("jvp", "dual", "vmap"):
         assert FORWARD[derivative](f, X).flatten().tolist() == [20.0] * 3, derivative
 
