@@ -26,7 +26,7 @@ from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, structure, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules import custom_derivative, host_function
+from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
 from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build
@@ -286,6 +286,12 @@ class EagerCall:
         self.treespec = treespec
         self.leaves = leaves
         self.places = places
+
+    def closed_over(self) -> list[Any]:
+        """Return the arrays that the function and its rules use besides its arguments, as far as they can be found."""
+        functions = getattr(self.function, "functions", None)
+        used = () if functions is None else (functions.fun, functions.vjp, functions.jvp)
+        return [array for function in used for array in (*closure.closed_over(function), *closure.named(function))]
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
         """Call the function with these arrays; return the arrays of its result and the rest."""

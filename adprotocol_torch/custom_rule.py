@@ -43,7 +43,7 @@ def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
 @internals.skip
 def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a call returns; where Dynamo traces, as one function in the graph, which later stages trace."""
-    if hasattr(call, "has_vjp"):  # a rule: where a graph broke in a call, Dynamo has traced the rest of it
+    if hasattr(call, "has_vjp"):  # a rule: the graph has broken at this call
         return custom_rule(call, arrays)
     results, outline = call.fun(arrays)
     return as_results(results, arrays), outline
@@ -152,9 +152,7 @@ class _Transformed(_Attached):
         """Go down one level; PyTorch calls this again below the last one."""
         if functorch_is_active():
             return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
-        # What is returned as it was given would stand for the argument itself, at all levels.
-        given = set(map(id, arrays))
-        return tuple([one.detach() if id(one) in given else one for one in _attach(call, arrays)])
+        return _apart(_attach(call, arrays), arrays)
 
     @staticmethod
     def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
@@ -170,7 +168,13 @@ class _Transformed(_Attached):
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
         rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
         results, call.outline = custom_rule(rule, list(arrays))
-        return tuple(results), (0,) * len(results)
+        return _apart(results, arrays), (0,) * len(results)
+
+
+def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return results of which none is an argument: it would stand for the argument itself, at all levels."""
+    given = set(map(id, arrays))
+    return tuple([one.detach() if id(one) in given else one for one in results])
 
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:

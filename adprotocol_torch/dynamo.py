@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
     attribute_names,
@@ -64,6 +65,8 @@ def mark() -> None:
     trace_instead(flags_in_graph)(flags_of)
     trace_instead(_names_of_tensors)(names_of_tensors)
     trace_instead(custom_rule)(eager_rule)
+    # Where a graph has broken at a call with a rule, Dynamo would compile the frames of that call one by one.
+    internals.skip(type(adprotocol.custom_derivative(mark)).__call__)
 
 
 # Where a graph breaks at a question, Dynamo calls this one, before 2.7 too: then the answer is that of eager mode.

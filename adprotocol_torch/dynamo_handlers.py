@@ -240,6 +240,13 @@ _WITH_DUALS = (
 )
 
 
+_CLOSED_OVER = (
+    "a function with a derivative rule, or its rule, uses a tensor that is no argument of it, in a function "
+    "that torch.compile traces; the graph would keep its value as it is now. Pass it as a positional argument, whose "
+    "gradient may be None, or call the function outside the compiled one"
+)
+
+
 def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
     """Put one function into the graph; Dynamo calls it with its fake tensors, and what follows with its own."""
     # PyTorch runs a graph with dual tensors through the operations in it, past the rule.
@@ -247,10 +254,12 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
     if internals.levels_around(tx.output)[0] >= 0:
         raise Unsupported(_WITH_DUALS + remedy("dual-level-around-compiled"))
     made = dynamo_values.real(tx, call)
+    # A rule: the graph has broken at this call, and Dynamo traces the rest of it.
+    if hasattr(made, "has_vjp") or made.closed_over():
+        raise Unsupported(_CLOSED_OVER)
     outlines: list[Any] = []
 
     def call_with_rule(*arrays: torch.Tensor) -> list[torch.Tensor]:
-        internals.hold_others_constant(arrays)
         results, outline = run_eagerly(made, list(arrays))
         outlines[:] = [outline]
         return results

@@ -353,15 +353,6 @@ def primal_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()  # no view, which would share the tangent, where forward mode is off
 
 
-def hold_others_constant(tensors: Sequence[torch.Tensor]) -> None:
-    """Let a compiler that traces with these take a tensor from elsewhere as a constant of the graph, as export does."""
-    from torch._guards import detect_fake_mode  # noqa: PLC0415  (as above)
-
-    mode = detect_fake_mode(tensors)
-    if mode is not None:
-        mode.allow_non_fake_inputs = True
-
-
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]

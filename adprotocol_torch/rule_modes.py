@@ -12,7 +12,7 @@ import torch
 
 from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol_torch import internals
-from adprotocol_torch.internals import functorch_is_active
+from adprotocol_torch.internals import functorch_is_active, level_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,13 +63,13 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
         gradients = list(map(_conjugate, as_gradients(found, moving)))
     else:
 
-        def forward(*tangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def forward(*tangents: torch.Tensor) -> list[Any]:
             each = iter(tangents)
             full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
-            return tuple(as_gradients(rule.jvp(full, results, outline, arrays), values.moving))
+            return rule.jvp(full, results, outline, arrays)
 
         with _transposing(rule.name):
-            gradients = _transposed(forward, moving, cotangents)
+            gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
     return _once(rule.once, gradients, values.moving)
 
 
@@ -110,18 +110,53 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
         needed = [one is not None for one in tangents]
         moving = [array for array, need in zip(arrays, needed, strict=True) if need]
 
-        def backward(*cotangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(as_gradients(rule.vjp(needed, list(cotangents), results, outline, arrays), moving))
+        def backward(*cotangents: torch.Tensor) -> list[Any]:
+            return rule.vjp(needed, list(cotangents), results, outline, arrays)
 
         given = [_conjugate(one) for one in tangents if one is not None]
-        found = list(map(_conjugate, _transposed(backward, own, given)))
+        found = list(map(_conjugate, _transposed(rule.name, backward, own, moving, given)))
     return _once(rule.once, found, own)
 
 
-def _transposed(fun: Callable[..., tuple[torch.Tensor, ...]], likes: Tensors, cotangents: Tensors) -> Tensors:
-    """Return the transpose of a linear function of tensors, which is the same at all points, applied to cotangents."""
+def _transposed(
+    name: str, fun: Callable[..., list[Any]], likes: Tensors, targets: Tensors, cotangents: Tensors
+) -> Tensors:
+    """Return the transpose of a linear function, which is the same at all points, applied to cotangents.
+
+    It is from tensors like `likes` to those like `targets`.
+    """
+    severed: list[int] = []
+
+    def linear(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = fun(*values)
+        level = max(map(level_of, values))
+        severed.extend([i for i, one in enumerate(found) if one is not None and not _is_recorded(one, level)])
+        return tuple(as_gradients(found, targets))
+
     with internals.without_saved_tensor_hooks():
-        return list(torch.func.vjp(fun, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
+        found = list(torch.func.vjp(linear, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
+    if len(severed) > 0:
+        elsewhere = fun(*map(torch.ones_like, likes))
+        if any(_may_differ_from_zero(elsewhere[i]) for i in severed):
+            msg = (
+                f"a derivative rule of {name} is to be transposed, but its result does not depend on the cotangent "
+                "or tangent by operations that PyTorch records; compute it without no_grad and detach, or give the "
+                "function both rules, defvjp and defjvp"
+            )
+            raise RuleError(msg)
+    return found
+
+
+def _is_recorded(one: Any, level: int) -> bool:
+    return isinstance(one, torch.Tensor) and one.requires_grad and level_of(one) == level
+
+
+def _may_differ_from_zero(one: Any) -> bool:
+    """Tell whether a tensor or number differs from zero; True where nobody can know."""
+    value = torch.as_tensor(one)
+    while level_of(value) != -1:
+        value = internals.unwrapped(value)
+    return internals.is_traced([value]) or bool(value.any())
 
 
 def as_results(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:

@@ -26,11 +26,15 @@ def refuse_tracked(functions: Iterable[Any], name: str) -> None:
     for function in functions:
         found = closed_over(function)
         if found and ask(tuple(found)) is True:
-            msg = (
-                f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no "
-                "argument of it, so that this derivative would be lost; pass the value as a positional argument"
-            )
-            raise RuleError(msg)
+            raise hidden_error(name)
+
+
+def hidden_error(name: str) -> RuleError:
+    """Return the error for a function that uses a differentiated value that is no argument of it."""
+    return RuleError(
+        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
+        "it, so that this derivative would be lost; pass the value as a positional argument"
+    )
 
 
 def closed_over(function: Any) -> list[Any]:
@@ -47,6 +51,14 @@ def closed_over(function: Any) -> list[Any]:
     if not hasattr(function, "__code__"):
         _add(function, found)
     return found
+
+
+def named(function: Any) -> list[Any]:
+    """Return the arrays of frameworks that a function finds under global names."""
+    code = getattr(function, "__code__", None)
+    names = () if code is None else code.co_names
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    return [value for value in values if lookup(type(value)).kind is ARRAY]
 
 
 def _add(value: Any, found: list[Any]) -> None:

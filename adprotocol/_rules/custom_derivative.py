@@ -13,7 +13,7 @@ from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
-from adprotocol._rules.closure import may_hold, refuse_tracked
+from adprotocol._rules.closure import hidden_error, may_hold, refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
 from adprotocol._trees.traversal import sole_framework
@@ -169,7 +169,10 @@ class CustomDerivative:
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         returned = self.fun(*args, **static)
-        return returned[0] if self.has_residuals else returned
+        result = returned[0] if self.has_residuals else returned
+        if self.has_rule and lookup(type(result)).framework is not None and ask((result,)) is True:
+            raise hidden_error(self.functions.name)
+        return result
 
     def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         functions = self.functions

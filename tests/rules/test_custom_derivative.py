@@ -374,6 +374,25 @@ def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
 
 
 @with_rules
+def test_the_function_is_not_differentiated_by_what_an_object_holds_where_no_argument_is_an_array(ad):
+    class Holder:
+        pass
+
+    holder = Holder()
+    f = custom_derivative(lambda x: x * holder.value)
+    f.defvjp(lambda cotangent, returned, x: (7.0 * cotangent,))
+
+    def loss(z):
+        holder.value = z
+        return f(2.0)
+
+    with pytest.raises(RuleError, match="no argument of it"):
+        ad.derivative(loss)(ad.make(X))
+    holder.value = 3.0
+    assert f(2.0) == 6.0
+
+
+@with_rules
 def test_a_function_that_closes_over_a_constant_is_served(ad):
     factor = ad.make(3.0)
     f = custom_derivative(lambda x: x * factor)

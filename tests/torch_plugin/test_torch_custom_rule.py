@@ -265,6 +265,8 @@ def test_a_result_that_is_an_argument_or_a_view_of_it(alias):
     f = with_rules(*ALIASES[alias])
     for derivative in ("backward", "func.grad", "jacrev", "over vmap", "adprotocol", "checkpoint"):
         assert REVERSE[derivative](f, X).tolist() == [30.0] * 3, derivative
+    assert torch.vmap(func.grad(total(f)))(X[None])[0].tolist() == [30.0] * 3
+    assert torch.vmap(func.jacfwd(f))(X[None]).flatten().tolist() == (20.0 * torch.eye(3)).flatten().tolist()
     for derivative in ("jvp", "dual", "vmap"):
         assert FORWARD[derivative](f, X).flatten().tolist() == [20.0] * 3, derivative
 
@@ -526,6 +528,38 @@ def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
     torch.testing.assert_close(func.jacfwd(ours)(X), torch.diag(torch.cos(X) * (Y + 1)))
     second = -torch.sin(X) * (Y + 1)
     torch.testing.assert_close(backward_of(backward_again(ours), X.clone().requires_grad_()), second)
+
+
+def test_a_rule_that_cannot_be_transposed_is_refused():
+    def unrecorded(ct, _y, x):
+        with torch.no_grad():
+            return (30 * ct * x**2,)
+
+    rules = {
+        "no_grad": unrecorded,
+        "detached": lambda ct, _y, x: (ct.detach() * x,),
+        "ignored": lambda _ct, _y, x: (30 * x,),
+        "number": lambda ct, _y, _x: (7.0,),
+    }
+    for vjp in rules.values():
+        f = with_rules(lambda x: x.sum(), vjp)
+        assert func.grad(f)(torch.ones((), dtype=DOUBLE)) != 0.0
+        for derivative in (FORWARD["jvp"], FORWARD["dual"], FORWARD["in vmap"]):
+            with pytest.raises(RuleError, match="is to be transposed"):
+                derivative(f, X if derivative is FORWARD["in vmap"] else X[0])
+    f = with_rules(lambda x: x**3, jvp=lambda t, _y, x: t[0].detach() * x)
+    with pytest.raises(RuleError, match="is to be transposed"):
+        backward_of(f, leaf(1.0))
+
+
+def test_zeros_may_be_transposed():
+    for zero in (torch.zeros_like, lambda x: 0.0 * x, lambda _x: None):
+        f = with_rules(lambda x, y: x * y, lambda ct, _r, x, y, zero=zero: (7 * ct * y, zero(y)))
+        both = lambda x, f=f: f(x, x)
+        torch.testing.assert_close(func.jvp(both, (X,), (Y,))[1], 7 * X * Y)
+        torch.testing.assert_close(dual_of(both, X, Y), 7 * X * Y)
+        torch.testing.assert_close(torch.vmap(func.grad(both))(X), 7 * X)
+        torch.testing.assert_close(torch.vmap(lambda x, both=both: func.jvp(both, (x,), (x,))[1])(X), 7 * X * X)
 
 
 def test_autocast_is_that_of_the_function_in_the_rule():
