@@ -19,7 +19,7 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, search
-from adprotocol_torch import internals
+from adprotocol_torch import internals, tracking
 
 PLAIN = (bool, int, float, complex, str, bytes, type, type(None), torch.dtype, torch.device, torch.Size)
 # The attributes in which a module keeps its parts.
@@ -47,13 +47,18 @@ def find(module: torch.nn.Module, *, in_graph: bool = False) -> str | None:
                 if isinstance(item, torch.Tensor):
                     if in_graph and may_be_cached(item, owner, name):
                         return f"{place} holds {_TENSOR}"
-                elif _reaches(item, parts):
-                    what = getattr(item, "__qualname__", type(item).__qualname__)
+                    continue
+                what = getattr(item, "__qualname__", type(item).__qualname__)
+                found = list(itertools.islice(search(item, _is_entered), _SEARCHED))
+                if any(id(part) in parts for part in found):
                     return (
                         f"{place} holds {what}, which has a reference of its own to a part of the module and would "
                         "compute with the module's own tensors; let it take the module as an argument, or make it a "
                         "method"
                     )
+                # A function may keep what a call returned (the hook that records it); an object is used as a cache is.
+                if not isinstance(item, types.FunctionType) and any(map(_has_history, found)):
+                    return f"{place} holds {what}, which holds {_TENSOR}"
     return None
 
 
@@ -128,18 +133,32 @@ def _cached_names(cls: type) -> tuple[str, ...]:
 _COMMON = frozenset(vars(torch.nn.Module()))
 
 
-def names_of_tensors(owner: torch.nn.Module) -> list[str]:
-    """Return the names of the attributes of a module that are tensors, or containers that hold some.
+def names_of_tensors(owner: torch.nn.Module, searched: set[int]) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or hold some: objects if these are tracked.
 
-    Those of `OldTensor` are left out: of what they stand for nothing is computed.
+    Those of `OldTensor` are left out: of what they stand for nothing is computed. `searched` are the ids of objects in
+    which there are none, to which others are added.
     """
-    kinds = (torch.Tensor, dict, list, tuple, set)
-    held = [(name, value) for name, value in vars(owner).items() if name not in _COMMON and isinstance(value, kinds)]
-    return [name for name, value in held if any(map(_is_tensor, _opened(value)))]
+    attributes = vars(owner).items()
+    held = [item for item in attributes if item[0] not in _COMMON and not isinstance(item[1], _NOT_ASKED)]
+    return [name for name, value in held if _shows_tensors(value, searched)]
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) is not OldTensor
+def _shows_tensors(value: Any, searched: set[int]) -> bool:
+    for item in _opened(value):
+        if isinstance(item, torch.Tensor):
+            if type(item) is not OldTensor:
+                return True
+        elif not (isinstance(item, _NOT_ASKED) or id(item) in searched):
+            found = itertools.islice(search(item, _is_entered), _SEARCHED)
+            if any(tracking.within_gradient(part) for part in found if isinstance(part, torch.Tensor)):
+                return True
+            searched.add(id(item))
+    return False
+
+
+# What a function closes over is not asked about, and submodules are asked themselves.
+_NOT_ASKED = (*PLAIN, torch.nn.Module, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
 def is_set_by_hook(owner: torch.nn.Module, name: str) -> bool:
@@ -172,9 +191,8 @@ def _opened(value: Any) -> list[Any]:
     return found
 
 
-def _reaches(value: Any, parts: set[int]) -> bool:
-    found = itertools.islice(search(value, _is_entered), _SEARCHED)
-    return any(id(item) in parts for item in found)
+def _has_history(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.grad_fn is not None
 
 
 def _is_entered(item: Any) -> bool:

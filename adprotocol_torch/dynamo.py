@@ -207,12 +207,12 @@ def held_names(value: Any) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-def names_of_tensors(owner: torch.nn.Module) -> list[str]:
-    """Return the names of the attributes of a module that are tensors, or containers that hold some."""
-    return closure_search.names_of_tensors(owner)
+def names_of_tensors(owner: torch.nn.Module, searched: set[int]) -> list[str]:
+    """Return the names of the attributes of a module that are tensors, or hold some."""
+    return closure_search.names_of_tensors(owner, searched)
 
 
-def _names_of_tensors(owner: torch.nn.Module) -> list[str]:
+def _names_of_tensors(owner: torch.nn.Module, _searched: set[int]) -> list[str]:
     install()
     return held_tensors(owner)
 

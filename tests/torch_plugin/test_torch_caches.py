@@ -159,6 +159,34 @@ def test_a_stand_in_refuses_a_tensor_with_a_history():
         new_weight(net)[1](ONE)
 
 
+class InObject(Base):
+    """Keeps the square in an object of another class."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = types.SimpleNamespace(square=None)
+
+    @property
+    def square(self):
+        if self.kept.square is None:
+            self.kept.square = self.w**2
+        return self.kept.square
+
+
+def test_a_stand_in_refuses_an_object_with_a_history():
+    net = InObject()
+    net(ONE)
+    with pytest.raises(UndecidableError, match="'kept' of its InObject holds SimpleNamespace"):
+        new_weight(net)
+
+
+def test_what_a_hook_records_is_no_hindrance():
+    net, seen = ByProperty(), []
+    net.register_forward_hook(lambda _net, _given, result: seen.append(result))
+    net(ONE)
+    assert new_weight(net)[1](ONE) == 25.0
+
+
 def test_in_a_graph_it_is_refused_at_once():
     net = Kept()
     with torch.no_grad():
