@@ -1,0 +1,107 @@
+"""Change released libraries so that they use this package, and run their tests before and after.
+
+``python examples/adoption/run.py`` runs all, with names only those. For each folder here the source of the release that
+``adoptions.toml`` names is downloaded from the package index and installed in an environment of its own in
+``build/adoption``, which is kept. Its own tests run, and those in ``test_gained.py``, before and after ``change.patch``
+is applied. Exits with 1 if fewer tests pass after it than before, or a gain fails.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+PLACES = ROOT / "build" / "adoption"
+CONSTRAINTS = ["--constraint", str(ROOT / "constraints.txt")]
+
+
+def pip(python, *arguments):
+    """Run pip in an environment."""
+    subprocess.run([str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+
+
+def prepared(name, library):
+    """Return the interpreter and the source of a library as it was released, installed with this checkout."""
+    place = PLACES / name
+    python, source = place / "env" / "bin" / "python", place / "source"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(place / "env")], check=True)
+    if not source.exists():
+        project = library["release"].partition("==")[0]
+        pip(python, "download", "--no-deps", "--no-binary", project, "--dest", str(place), library["release"])
+        (archive,) = place.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(place / "packed", filter="data")
+        (unpacked,) = (place / "packed").iterdir()
+        shutil.move(unpacked, source)
+    if applies(source, name, "--reverse"):
+        apply(source, name, "--reverse")
+    pip(python, "install", *CONSTRAINTS, "--editable", f"{ROOT}[{library['extras']}]", "pytest", *library["packages"])
+    pip(python, "install", *CONSTRAINTS, "--editable", str(source))
+    return python, source
+
+
+def apply(source, name, *options, check=True):
+    """Apply the patch of a library, outside of the repository that its source lies in."""
+    command = ["git", "apply", *options, str(HERE / name / "change.patch")]
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(source.parent)}
+    return subprocess.run(command, cwd=source, env=alone, check=check, capture_output=not check)
+
+
+def applies(source, name, *options):
+    """Tell whether the patch can be applied."""
+    return apply(source, name, "--check", *options, check=False).returncode == 0
+
+
+def passed(python, source, *tests):
+    """Run tests, and return how many pass and how many fail."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
+    command = [str(python), "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=source, env=clean, capture_output=True, text=True, check=False)
+    last = (done.stdout.strip().splitlines() or [done.stderr])[-1]
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", last)}
+    if not counts:
+        sys.stderr.write(done.stdout + done.stderr)
+    return counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)
+
+
+def main():
+    """Run what is named, and return the exit status."""
+    known = tomllib.loads((HERE / "adoptions.toml").read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[[], *known], help=f"some of {', '.join(known)} (all)")
+    chosen = parser.parse_args().names or list(known)
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for title in ("release", "lines", "tests: passed, failed", "after", "gained: passed, failed", "after", "minutes"):
+        table.add_column(title)
+    failed = False
+    for name in chosen:
+        begin, library = time.monotonic(), known[name]
+        python, source = prepared(name, library)
+        suites = [library["tests"], ["--noconftest", str(HERE / name / "test_gained.py")]]
+        before = [passed(python, source, *suite) for suite in suites]
+        apply(source, name)
+        after = [passed(python, source, *suite) for suite in suites]
+        failed |= after[0][0] < before[0][0] or after[0][1] > before[0][1] or after[1][1] > 0 or after[1][0] == 0
+        patch = (HERE / name / "change.patch").read_text(encoding="utf-8")
+        lines = [len(re.findall(rf"^[{sign}](?![{sign}])", patch, re.MULTILINE)) for sign in "-+"]
+        results = [f"{count}, {wrong}" for pair in zip(before, after, strict=True) for count, wrong in pair]
+        minutes = f"{(time.monotonic() - begin) / 60:.1f}"
+        table.add_row(library["release"], f"-{lines[0]} +{lines[1]}", *results, minutes)
+    Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
