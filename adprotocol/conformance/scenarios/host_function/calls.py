@@ -9,7 +9,7 @@ from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import hosted, ruled
+from adprotocol.conformance.scenarios.rules import hosted, product, ruled
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
@@ -116,6 +116,19 @@ def with_a_rule(h: Checked, transforms: str) -> None:
     f = ruled(h, hosted(h, lambda x: 1.0 / x, lambda x: x))
     f.defvjp(lambda ct, y, x: (-ct * f(x) * y,))
     compare(h, transforms, f, lambda x: [1 / x, -(x**-2), 2 * x**-3])
+
+
+@scenario(
+    rule="H2",
+    source=_RULES,
+    transform=("grad", "jvp", "grad of jit", "grad of grad", "jvp of jvp"),
+    expects="f(x, x) for f(a, b) = a b of NumPy, with the gradients f(ct, b) and f(a, ct), at 2.5, and its derivatives",
+)
+def of_the_cotangent(h: Checked, transforms: str) -> None:
+    """A rule may apply its function to the cotangent, as that of a linear solver does, under {transforms}."""
+    f = ruled(h, hosted(h, product, lambda _, b: b))
+    f.defvjp(lambda ct, _, a, b: (f(ct, b), f(a, ct)))
+    compare(h, transforms, lambda x: f(x, x), lambda x: [x**2, 2 * x, 2.0])
 
 
 @scenario(

@@ -80,7 +80,7 @@ class _Call:
         self.arrays = arrays
         self.results: list[tf.Tensor] = []
         self.outline: Any = None
-        # Those that may be differentiated; in eager code those that are.
+        # Those that may be differentiated; in reverse mode those that are.
         self.needed = [_is_inexact(array) for array in arrays]
 
     def _run(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -97,7 +97,9 @@ class _Call:
     def recorded(self) -> None:
         """Run the function, and note it on what is open."""
         self.results = [tf.stop_gradient(result) for result in self._run(list(map(tf.stop_gradient, self.arrays)))]
-        self.needed = [need and recording.eager(array) for array, need in zip(self.arrays, self.needed, strict=True)]
+        # For forward mode TensorFlow follows some values by a tape of its own, of which nobody knows.
+        if not recording.OPEN.accumulators:
+            self.needed = [need and recording.eager(a) for a, need in zip(self.arrays, self.needed, strict=True)]
         moving = self._moving(self.arrays)
         if moving:
             # Without a rule for forward mode, TensorFlow transposes the other.
