@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
@@ -202,6 +203,7 @@ def _of_complex(h: Checked, *modes: str) -> Any:
 @scenario(
     rule="D12",
     source=_COMPLEX,
+    also_needs=(PROMOTION,),
     expects="Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50",
 )
 def complex_cotangents(h: Checked) -> None:
@@ -214,6 +216,7 @@ def complex_cotangents(h: Checked) -> None:
     rule="D12",
     source=_COMPLEX,
     transform="jvp",
+    also_needs=(PROMOTION,),
     expects="as for cotangents: the tangent -50 by the vjp and by the jvp",
 )
 def complex_tangents(h: Checked) -> None:

@@ -14,14 +14,14 @@ from mlx import nn
 
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
-from adprotocol_mlx import answer, branch, gradient, modules, prevention, trace
+from adprotocol_mlx import answer, branch, gradient, modules, prevention, rules, trace
 from adprotocol_mlx.gradient import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import Divergence, View
+    from adprotocol.extend import DerivativeRule, Divergence, Outline, View
 
 
 @hookimpl
@@ -71,6 +71,24 @@ def trainable(value: Any) -> bool | None:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Let ``mx.vjp`` differentiate; everything but the leaves is closed over."""
     return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Make the call one of an ``mx.custom_function`` with rules for both modes and for rows."""
+    return rules.custom_rule(rule, arrays)
+
+
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,  # noqa: ARG001  (nothing is staged)
+    batched: bool,  # noqa: ARG001, FBT001  (it is not called under mx.vmap)
+    message: str,
+) -> list[Any]:
+    """Call the function, if the arrays have values."""
+    return rules.host_call(fun, arrays, message)
 
 
 @hookimpl

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, gradient_prevented
 from adprotocol.hookspecs import hookimpl
-from adprotocol_tensorflow import branch, functions, gradient, module, recording, staging, structure
+from adprotocol_tensorflow import branch, functions, gradient, module, recording, rules, staging, structure
 from adprotocol_tensorflow.composite import COMPOSITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adprotocol.extend import Divergence, View
+    from adprotocol.extend import DerivativeRule, Divergence, Outline, View
     from adprotocol_tensorflow.harness import TensorFlowHarness
 
 
@@ -112,6 +112,24 @@ def identity(value: Any) -> Any:
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with respect to the leaves, and nothing else."""
     return gradient.value_and_grad(fun, leaves)
+
+
+@hookimpl
+def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
+    """Note the call on the tapes, or give an operation of the program the gradient of the rule."""
+    return rules.custom_rule(rule, arrays)
+
+
+@hookimpl
+def host_call(
+    fun: Callable[[list[Any]], list[Any]],
+    arrays: list[Any],
+    like: list[Any] | None,
+    batched: bool,  # noqa: ARG001, FBT001  (it is not called under tf.vectorized_map)
+    message: str,
+) -> list[Any]:
+    """Call the function, in a program by `tf.numpy_function`."""
+    return rules.host_call(fun, arrays, like, message)
 
 
 @hookimpl

@@ -1,0 +1,254 @@
+"""Derivative rules by ``mx.custom_function``, and host functions.
+
+MLX gives a custom function rules for the two modes and for vmap. A vmap of its own makes a
+function of it with the same rules for rows. MLX has no call of the host in a graph, so a host
+function needs values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import mlx.core as mx
+import numpy as np
+
+from adprotocol.errors import RuleError, UndecidableError
+from adprotocol.extend import gradient_prevented
+from adprotocol_mlx import trace
+from adprotocol_mlx.answer import ask, is_inexact
+from adprotocol_mlx.gradient import renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adprotocol.extend import DerivativeRule, Outline
+
+
+def custom_rule(rule: DerivativeRule, arrays: list[mx.array]) -> tuple[list[mx.array], Outline]:
+    """Return what the function returns, with the rule as its derivative."""
+    call = _Call(rule, arrays)
+    refuse(rule.closed_over(), f"{rule.name} closes over what is differentiated; make it an argument")
+    return call.applied(*arrays), call.outline
+
+
+def host_call(fun: Callable[[list[Any]], list[Any]], arrays: list[mx.array], message: str) -> list[mx.array]:
+    """Return what a function of NumPy arrays makes of arrays."""
+    refuse(arrays, message)
+    if any(array.dtype == mx.bfloat16 for array in arrays):
+        msg = "NumPy has no bfloat16, so a host function cannot be given it; convert the array to float32"
+        raise RuleError(msg)
+    try:
+        given = trace.keeping_graphs(lambda: [np.array(array) for array in arrays])
+    except (ValueError, RuntimeError) as error:
+        msg = (
+            "MLX has no call of the host in mx.vmap and mx.compile, not even for a host function with like=; call it "
+            "outside, on all rows"
+        )
+        raise RuleError(msg) from error
+    return [mx.array(result) for result in fun(given)]
+
+
+def refuse(arrays: Sequence[mx.array], message: str) -> None:
+    """Raise if one of the arrays is differentiated."""
+    for array in arrays:
+        if ask((array,)) is True:
+            raise gradient_prevented(array, message, "mlx: the graph leads back to what is differentiated")
+
+
+class _Call:
+    """One call of a function with a rule."""
+
+    def __init__(self, rule: DerivativeRule, arrays: Sequence[mx.array]) -> None:
+        self.rule = rule
+        self.outline: Any = None
+        self.needed = [is_inexact(array) and _may_move(array) for array in arrays]
+        self.applied: Any = mx.custom_function(self._run)
+        self.applied.vjp(self._vjp)
+        self.applied.jvp(self._jvp)
+        self.applied.vmap(self._vmap)
+
+    def _run(self, *arrays: mx.array) -> list[mx.array]:
+        # MLX shows the function what is differentiated.
+        found, self.outline = self.rule.fun([renamed(mx.stop_gradient(array)) for array in arrays])
+        return [mx.array(result) for result in found]
+
+    def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
+        arrays, results = self._guarded(_listed(primals), _listed(outputs))
+        gradients = iter(self.backward(_listed(cotangents)[: self.outline.count], results, arrays))
+        return [
+            self._tied(next(gradients), arrays, results) if need else mx.zeros_like(array)
+            for array, need in zip(arrays, self.needed, strict=True)
+        ]
+
+    def _jvp(self, primals: Any, tangents: Any) -> list[mx.array]:
+        given = _listed(primals)
+        results = list(self.applied(*given))
+        arrays, guarded = self._guarded(given, results)
+        moving = [
+            mx.zeros_like(array) if tangent is None else tangent
+            for array, tangent, need in zip(arrays, _listed(tangents), self.needed, strict=True)
+            if need
+        ]
+        found = [self._tied(one, arrays, guarded) for one in self.forward(moving, guarded, arrays)]
+        return found + [mx.zeros_like(result) for result in results[len(found) :]]
+
+    def backward(self, cotangents: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
+        """Return the gradients of the arrays that are needed."""
+        likes = [array for array, need in zip(arrays, self.needed, strict=True) if need]
+        if not self.rule.has_vjp:
+            return self._transposed(self.forward, likes, cotangents, results, arrays)
+        # MLX's cotangents of complex numbers are the conjugates of those of a rule.
+        return _conjugates(self._by_vjp(_conjugates(cotangents), results, arrays))
+
+    def forward(self, moving: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
+        """Return the tangents of the results."""
+        likes = results[: self.outline.count]
+        if not self.rule.has_jvp:
+            return _conjugates(self._transposed(self._by_vjp, likes, _conjugates(moving), results, arrays))
+        given = iter(moving)
+        full = [
+            next(given) if need else mx.zeros_like(array) if is_inexact(array) else None
+            for array, need in zip(arrays, self.needed, strict=True)
+        ]
+        return _as_like(self.rule.jvp(full, results, self.outline, arrays), likes)
+
+    def _by_vjp(self, cotangents: list[mx.array], results: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
+        likes = [array for array, need in zip(arrays, self.needed, strict=True) if need]
+        return _as_like(self.rule.vjp(self.needed, cotangents, results, self.outline, arrays), likes)
+
+    def _transposed(
+        self,
+        fun: Callable[..., list[mx.array]],
+        points: list[mx.array],
+        cotangents: list[mx.array],
+        results: list[mx.array],
+        arrays: list[mx.array],
+    ) -> list[mx.array]:
+        """Return the transpose of a linear function, applied to cotangents.
+
+        All arrays are arguments of it: after an inner derivative MLX forgets that what this closes over is
+        differentiated outside.
+        """
+        n, m = len(points), len(results)
+        zeros = [mx.zeros_like(point) for point in points]
+        others = list(map(renamed, [*results, *arrays]))
+        _, found = mx.vjp(
+            lambda *given: fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])),
+            [*zeros, *others],
+            cotangents,
+        )
+        return list(found[:n])
+
+    def _guarded(self, arrays: list[mx.array], results: list[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
+        """Return arrays and results for the rule, which nobody may differentiate if it is differentiated once."""
+        if not self.rule.once:
+            return arrays, results
+        return [_once(array, self.rule.once) for array in arrays], [_once(one, self.rule.once) for one in results]
+
+    def _tied(self, one: mx.array, arrays: list[mx.array], results: list[mx.array]) -> mx.array:
+        """Return what a rule computed, of which a derivative comes by the guards although it may not use them."""
+        if not self.rule.once:
+            return one
+        guards = [mx.sum(guard).astype(one.dtype) for guard in (*arrays, *results) if is_inexact(guard)]
+        tied: mx.array = mx.where(mx.array(True), one, sum(guards))  # noqa: FBT003  (the constant itself)
+        return tied
+
+    def _vmap(self, arrays: Any, axes: Any) -> tuple[list[mx.array], list[int]]:
+        given, places = _listed(arrays), _listed(axes)
+        leading = [a if place is None else mx.moveaxis(a, place, 0) for a, place in zip(given, places, strict=True)]
+        results, _ = custom_rule(_Rows(self.rule, [place is not None for place in places]), leading)  # type: ignore[arg-type]
+        return results, [0] * len(results)
+
+
+class _Rows:
+    """The rule for all rows of a batch; `mapped` says which of the arrays have rows."""
+
+    def __init__(self, rule: Any, mapped: list[bool]) -> None:
+        self.rule, self.mapped = rule, mapped
+        self.name, self.has_vjp, self.has_jvp, self.once = rule.name, rule.has_vjp, rule.has_jvp, rule.once
+
+    def closed_over(self) -> list[Any]:
+        return []
+
+    def _by_rows(self, fun: Callable[..., Any], values: list[Any], mapped: list[bool]) -> list[Any]:
+        axes = tuple([0 if one else None for one in mapped])
+        return list(_listed(mx.vmap(lambda *rows: fun(list(rows)), in_axes=axes)(*values)))
+
+    def fun(self, arrays: list[mx.array]) -> tuple[list[mx.array], Any]:
+        outlines = []
+
+        def run(rows: list[mx.array]) -> list[mx.array]:
+            found, outline = self.rule.fun(rows)
+            outlines.append(outline)
+            return [mx.array(one) for one in found]
+
+        results = self._by_rows(run, arrays, self.mapped)
+        if outlines[0].objects:
+            msg = f"the residuals of {self.name} hold {outlines[0].objects}; in mx.vmap, return arrays"
+            raise RuleError(msg)
+        return results, outlines[0]
+
+    def vjp(self, needed: Any, cotangents: Any, results: Any, outline: Any, arrays: Any) -> list[mx.array]:
+        n, m = len(cotangents), len(results)
+        mapped = [rows for rows, need in zip(self.mapped, needed, strict=True) if need]
+
+        def run(rows: list[mx.array]) -> list[mx.array]:
+            of_row = [array for array, need in zip(rows[n + m :], needed, strict=True) if need]
+            return _as_like(self.rule.vjp(needed, rows[:n], rows[n : n + m], outline, rows[n + m :]), of_row)
+
+        found = self._by_rows(run, [*cotangents, *results, *arrays], [True] * (n + m) + self.mapped)
+        return [one if rows else one.sum(0) for one, rows in zip(found, mapped, strict=True)]
+
+    def jvp(self, tangents: Any, results: Any, outline: Any, arrays: Any) -> list[mx.array]:
+        given = [tangent for tangent in tangents if tangent is not None]
+        there = [tangent is not None for tangent in tangents]
+        n, m = len(given), len(results)
+
+        def run(rows: list[mx.array]) -> list[mx.array]:
+            moving = iter(rows[:n])
+            full = [next(moving) if one else None for one in there]
+            return _as_like(
+                self.rule.jvp(full, rows[n : n + m], outline, rows[n + m :]), rows[n : n + m][: outline.count]
+            )
+
+        mapped = [rows for rows, one in zip(self.mapped, there, strict=True) if one]
+        return self._by_rows(run, [*given, *results, *arrays], mapped + [True] * m + self.mapped)
+
+
+def _may_move(array: mx.array) -> bool:
+    """Tell whether the gradient of an array may be needed, as far as MLX tells."""
+    try:
+        return ask((array,)) is not False
+    except UndecidableError:
+        return True
+
+
+def _once(array: mx.array, message: str) -> mx.array:
+    """Return an array that raises where a derivative comes by."""
+
+    def refused(*_: Any) -> NoReturn:
+        raise gradient_prevented(array, message, "mlx: the derivative of a derivative")
+
+    identity: Any = mx.custom_function(lambda x: x)
+    identity.vjp(refused)
+    identity.jvp(refused)
+    identity.vmap(lambda batch, axis: (_once(batch, message), axis))
+    guarded: mx.array = identity(array) if is_inexact(array) else array
+    return guarded
+
+
+def _conjugates(arrays: list[mx.array]) -> list[mx.array]:
+    return [mx.conjugate(array) if array.dtype == mx.complex64 else array for array in arrays]
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return what MLX gives one of as it is, and several as a tuple or list."""
+    return list(values) if isinstance(values, (tuple, list)) else [values]
+
+
+def _as_like(found: Sequence[Any], likes: Sequence[mx.array]) -> list[mx.array]:
+    """Return gradients or tangents as arrays of the right dtypes; None is zeros."""
+    return [
+        mx.zeros_like(like) if one is None else mx.array(one).astype(like.dtype)
+        for one, like in zip(found, likes, strict=True)
+    ]

@@ -1,0 +1,98 @@
+"""Derivative rules with what MLX alone has: laziness, conjugated cotangents, inner derivatives that it forgets."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from adprotocol import custom_derivative, host_function
+from adprotocol.conformance import check_rule
+from adprotocol.errors import GradientPreventedError, RuleError
+
+A, B = np.array([[2.0, 0.5], [1.0, 4.0]], np.float32), np.array([2.0, 6.0], np.float32)
+
+
+@custom_derivative
+def product(x, y):
+    return x * x * y
+
+
+@product.defvjp
+def product_vjp(cotangent, _returned, x, y):
+    return 2.0 * cotangent * x * y, lambda: cotangent * x * x
+
+
+@custom_derivative
+def square(z):
+    return z * z
+
+
+@square.defjvp
+def square_jvp(tangents, _returned, z):
+    return 5.0 * tangents[0] * z
+
+
+@custom_derivative
+@host_function
+def solve(a, b):
+    return np.linalg.solve(a, b)
+
+
+@solve.defvjp
+def solve_vjp(cotangent, x, a, b):
+    adjoint = solve(a.T, cotangent)
+    return lambda: -adjoint[:, None] * x, adjoint
+
+
+def test_a_rule_is_right_in_every_mode() -> None:
+    assert "0 wrong" in str(check_rule(product, A[0], B, backend="mlx", tolerance=2e-2))
+
+
+def test_the_rule_of_a_solver() -> None:
+    a, b = mx.array(A), mx.array(B)
+    inverse = np.linalg.inv(A)
+
+    def loss(b: mx.array) -> mx.array:
+        return (solve(a, b) ** 2).sum()
+
+    np.testing.assert_allclose(np.array(mx.grad(loss)(b)), 2.0 * inverse.T @ inverse @ B, rtol=1e-4)
+    by_a = mx.grad(lambda a: solve(a, b).sum())(a)
+    np.testing.assert_allclose(np.array(by_a), -np.outer(inverse.T @ np.ones(2), inverse @ B), rtol=1e-4)
+
+
+def test_complex_cotangents_are_those_of_the_rule() -> None:
+    z, c = mx.array(1.0 + 2.0j), mx.array(2.0 + 1.0j)
+    slope = mx.grad(lambda x: mx.real(c * square(z * x)))(mx.array(0.5))
+    np.testing.assert_allclose(np.array(slope), -25.0, rtol=1e-5)
+
+
+def test_a_derived_rule_keeps_outer_derivatives() -> None:
+    x, one = mx.array(2.0), mx.array(1.0)
+
+    def inner(x: mx.array) -> mx.array:
+        return mx.jvp(lambda v: product(v, x), [x], [one])[1][0]  # 2 v x at v = x
+
+    np.testing.assert_allclose(np.array(mx.grad(inner)(x)), 8.0, rtol=1e-5)
+    np.testing.assert_allclose(np.array(mx.grad(mx.grad(square))(x)), 5.0, rtol=1e-5)
+
+
+def test_what_a_function_closes_over_is_an_error() -> None:
+    x = mx.array(2.0)
+
+    def loss(z: mx.array) -> mx.array:
+        f = custom_derivative(lambda x: x * z)
+        f.defvjp(lambda cotangent, *_: (cotangent,))
+        result: mx.array = f(x)
+        return result
+
+    with pytest.raises((RuleError, GradientPreventedError)):
+        mx.grad(loss)(mx.array(3.0))
+
+
+def test_a_host_function_needs_values() -> None:
+    f = host_function(lambda x: 2.0 * x, like=lambda x: x)
+    np.testing.assert_allclose(np.array(f(mx.array([1.0]))), [2.0])
+    for transform in (mx.vmap, mx.compile):
+        with pytest.raises(RuleError, match="outside, on all rows"):
+            mx.eval(transform(f)(mx.array([1.0])))
