@@ -25,7 +25,8 @@ def ruled(
 ) -> Any:
     """Return a function with rules; the plugin may be without the hook."""
     h.require_hook("custom_rule")
-    made = adprotocol.custom_derivative(fun, has_residuals=has_residuals)
+    make: Any = adprotocol.custom_derivative  # typed for either kind of function, which is not known here
+    made = make(fun, has_residuals=has_residuals)
     if vjp is not None:
         made.defvjp(vjp)
     if jvp is not None:

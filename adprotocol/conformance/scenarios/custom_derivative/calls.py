@@ -151,7 +151,7 @@ def shared_by_rows(h: Checked) -> None:
 )
 def derivatives_by_rows(h: Checked, transforms: str) -> None:
     """Under {transforms} each row has its own derivative, also of what all rows share."""
-    runs: list[str] = []
+    runs: Any = []
 
     def vjp(ct: Any, _: Any, w: Any, v: Any) -> Any:
         return lambda: (runs.append("w"), 10.0 * ct * v)[1], lambda: (runs.append("v"), 20.0 * ct * w)[1]
@@ -215,7 +215,7 @@ def exceptions(h: Checked, transforms: str) -> None:
     """An exception comes out as it is and leaves nothing behind, under {transforms}."""
     raising: list[str] = []
 
-    def checked(where: str) -> None:
+    def checked(where: str) -> Any:
         if where in raising:
             raise _Raised(where)
 

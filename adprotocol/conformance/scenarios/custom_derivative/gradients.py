@@ -11,6 +11,8 @@ from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, 
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -24,7 +26,7 @@ scenario: Decorator = defaults("custom_derivative", rule="D6", source=VJP_SOURCE
 )
 def rule_runs_for_a_derivative_alone(h: Checked) -> None:
     """A rule runs where its derivative is needed, and nowhere else."""
-    runs: list[str] = []
+    runs: Any = []
     f = ruled(h, square, lambda ct, *_: (runs.append("vjp"), ct)[1:])
     x = h.array(3.0)
     h.assert_equal(f(x), 9.0, "the plain value")
@@ -43,7 +45,7 @@ def rule_runs_for_a_derivative_alone(h: Checked) -> None:
 )
 def gradients_as_functions(h: Checked, transforms: str) -> None:
     """A function in place of a gradient is called if that argument is differentiated, under {transforms}."""
-    runs: list[str] = []
+    runs: Any = []
 
     def vjp(ct: Any, _: Any, x: Any, y: Any) -> Any:
         return lambda: (runs.append("x"), 10.0 * ct * y)[1], lambda: (runs.append("y"), 20.0 * ct * x)[1]
@@ -148,12 +150,13 @@ def _of_parts(h: Checked) -> Any:
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
     f = _of_parts(h)
-    for use, want in (
+    uses: Sequence[tuple[Callable[[Any], Any], float]] = (
         (lambda y: y["c"], 100.0),
         (lambda y: y["a"].first, 10.0),
         (lambda y: y["a"].second[0], 1.0),
         (lambda y: 2.0 * y["c"] + 3.0 * y["a"].first + 5.0 * y["a"].second[0], 235.0),
-    ):
+    )
+    for use, want in uses:
         h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023
 
 
