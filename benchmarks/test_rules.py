@@ -9,7 +9,7 @@ import pytest
 import torch
 from autograd.extend import defvjp, primitive
 from interleave import call, long_call
-from row import compared, counted
+from row import added, compared, counted
 from test_compiled import instructions
 
 import adprotocol
@@ -106,7 +106,7 @@ def test_numpy_alone(side_by_side, record):
     fun, x = rule_of(np.exp), np.full((8,), 0.3)
     np.testing.assert_array_equal(fun(x), fun.fun(x))
     found = side_by_side(call(fun, x), call(fun.fun, x))
-    record(compared("a rule, NumPy alone", "the function itself", found, below_ns=4000 + found.reference * 1e9))
+    record(added("a rule, NumPy alone", "the function itself", found, 4.0))
 
 
 def test_compiled(benchmark, record):
