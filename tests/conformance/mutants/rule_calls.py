@@ -153,8 +153,8 @@ def keywords_are_differentiated(value, _message):
     return tree_map(lambda leaf: toyad.stop_gradient(leaf) if isinstance(leaf, toyad.Value) else leaf, value)
 
 
-@mutant(GROUP, at("adprotocol._rules.custom_derivative.positional"))
-def names_stay_names(_fun, args, static):
+@mutant(GROUP, at("adprotocol._rules.custom_derivative.completed"))
+def names_stay_names(_parameters, args, static):
     """Takes what is given by name for a keyword-only argument."""
     return args, static
 
