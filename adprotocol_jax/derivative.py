@@ -115,12 +115,12 @@ def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> t
     return results, _tangents(call.kept(results, arrays), tangents, needed, call)
 
 
-def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *arrays: Any, call: RuleCall) -> Any:
+def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleCall) -> Any:
+    arrays = _as_arrays(values)
     needed = tuple(
         nonzero and _tangent_type(array).dtype != jax.dtypes.float0
         for nonzero, array in zip(nonzeros, arrays, strict=True)
     )
-    arrays = _as_arrays(arrays)
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     count = call.outline.count if True in needed else 0

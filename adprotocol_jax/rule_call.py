@@ -59,6 +59,13 @@ class RuleCall:
     def _known(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return results and arguments, or types of the arguments if these are not kept."""
         rule = self.rule
+        if any(map(internals.is_of_ended_trace, rule.closed_over_by_rules())):
+            msg = (
+                f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and "
+                "JAX calls the rule when that trace is over; pass the value as a positional argument, whose gradient "
+                "may be None"
+            )
+            raise RuleError(msg)
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
             kept = [prevention.prevented(value, rule.once) for value in kept]
