@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+import torch_release
 from torch import func
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
@@ -518,6 +519,7 @@ def test_checkpoints_of_both_kinds(reentrant):
     torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
 
 
+@torch_release.needs_levels_around_checkpoint
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
     sin, _, times = trigonometry(kind)
