@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from adprotocol.errors import RuleError
+from adprotocol.extend import transposing
 from adprotocol_jax import internals, prevention
 
 if TYPE_CHECKING:
@@ -98,9 +99,9 @@ class RuleCall:
         if not self.rule.has_vjp:
             zeros = [internals.array_like(None, kind) for kind in likes]
             before = (False,) * self.closed_over
-            return list(
-                jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1](list(cotangents))[0]
-            )
+            with transposing(self.rule.name):
+                transpose = jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1]
+                return list(transpose(list(cotangents))[0])
         results, arrays = self._known(kept)
         found = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
         return [internals.array_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
