@@ -12,7 +12,7 @@ from numpy import asarray
 
 import adprotocol
 from adprotocol.errors import RuleError
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import gradient_prevented, transposing
 from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class _Derivative:
         if self.rule.has_vjp:
             found = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
         else:
-            found = _transposed(self.forward, _zeros(self.likes), cotangents)
+            with transposing(self.rule.name):
+                found = _transposed(self.forward, _zeros(self.likes), cotangents)
         return [_as_like(gradient, like) for gradient, like in zip(found, self.likes, strict=True)]
 
     def forward(self, moving: list[Any]) -> list[Any]:

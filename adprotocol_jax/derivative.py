@@ -108,19 +108,19 @@ def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, 
     return [*_linear_p.bind(*kept, *moving, call=call, needed=needed), *_zeros(results[count:])]
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
-    arrays, needed = _as_arrays(primals), tuple(map(_is_moving, tangents))
+def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
+    arrays, needed = _as_arrays(arrays), tuple(map(_is_moving, tangents))
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     return results, _tangents(call.kept(results, arrays), tangents, needed, call)
 
 
-def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *primals: Any, call: RuleCall) -> Any:
+def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleCall) -> Any:
+    arrays = _as_arrays(values)
     needed = tuple(
-        nonzero and _tangent_type(primal).dtype != jax.dtypes.float0
-        for nonzero, primal in zip(nonzeros, primals, strict=True)
+        nonzero and _tangent_type(array).dtype != jax.dtypes.float0
+        for nonzero, array in zip(nonzeros, arrays, strict=True)
     )
-    arrays = _as_arrays(primals)
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     count = call.outline.count if True in needed else 0

@@ -191,6 +191,16 @@ def is_eager() -> bool:
     return isinstance(trace, _core.EvalTrace)
 
 
+def is_of_ended_trace(value: Any) -> bool:
+    """Tell whether a value is a tracer of a trace that is over, as far as the traces under way are known."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and trace is not getattr(value, "_trace", trace):
+        if isinstance(trace, _core.EvalTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
 # The traces that evaluate what the trace around them would.
 _PASSING_TRACES = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
 

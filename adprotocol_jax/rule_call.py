@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from adprotocol.errors import RuleError
+from adprotocol.extend import transposing
 from adprotocol_jax import internals, prevention
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class RuleCall:
     def _known(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return results and arguments, or types of the arguments if these are not kept."""
         rule = self.rule
+        if any(map(internals.is_of_ended_trace, rule.closed_over_by_rules())):
+            msg = (
+                f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and "
+                "JAX calls the rule when that trace is over; pass the value as a positional argument, whose gradient "
+                "may be None"
+            )
+            raise RuleError(msg)
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
             kept = [prevention.prevented(value, rule.once) for value in kept]
@@ -91,9 +99,9 @@ class RuleCall:
         if not self.rule.has_vjp:
             zeros = [internals.array_like(None, kind) for kind in likes]
             before = (False,) * self.closed_over
-            return list(
-                jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1](list(cotangents))[0]
-            )
+            with transposing(self.rule.name):
+                transpose = jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1]
+                return list(transpose(list(cotangents))[0])
         results, arrays = self._known(kept)
         found = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
         return [internals.array_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]

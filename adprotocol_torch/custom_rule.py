@@ -82,9 +82,14 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     """Run the function on constants, and attach the rule to what it returns, if anything is differentiated."""
     is_recorded = torch.is_grad_enabled()
     is_forward = internals.is_in_forward_mode()
-    is_tracked = is_forward or (is_recorded and len([array for array in arrays if array.requires_grad]) > 0)
+    tracked = [array for array in arrays if array.requires_grad] if is_recorded else []
+    is_tracked = is_forward or len(tracked) > 0
     given = [array.detach() for array in arrays] if is_tracked else list(arrays)
+    versions = list(map(internals.version_of, tracked))
     found, call.outline = call.rule.fun(given)
+    if versions != list(map(internals.version_of, tracked)):
+        msg = f"the function {call.rule.name}, which has a derivative rule, changes an argument in place; change a copy"
+        raise RuleError(msg)
     results = as_results(found, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):

@@ -353,6 +353,11 @@ def primal_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()  # no view, which would share the tangent, where forward mode is off
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place, where PyTorch counts it."""
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
+
+
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether an operation on tensors without torch.func is traced, so that it has to be an operator."""
     is_plain = [type(tensor) is torch.Tensor or isinstance(tensor, torch.nn.Parameter) for tensor in tensors]

@@ -5,12 +5,12 @@ PyTorch's cotangents are the conjugates of those that a rule gets and returns.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
 from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol.extend import transposing
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, level_of
 
@@ -68,35 +68,9 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
             full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
             return rule.jvp(full, results, outline, arrays)
 
-        with _transposing(rule.name):
+        with transposing(rule.name):
             gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
     return _once(rule.once, gradients, values.moving)
-
-
-class _Transposing(threading.local):
-    """Refuse a jvp rule whose transpose needs its own transpose, for ever; `depth` counts those under way."""
-
-    depth = 0
-
-    def __call__(self, name: str) -> _Transposing:
-        # The engine goes on in another thread at a depth of 60.
-        if self.depth == _DEEPEST:
-            msg = (
-                f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
-                "none can be derived from it; give it one with defvjp"
-            )
-            raise RuleError(msg)
-        return self
-
-    def __enter__(self) -> None:
-        self.depth += 1
-
-    def __exit__(self, *_error: object) -> None:
-        self.depth -= 1
-
-
-_DEEPEST = 30
-_transposing = _Transposing()
 
 
 def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) -> Tensors:

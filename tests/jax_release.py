@@ -6,6 +6,7 @@ import jax
 import pytest
 from jax import experimental
 from jax._src import core
+from jax._src.interpreters import partial_eval
 
 from adprotocol_jax import internals
 
@@ -46,6 +47,8 @@ needs_export = pytest.mark.skipif(
 )
 has_hijax = importlib.util.find_spec("jax.experimental.hijax") is not None
 needs_hijax = pytest.mark.skipif(not has_hijax, reason=_lacking("jax.experimental.hijax"))
+# Whether the trace of a program tells of the traces around it.
+knows_outer_traces = "parent_trace" in partial_eval.DynamicJaxprTrace.__slots__
 # Types of values that say along which axes of a mesh they vary.
 follows_varying = hasattr(jax, "shard_map")
 

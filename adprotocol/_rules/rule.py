@@ -96,6 +96,11 @@ class DerivativeRule:
         """Return the arrays that the function closes over, as far as they can be found; none is differentiated."""
         return closed_over(self._functions.fun) if may_hold(self._functions.fun) else []
 
+    def closed_over_by_rules(self) -> list[Any]:
+        """Return the arrays that the rules close over, as far as they can be found."""
+        rules = [rule for rule in (self._functions.vjp, self._functions.jvp) if rule is not None and may_hold(rule)]
+        return [array for rule in rules for array in closed_over(rule)]
+
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Outline]:
         """Run the function; return the arrays that it returned, NumPy's and inexact numbers included, and the rest.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ad_backends import close
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import needs_export, shard_map
+from jax_release import knows_outer_traces, needs_export, shard_map
 
 from adprotocol import cond, custom_derivative, host_function, within_gradient
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -269,6 +269,33 @@ def test_rows_may_be_what_a_function_closes_over():
     assert close(jax.vmap(loss, in_axes=(0, None))(z, 2.0), 2.0 * z)
     assert close(jax.vmap(jax.grad(loss, 1), in_axes=(0, None))(z, 2.0), [7.0, 7.0, 7.0])
     assert close(jax.grad(lambda x: jax.vmap(loss, in_axes=(0, None))(z, x).sum())(2.0), 21.0)
+
+
+def test_a_rule_may_close_over_a_tracer_as_long_as_its_trace():
+    def loss(x, z):
+        f = custom_derivative(lambda x: 2.0 * x)
+        f.defvjp(lambda ct, returned, x: (7.0 * ct * z,))
+        return f(x)
+
+    x, z = jnp.float32(2.0), jnp.float32(3.0)
+    rows = jnp.ones(2), jnp.array([3.0, 4.0])
+    scanned = lambda x, zs: jax.lax.scan(lambda carry, z: (loss(carry, z), None), x, zs)[0]
+    assert close(jax.jit(jax.grad(loss))(x, z), 21.0)
+    assert close(jax.vmap(jax.grad(loss))(*rows), [21.0, 28.0])
+    assert close(jax.jit(jax.vmap(jax.grad(loss)))(*rows), [21.0, 28.0])
+    assert close(jax.jit(lambda x, z: jax.jit(lambda x: jax.grad(loss)(x, z))(x))(x, z), 21.0)
+    assert close(jax.lax.scan(lambda carry, z: (carry, jax.grad(loss)(x, z)), x, rows[1])[1], [21.0, 28.0])
+    over = (
+        lambda: jax.grad(jax.jit(loss))(x, z),
+        lambda: jax.jit(jax.grad(jax.jit(loss)))(x, z),
+        lambda: jax.grad(scanned)(x, rows[1]),
+        lambda: jax.jit(lambda x, z: jax.jvp(lambda x: loss(x, z), (x,), (x,)))(x, z),
+        lambda: jax.grad(lambda x: jax.vmap(loss)(x, rows[1]).sum())(rows[0]),
+    )
+    error, text = (RuleError, "when that trace is over") if knows_outer_traces else (Exception, None)
+    for call in over:
+        with pytest.raises(error, match=text):
+            call()
 
 
 def test_a_constant_of_a_program_is_not_differentiated_later():

@@ -136,6 +136,21 @@ def test_a_rule_may_call_its_own_function(ad):
 
 
 @with_rules
+def test_a_jvp_rule_alone_that_calls_its_function_on_tangents_has_no_reverse_mode(ad):
+    twice = custom_derivative(lambda x: 2.0 * x)
+    twice.defjvp(lambda tangents, returned, x: twice(tangents[0]))
+    x, one = ad.make(X), ad.make(1.0)
+    assert close(ad.tangent(twice, x, one), 2.0)
+    with pytest.raises(RuleError, match="applies <lambda> itself to the tangents"):
+        ad.derivative(twice)(x)
+    # Nothing is left behind, and derivatives of high order are no endless ones.
+    f = sine(ad, vjp=False)
+    for _ in range(4):
+        f = ad.derivative(f)
+    assert close(f(x), 0.5 * np.sin(X))
+
+
+@with_rules
 def test_a_question_in_a_rule_tells_whether_the_rule_is_differentiated(ad):
     asked = []
     f = sine(ad, jvp=False, asked=asked)

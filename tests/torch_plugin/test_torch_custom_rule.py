@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+import torch_release
 from torch import func
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
@@ -518,6 +519,7 @@ def test_checkpoints_of_both_kinds(reentrant):
     torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
 
 
+@torch_release.needs_levels_around_checkpoint
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_that_follows_from_the_other_inside_a_checkpoint(kind):
     sin, _, times = trigonometry(kind)
@@ -598,6 +600,22 @@ def test_inference_mode_hooks_and_changes_in_place():
         torch.autograd.grad(y.mul_(2.0), x)
     y = with_rules(lambda x: (x * 2, None), lambda ct, _r: (3 * ct,), has_residuals=True)(x)
     assert y.grad_fn is not None
+
+
+def test_an_argument_that_is_changed_in_place_where_it_is_differentiated():
+    f = with_rules(lambda x, w: x.mul_(2) * w, lambda ct, _y, x, w: (2 * ct * w, ct * x))
+    x, w = leaf(1.0), torch.ones(1, dtype=DOUBLE)
+    with pytest.raises(RuleError, match="changes an argument in place"):
+        f(x * 1, w)
+    assert f(torch.ones(1), torch.ones(1)) == 2.0
+    # A buffer is its function's to change.
+    assert f(torch.ones(1), x).requires_grad
+    g = cube()
+    y = x * 1
+    loss = g(y)
+    y.mul_(2.0)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        torch.autograd.grad(loss, x)
 
 
 def test_gradients_of_a_module_through_a_rule():
