@@ -108,8 +108,8 @@ def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, 
     return [*_linear_p.bind(*kept, *moving, call=call, needed=needed), *_zeros(results[count:])]
 
 
-def _jvp(arrays: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
-    arrays, needed = _as_arrays(arrays), tuple(map(_is_moving, tangents))
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
+    arrays, needed = _as_arrays(primals), tuple(map(_is_moving, tangents))
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     return results, _tangents(call.kept(results, arrays), tangents, needed, call)

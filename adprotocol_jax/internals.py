@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -254,6 +255,20 @@ def solver_tracing() -> str | None:
     return None
 
 
+_PASSED = frozenset({"adprotocol_jax", "contextlib", "functools", "jax"})
+
+
+def is_exporting_derivative() -> bool:
+    """Tell whether a derivative rule is run for the second program that ``jax.export`` makes of an exported one."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001  (JAX leaves no other mark)
+    # A function of the user's in between differentiates in the program itself.
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED:
+        if frame.f_code.co_name == "fun_vjp_jax":
+            return True
+        frame = frame.f_back
+    return False
+
+
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
 # other forms (scan, checkpoint, cond) stay equations of the trace around them. And a function of this package's.
 _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
@@ -340,7 +355,7 @@ def array_like(value: Any, like: Any) -> Any:
     return as_varying(value, varying_axes(like))
 
 
-def linearize_to(primitive: Any, answer: Any) -> None:
+def linearize_to(primitive: Any, answer: Callable[[], Any]) -> None:
     """Register the rule that ``grad`` uses, with a result that has no tangent.
 
     Without it JAX derives the rule by tracing the JVP: 98 µs a call against
@@ -348,7 +363,7 @@ def linearize_to(primitive: Any, answer: Any) -> None:
     """
 
     def rule(_is_vjp: Any, _nonzeros: Any, *_primals: Any, **_params: Any) -> Any:
-        return answer, False, (), lambda _residuals, *_tangents: BOOLEAN_TANGENT
+        return answer(), False, (), lambda _residuals, *_tangents: BOOLEAN_TANGENT
 
     registry = getattr(_ad, "primitive_linearizations", None)
     if registry is not None:

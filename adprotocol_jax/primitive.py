@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from adprotocol.errors import UndecidableError
 from adprotocol_jax import internals
 from adprotocol_jax.answer import note
 from adprotocol_jax.solver import refuse_solver
@@ -55,8 +56,22 @@ def _batch(values: Any, _dims: Any) -> tuple[Any, None]:
     return within_gradient_p.bind(*values), None
 
 
+def _true() -> bool:
+    """Answer for an operand that has a tangent."""
+    if internals.is_exporting_derivative():
+        from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
+
+        msg = (
+            "within_gradient was asked in a function that jax.export stores as two programs, the plain one and its "
+            "derivative: a branch on the answer would take the value from the one and the gradient from the other. "
+            f"{DIVERGENCES['export'].remedy}"
+        )
+        raise UndecidableError(msg)
+    return True
+
+
 def _jvp(_primals: Any, _tangents: Any) -> tuple[bool, Any]:
-    return True, internals.BOOLEAN_TANGENT
+    return _true(), internals.BOOLEAN_TANGENT
 
 
 def _lower(*_values: Any) -> Any:
@@ -67,6 +82,6 @@ within_gradient_p.def_impl(_evaluate)
 within_gradient_p.def_abstract_eval(_abstract)
 batching.primitive_batchers[within_gradient_p] = _batch
 ad.primitive_jvps[within_gradient_p] = _jvp
-internals.linearize_to(within_gradient_p, answer=True)
+internals.linearize_to(within_gradient_p, _true)
 mlir.register_lowering(within_gradient_p, mlir.lower_fun(_lower, multiple_results=False))
 internals.register_for_shard_map(within_gradient_p, equal=True)
