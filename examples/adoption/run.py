@@ -1,9 +1,9 @@
 """Change released libraries so that they use this package, and run their tests before and after.
 
-``python examples/adoption/run.py`` runs all, with names only those. For each folder here the source of the release that
-``adoptions.toml`` names is downloaded from the package index and installed in an environment of its own in
-``build/adoption``, which is kept. Its own tests run, and those in ``test_gained.py``, before and after ``change.patch``
-is applied. Exits with 1 if fewer tests pass after it than before, or a gain fails.
+``python examples/adoption/run.py`` runs all, with names only those. For each folder here the release that
+``adoptions.toml`` names is installed in an environment of its own in ``build/adoption``, which is kept, and its source
+is downloaded for its tests. These run, and those in ``test_gained.py``, before and after ``change.patch`` is applied to
+the installed package. Exits with 1 if fewer tests pass after it than before, or a gain fails.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from rich.table import Table
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PLACES = ROOT / "build" / "adoption"
+PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 CONSTRAINTS = ["--constraint", str(ROOT / "constraints.txt")]
 
 
@@ -32,43 +33,47 @@ def pip(python, *arguments):
 
 
 def prepared(name, library):
-    """Return the interpreter and the source of a library as it was released, installed with this checkout."""
+    """Return the interpreter of an environment with a library as it was released, its packages, and its tests."""
     place = PLACES / name
-    python, source = place / "env" / "bin" / "python", place / "source"
+    python, tests = place / "env" / "bin" / "python", place / library["folder"]
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place / "env")], check=True)
-    if not source.exists():
+    if not tests.exists():
         project = library["release"].partition("==")[0]
         pip(python, "download", "--no-deps", "--no-binary", project, "--dest", str(place), library["release"])
         (archive,) = place.glob("*.tar.gz")
         with tarfile.open(archive) as packed:
-            packed.extractall(place / "packed", filter="data")
-        (unpacked,) = (place / "packed").iterdir()
-        shutil.move(unpacked, source)
-    if applies(source, name, "--reverse"):
-        apply(source, name, "--reverse")
-    pip(python, "install", *CONSTRAINTS, "--editable", f"{ROOT}[{library['extras']}]", "pytest", *library["packages"])
-    pip(python, "install", *CONSTRAINTS, "--editable", str(source))
-    return python, source
+            packed.extractall(place / "source", filter="data")
+        (source,) = (place / "source").iterdir()
+        shutil.copytree(source / library["folder"], tests)
+    if (HERE / name / "conftest.py").exists():
+        shutil.copy(HERE / name / "conftest.py", tests)
+    extras = f"{ROOT}[{library['extras']}]"
+    pip(python, "install", *CONSTRAINTS, "--editable", extras, library["release"], "pytest", *library["packages"])
+    found = subprocess.run([python, "-c", PACKAGES], check=True, capture_output=True, text=True)
+    packages = Path(found.stdout.strip())
+    if applies(packages, name, "--reverse"):
+        apply(packages, name, "--reverse")
+    return python, packages, place
 
 
-def apply(source, name, *options, check=True):
-    """Apply the patch of a library, outside of the repository that its source lies in."""
+def apply(packages, name, *options, check=True):
+    """Apply the patch of a library to its installed package, outside of the repository that this lies in."""
     command = ["git", "apply", *options, str(HERE / name / "change.patch")]
-    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(source.parent)}
-    return subprocess.run(command, cwd=source, env=alone, check=check, capture_output=not check)
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(packages.parent)}
+    return subprocess.run(command, cwd=packages, env=alone, check=check, capture_output=not check)
 
 
-def applies(source, name, *options):
+def applies(packages, name, *options):
     """Tell whether the patch can be applied."""
-    return apply(source, name, "--check", *options, check=False).returncode == 0
+    return apply(packages, name, "--check", *options, check=False).returncode == 0
 
 
-def passed(python, source, *tests):
+def passed(python, place, *tests):
     """Run tests, and return how many pass and how many fail."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
     command = [str(python), "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, cwd=source, env=clean, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True, check=False)
     last = (done.stdout.strip().splitlines() or [done.stderr])[-1]
     counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", last)}
     if not counts:
@@ -88,11 +93,11 @@ def main():
     failed = False
     for name in chosen:
         begin, library = time.monotonic(), known[name]
-        python, source = prepared(name, library)
+        python, packages, place = prepared(name, library)
         suites = [library["tests"], ["--noconftest", str(HERE / name / "test_gained.py")]]
-        before = [passed(python, source, *suite) for suite in suites]
-        apply(source, name)
-        after = [passed(python, source, *suite) for suite in suites]
+        before = [passed(python, place, *suite) for suite in suites]
+        apply(packages, name)
+        after = [passed(python, place, *suite) for suite in suites]
         failed |= after[0][0] < before[0][0] or after[0][1] > before[0][1] or after[1][1] > 0 or after[1][0] == 0
         patch = (HERE / name / "change.patch").read_text(encoding="utf-8")
         lines = [len(re.findall(rf"^[{sign}](?![{sign}])", patch, re.MULTILINE)) for sign in "-+"]
