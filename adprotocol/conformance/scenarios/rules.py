@@ -25,8 +25,8 @@ def ruled(
 ) -> Any:
     """Return a function with rules; the plugin may be without the hook."""
     h.require_hook("custom_rule")
-    make: Any = adprotocol.custom_derivative  # typed for either kind of function, which is not known here
-    made = make(fun, has_residuals=has_residuals)
+    declare: Any = adprotocol.custom_derivative
+    made = declare(fun, has_residuals=has_residuals)
     if vjp is not None:
         made.defvjp(vjp)
     if jvp is not None:
@@ -40,6 +40,12 @@ def hosted(
     """Return a host function; the plugin may be without the hook."""
     h.require_hook("host_call")
     return adprotocol.host_function(fun, like=like, batched=batched)
+
+
+def noted(notes: list[Any], note: Any, value: Any) -> Any:
+    """Return a value, and note something."""
+    notes.append(note)
+    return value
 
 
 def square(x: Any) -> Any:

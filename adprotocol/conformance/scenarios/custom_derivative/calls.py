@@ -11,7 +11,15 @@ import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, product, ruled, square, vjp_of_cube
+from adprotocol.conformance.scenarios.rules import (
+    FUNCTION_SOURCE,
+    VJP_SOURCE,
+    noted,
+    product,
+    ruled,
+    square,
+    vjp_of_cube,
+)
 from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 from adprotocol.errors import GradientPreventedError, RuleError
 
@@ -154,7 +162,7 @@ def derivatives_by_rows(h: Checked, transforms: str) -> None:
     runs: Any = []
 
     def vjp(ct: Any, _: Any, w: Any, v: Any) -> Any:
-        return lambda: (runs.append("w"), 10.0 * ct * v)[1], lambda: (runs.append("v"), 20.0 * ct * w)[1]
+        return lambda: noted(runs, "w", 10.0 * ct * v), lambda: noted(runs, "v", 20.0 * ct * w)
 
     def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
         return 30.0 * tangents[0] * v + 40.0 * tangents[1] * w
@@ -215,13 +223,12 @@ def exceptions(h: Checked, transforms: str) -> None:
     """An exception comes out as it is and leaves nothing behind, under {transforms}."""
     raising: list[str] = []
 
-    def checked(where: str) -> Any:
+    def checked(where: str, value: Any) -> Any:
         if where in raising:
             raise _Raised(where)
+        return value
 
-    f = ruled(
-        h, lambda x: (checked("function"), x * x)[1], lambda ct, y, x: (checked("rule"), vjp_of_cube(ct, y, x))[1]
-    )
+    f = ruled(h, lambda x: checked("function", x * x), lambda ct, y, x: checked("rule", vjp_of_cube(ct, y, x)))
     x, table = h.array(2.5), lambda x: [x**2, 3 * x**2, 6 * x]
     for where in ("function", "rule", "function"):
         raising[:] = [where]

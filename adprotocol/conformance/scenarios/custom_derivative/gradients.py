@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.models import Layer, Pair
-from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, product, ruled, square
+from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, noted, product, ruled, square
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ scenario: Decorator = defaults("custom_derivative", rule="D6", source=VJP_SOURCE
 )
 def rule_runs_for_a_derivative_alone(h: Checked) -> None:
     """A rule runs where its derivative is needed, and nowhere else."""
-    runs: Any = []
-    f = ruled(h, square, lambda ct, *_: (runs.append("vjp"), ct)[1:])
+    runs: list[str] = []
+    f = ruled(h, square, lambda ct, *_: (noted(runs, "vjp", ct),))
     x = h.array(3.0)
     h.assert_equal(f(x), 9.0, "the plain value")
     h.assert_value_and_grad(lambda x: x * f(h.stop_gradient(x)), [x], 27.0, 9.0, "of a constant")
@@ -48,7 +48,7 @@ def gradients_as_functions(h: Checked, transforms: str) -> None:
     runs: Any = []
 
     def vjp(ct: Any, _: Any, x: Any, y: Any) -> Any:
-        return lambda: (runs.append("x"), 10.0 * ct * y)[1], lambda: (runs.append("y"), 20.0 * ct * x)[1]
+        return lambda: noted(runs, "x", 10.0 * ct * y), lambda: noted(runs, "y", 20.0 * ct * x)
 
     f, x, y = ruled(h, product, vjp), h.array(2.0), h.array(5.0)
     h.assert_equal(h.nest(transforms, lambda x: f(x, y))(x), 50.0, "the derivative in x")
@@ -150,12 +150,12 @@ def _of_parts(h: Checked) -> Any:
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
     f = _of_parts(h)
-    uses: Sequence[tuple[Callable[[Any], Any], float]] = (
+    uses: list[tuple[Any, float]] = [
         (lambda y: y["c"], 100.0),
         (lambda y: y["a"].first, 10.0),
         (lambda y: y["a"].second[0], 1.0),
         (lambda y: 2.0 * y["c"] + 3.0 * y["a"].first + 5.0 * y["a"].second[0], 235.0),
-    )
+    ]
     for use, want in uses:
         h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023
 

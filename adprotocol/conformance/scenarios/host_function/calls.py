@@ -9,7 +9,7 @@ from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import hosted, product, ruled
+from adprotocol.conformance.scenarios.rules import hosted, noted, product, ruled
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ def under_two_vmaps(h: Checked) -> None:
 )
 def called_as_written(h: Checked) -> None:
     """Eager code calls it exactly as it is written, also where nobody uses the result."""
-    calls: Any = []
-    f = hosted(h, lambda x: (calls.append(x), x * x)[1], lambda x: x)
+    calls: list[Any] = []
+    f = hosted(h, lambda x: noted(calls, x, x * x), lambda x: x)
     f(h.array(3.0))
     h.assert_equal(f(h.array(3.0)) + ruled(h, f, lambda ct, *_: (ct,))(h.array(3.0)), 18.0)
     h.check(len(calls) == 3, f"it was called {len(calls)} times, not 3")  # noqa: PLR2004

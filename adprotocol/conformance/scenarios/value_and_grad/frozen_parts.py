@@ -102,6 +102,7 @@ def frozen_first_layers_cost_nothing(h: Checked) -> None:
 
 
 @scenario(
+    rule="T7",
     needs=("grad", "counter"),
     source=_STILL,
     expects="no run of the rule at the frozen weight, one or more at the activation before it; the gradient is 15",
