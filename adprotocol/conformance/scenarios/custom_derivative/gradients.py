@@ -11,8 +11,6 @@ from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, 
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
