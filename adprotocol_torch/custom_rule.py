@@ -125,12 +125,13 @@ class _Attached(torch.autograd.Function):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         call = ctx.call
         values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
+        given = [torch.zeros_like(y) if ct is None else ct for ct, y in zip(cotangents, values.moving, strict=False)]
         with call.precision(values.results):
-            found = pull(call.rule, needed, list(cotangents[: call.outline.count]), values)
+            found = pull(call.rule, needed, given, values)
         each = iter(found)
         return (None, *[next(each) if need else None for need in needed])
 
@@ -181,6 +182,8 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> t
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
     ctx.call = call
+    # Zeros in place of None would have gradients computed that nobody needs.
+    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*results[call.outline.count :])
     kept = list(arrays)
     ctx.shapes = None
