@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import RuleError
+from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
@@ -93,7 +94,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     results = as_results(found, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
-            raise _hidden(call.rule.name)
+            raise hidden_error(call.rule.name)
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may be its argument, or belong to others.
@@ -105,13 +106,6 @@ def _spread(result: torch.Tensor) -> torch.Tensor:
     """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
     is_strided = result.layout is torch.strided and not result.is_nested
     return result.contiguous() if is_strided and 0 in result.stride() else result
-
-
-def _hidden(name: str) -> RuleError:
-    return RuleError(
-        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
-        "it, so that this derivative would be lost; pass the value as a positional argument"
-    )
 
 
 class _Attached(torch.autograd.Function):
