@@ -16,6 +16,7 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
   Markdown file.
 - `Branches`: for a `cond` whose predicate is not known yet, what its branches return, compared and put together.
 - `DerivativeRule`, `Outline`: what the hook `custom_rule` is given, and what the function returned besides its arrays.
+- `hidden_error`: the error for a function with a rule that uses a differentiated value which is no argument of it.
 - `transposing`: around the transposition of a rule for forward mode, which may need itself for ever.
 - `gradient_prevented`: the error that the hook `prevent_gradient` raises.
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
@@ -35,6 +36,7 @@ from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._hooks.prevent_gradient import gradient_prevented
 from adprotocol._hooks.within_gradient import ASK_PARAMETERS
 from adprotocol._rules.arguments import Outline
+from adprotocol._rules.closure import hidden_error
 from adprotocol._rules.rule import DerivativeRule
 from adprotocol._rules.transposition import transposing
 from adprotocol._trees.declaration import declares, trainable_names
@@ -61,6 +63,7 @@ __all__ = [
     "flags_of",
     "gradient_prevented",
     "held",
+    "hidden_error",
     "identities_of",
     "leaves_of_each",
     "map_aux",

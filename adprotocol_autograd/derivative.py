@@ -11,8 +11,7 @@ from autograd.tracer import Box, getval, isbox, new_box
 from numpy import asarray
 
 import adprotocol
-from adprotocol.errors import RuleError
-from adprotocol.extend import gradient_prevented, transposing
+from adprotocol.extend import gradient_prevented, hidden_error, transposing
 from adprotocol_autograd import gradient
 
 if TYPE_CHECKING:
@@ -41,13 +40,8 @@ def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
 @primitive  # type: ignore[untyped-decorator]
 def _applied(call: _Call, *arrays: Any) -> Any:
     results, call.outline = call.rule.fun(arrays)
-    for result in results:
-        if isbox(result):
-            msg = (
-                f"the function {call.rule.name}, which has a derivative rule, uses a value that is differentiated and "
-                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
-            )
-            raise RuleError(msg)
+    if any(map(isbox, results)):
+        raise hidden_error(call.rule.name)
     results = [result if type(result) in Box.type_mappings else asarray(result) for result in results]
     return results[0] if len(results) == 1 else tuple(results)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from adprotocol.errors import RuleError
+from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
@@ -93,7 +94,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     results = as_results(found, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
-            raise _hidden(call.rule.name)
+            raise hidden_error(call.rule.name)
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may be its argument, or belong to others.
@@ -105,13 +106,6 @@ def _spread(result: torch.Tensor) -> torch.Tensor:
     """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
     is_strided = result.layout is torch.strided and not result.is_nested
     return result.contiguous() if is_strided and 0 in result.stride() else result
-
-
-def _hidden(name: str) -> RuleError:
-    return RuleError(
-        f"the function {name}, which has a derivative rule, uses a value that is differentiated and is no argument of "
-        "it, so that this derivative would be lost; pass the value as a positional argument"
-    )
 
 
 class _Attached(torch.autograd.Function):
@@ -129,9 +123,7 @@ class _Attached(torch.autograd.Function):
         call = ctx.call
         values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
-        given = [
-            ct if ct is not None else torch.zeros_like(y) for ct, y in zip(cotangents, values.moving, strict=False)
-        ]
+        given = [torch.zeros_like(y) if ct is None else ct for ct, y in zip(cotangents, values.moving, strict=False)]
         with call.precision(values.results):
             found = pull(call.rule, needed, given, values)
         each = iter(found)
@@ -184,7 +176,7 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> t
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
     ctx.call = call
-    # A tangent that is None needs no gradient of its argument, where the jvp is derived from the vjp.
+    # Zeros in place of None would have gradients computed that nobody needs.
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*results[call.outline.count :])
     kept = list(arrays)

@@ -46,8 +46,10 @@ class _HostRule:
     has_vjp = has_jvp = True
     keeps_arrays = False
     once = ""
+    # Whether `run` is that of batches.
+    is_batch = False
 
-    def __init__(self, fun: Callable[[list[Any]], list[Any]], types: Any, *, batched: bool, message: str) -> None:
+    def __init__(self, fun: Callable[..., list[Any]], types: Any, *, batched: bool, message: str) -> None:
         self.run = fun
         # The shape and dtype of each result, None if nobody knows.
         self.types = types
@@ -80,18 +82,22 @@ class _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
         run = self.run
 
-        def batch(arrays: list[Any]) -> list[Any]:
+        def batch(arrays: list[Any], lead: int = 0) -> list[Any]:
+            """Call it with arrays that have `lead` further axes first, those of the batches around this one."""
             import numpy as np  # noqa: PLC0415  (a host function has imported it)
 
             given = [
-                array if axis is None else np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)
+                array if axis is None else np.moveaxis(array, axis + lead, lead)
+                for array, axis in zip(arrays, axes, strict=True)
             ]
             if self.is_batched:
                 shared = [
-                    np.broadcast_to(array, (size, *array.shape)) if axis is None else array
+                    np.broadcast_to(np.expand_dims(array, lead), (*array.shape[:lead], size, *array.shape[lead:]))
+                    if axis is None
+                    else array
                     for array, axis in zip(given, axes, strict=True)
                 ]
-                return run(shared)
+                return run(shared, lead + 1) if self.is_batch else run(shared)
             rows = [
                 run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
                 for i in range(size)
@@ -99,7 +105,9 @@ class _HostRule:
             return [np.stack(column) for column in zip(*rows, strict=True)]
 
         types = None if self.types is None else [((size, *shape), dtype) for shape, dtype in self.types]
-        return _HostRule(batch, types, batched=self.is_batched, message=self.message)
+        made = _HostRule(batch, types, batched=self.is_batched, message=self.message)
+        made.is_batch = True
+        return made
 
 
 # The calls in graphs, for the life of the process. A cache of compiled graphs may outlive it: a key is of one process.

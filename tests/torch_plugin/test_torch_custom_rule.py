@@ -234,6 +234,11 @@ def test_only_what_is_needed_is_computed():
     y = leaf(2.0)
     assert backward_of(lambda y: f(torch.tensor([3.0], dtype=DOUBLE), y), y) == 27.0
     assert calls == ["y"]
+    for derivative in ("jvp", "dual", "jacfwd"):
+        calls.clear()
+        FORWARD[derivative](lambda y: f(X, y), X)
+        assert set(calls) == {"y"}
+    calls[1:] = []
     f(y.detach(), y.detach())
     with torch.no_grad():
         f(y, y)

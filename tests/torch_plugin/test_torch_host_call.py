@@ -111,6 +111,24 @@ def test_a_batch_is_one_call_or_one_for_each_row():
     assert torch.equal(nested, a[0] + a[1][:, None])
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_batches_in_batches(batched):
+    calls = []
+
+    @host_function(like=lambda a, b: a, batched=batched)
+    def subtract(a, b):
+        calls.append(a.shape)
+        return a - b
+
+    a, b = torch.arange(3.0), torch.arange(4.0)
+    table = torch.vmap(torch.vmap(subtract, (0, None)), (None, 0))(a, b)
+    assert torch.equal(table, a - b[:, None])
+    assert calls == ([(4, 3)] if batched else [()] * 12)
+    matrices = torch.arange(24.0).reshape(2, 3, 4)
+    rows = torch.vmap(torch.vmap(subtract, (1, None), out_dims=1), (2, None), out_dims=2)
+    assert torch.equal(rows(matrices, matrices[:, 0, 0]), matrices - matrices[:, :1, :1])
+
+
 def test_results_have_device_and_precision_of_the_arguments_and_memory_of_their_own():
     buffer = np.ones(3)
     for f in (host_function(lambda x: np.asarray(x, np.float64)), host_function(lambda _x: buffer)):
