@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
+from adprotocol import register_trainable
+from adprotocol.extend import declares
 from adprotocol_jax import internals
 
 if TYPE_CHECKING:
@@ -20,6 +23,10 @@ def node(value: Any) -> Any:
     functions = internals.node_functions(type(value))
     if functions is None:
         return None
+    # What flax calls a statistic is no parameter; nothing in JAX's trees says so.
+    statistic = getattr(sys.modules.get("flax.nnx"), "BatchStat", None)
+    if statistic is not None and isinstance(value, statistic) and not declares(type(value)):
+        register_trainable(statistic, [])
     to_children, of_children = functions
     if internals.is_by_fields(to_children):
         return _by_fields(of_children)

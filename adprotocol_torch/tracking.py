@@ -11,7 +11,7 @@ from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, note_true, refuse_first_pass
-from adprotocol_torch.internals import functorch_is_active, level_of, never_compile
+from adprotocol_torch.internals import functorch_is_active, is_below_autograd, level_of, never_compile
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def within_gradient(value: torch.Tensor) -> bool:
         with internals.without_torch_function():
             return _below_noted(here().substitute(value))
     if value.requires_grad and is_grad_enabled():
-        # 76 ns, only before a True.
-        return level_of(value) == NO_LEVEL or is_on_tape(value)
+        # Only before a True: 76 ns, and as much for what is called below autograd, by ``__torch_dispatch__``.
+        return (level_of(value) == NO_LEVEL or is_on_tape(value)) and not is_below_autograd()
     if FIRST_PASSES.any and not is_grad_enabled():
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
@@ -52,9 +52,9 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors, whose flags decide where no mode hides or adds anything."""
     if functorch_is_active() or not is_grad_enabled() or forward_ad._current_level >= 0:  # noqa: SLF001
         return any(map(within_gradient, values))
-    for value in values:  # noqa: SIM110  (a generator takes 0.5 µs)
+    for value in values:  # a generator takes 0.5 µs
         if value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)):
-            return True
+            return not is_below_autograd()
     return False
 
 
@@ -80,7 +80,7 @@ def is_dual(value: torch.Tensor) -> bool:
 
 
 def _has_tangent(value: torch.Tensor) -> bool:
-    return internals.forward_mode_is_enabled() and internals.has_tangent(value)
+    return internals.forward_mode_is_enabled() and not is_below_autograd() and internals.has_tangent(value)
 
 
 def _below_noted(value: torch.Tensor) -> bool:

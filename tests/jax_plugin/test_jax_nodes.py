@@ -293,9 +293,10 @@ def test_nnx_paths_and_kinds_of_variable():
     model = Perceptron(nnx.Rngs(0))
     found = paths(model)
     assert {"first.kernel.value", "norm.mean.value", "dropout.rngs.key.value"} <= set(found)
-    # Arrays of floats all, statistics too; keys and counts never.
+    # Arrays of floats, but no statistics; keys and counts never.
     default = trainable(model)
-    assert default.norm.mean.get_raw_value() is model.norm.mean.get_raw_value()
+    assert default.norm.scale.get_raw_value() is model.norm.scale.get_raw_value()
+    assert default.norm.mean.get_raw_value() is None
     assert default.dropout.rngs.key.get_raw_value() is None
     assert default.dropout.rngs.count.get_raw_value() is None
     parameter = nnx.Param(XS)
@@ -600,3 +601,20 @@ def test_a_node_within_itself_is_an_error_and_leaves_python_whole():
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.splitlines() == ["TreeError True"] * 6 + ["TreeError", "imported 3.0"]
+
+
+def test_batch_statistics_of_flax_take_no_gradient():
+    found = trainable({"norm": nnx.BatchNorm(2, rngs=nnx.Rngs(0)), "own": nnx.BatchStat(XS)})
+    assert found["own"].get_raw_value() is None
+    assert found["norm"].mean.get_raw_value() is None
+    assert found["norm"].scale.get_raw_value() is not None
+    selected = adprotocol.grad(lambda tree: jnp.sum(tree["own"][...] ** 2), where="own*")({"own": nnx.BatchStat(XS)})
+    assert np.array_equal(selected["own"][...], 2.0 * XS)
+
+
+def test_batch_statistics_that_are_declared_to_take_gradients_do():
+    class Statistic(nnx.BatchStat):
+        pass
+
+    adprotocol.register_trainable(Statistic, ["value"])
+    assert np.array_equal(trainable({"own": Statistic(XS)})["own"][...], XS)

@@ -151,9 +151,9 @@ def test_an_exported_program_is_that_of_evaluation_and_has_no_derivative(layer):
     restored = jax.export.deserialize(exported.serialize())
     assert restored.call(X) == 5.0 * X
     # JAX would take the value from that program, and the gradient from another.
-    with pytest.raises(UndecidableError, match=r"Export jax.value_and_grad"):
+    with pytest.raises(UndecidableError, match="Export jax"):
         exported.serialize(vjp_order=1)
-    with pytest.raises(UndecidableError, match=r"Export jax.value_and_grad"):
+    with pytest.raises(UndecidableError, match="Export jax"):
         jax.grad(exported.call)(X)
 
 

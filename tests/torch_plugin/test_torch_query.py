@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
@@ -434,3 +435,45 @@ def test_a_wrapper_of_a_tensor_that_requires_grad_is_true_after_its_transformati
     kept = []
     torch.func.grad(lambda x: (kept.append(x), x * x)[1])(torch.tensor(2.0, requires_grad=True))
     assert within_gradient(kept[0]) is (kept[0] * 1.0).requires_grad is True
+
+
+class Asking(TorchDispatchMode):
+    """Notes the answers below autograd."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        x = args[0]
+        self.answers.append((within_gradient(x), within_gradient(x, x)))
+        return func(*args, **(kwargs or {}))
+
+
+def test_below_autograd_nothing_is_recorded():
+    x = tracked()
+    with Asking() as mode:
+        y = x * 3.0
+    assert mode.answers == [(False, False)]
+    assert within_gradient(y) is True
+    with forward_ad.dual_level(), Asking() as mode:
+        forward_ad.make_dual(X, X) * 3.0
+    assert set(mode.answers) == {(False, False)}
+    with Asking() as mode:
+        torch.func.grad(lambda x: x * 3.0)(X)
+    assert set(mode.answers) == {(False, False)}
+
+
+def test_in_an_operator_nothing_is_recorded():
+    answers = []
+
+    @torch.library.custom_op("adprotocol_tests::asking", mutates_args=())
+    def asking(x: torch.Tensor) -> torch.Tensor:
+        answers.append((within_gradient(x), (x * 2.0).requires_grad))
+        return x * 2.0
+
+    asking.register_autograd(lambda _ctx, cotangent: 2.0 * cotangent)
+    x = tracked()
+    asking(x).backward()
+    assert answers == [(False, False)]
+    assert x.grad == 2.0
