@@ -28,6 +28,8 @@ QUERIES = {
     "custom_derivative": "custom_rules",
     "host_function": "custom_rules",
     "solver": "custom_rules",
+    "adjoint": "custom_rules",
+    "pymanopt": "adopting",
     "implicit": "custom_rules",
     "callback": "custom_rules",
     "custom_gradient": "custom_rules",

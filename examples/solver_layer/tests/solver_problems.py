@@ -28,8 +28,8 @@ def lotka_volterra(t, state, rates):
 
 def animals(params):
     start = [params["start"][0], params["start"][1]]
-    half = solver_layer.odeint(lotka_volterra, start, params["rates"], span=(0.0, 0.5), tolerance=1e-8)
-    end = solver_layer.odeint(lotka_volterra, half, params["rates"], span=(0.5, 1.0), tolerance=1e-8)
+    half = solver_layer.odeint(lotka_volterra, start, params["rates"], span=(0.0, 0.1), tolerance=1e-8)
+    end = solver_layer.odeint(lotka_volterra, half, params["rates"], span=(0.1, 0.2), tolerance=1e-8)
     return half[0] * end[1] ** 2
 
 

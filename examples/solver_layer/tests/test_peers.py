@@ -46,11 +46,11 @@ def test_the_differential_equation_of_diffrax(double):
             diffrax.ODETerm(lambda t, y, rates: jax.numpy.stack(lotka_volterra(t, y, rates))),
             diffrax.Dopri8(),
             0.0,
-            1.0,
+            0.2,
             None,
             params["start"],
             params["rates"],
-            saveat=diffrax.SaveAt(ts=[0.5, 1.0]),
+            saveat=diffrax.SaveAt(ts=[0.1, 0.2]),
             stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-10),
         ).ys
         return found[0, 0] * found[1, 1] ** 2
