@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _are_transforms_active = torch._C._are_functorch_transforms_active
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _NO_LEVEL = -1
 
 
 def is_tracked(value: torch.Tensor) -> bool:
     """Tell whether PyTorch would propagate a derivative through a tensor, outside of torch.func.
 
-    The flag alone is wrong in torch.func, of a wrapper whose level has ended, and in forward mode. It leaves out what
+    The flag alone is wrong in torch.func, of a wrapper whose level has ended, in forward mode, and in what runs below
+    autograd, such as a dispatch mode. It leaves out what
     only adprotocol knows: a checkpoint's first pass, and the level that an answer belongs to.
     """
     if _are_transforms_active():
         msg = "inside of torch.func the answer is another one"
         raise NotImplementedError(msg)
     if value.requires_grad and torch.is_grad_enabled():
-        return maybe_get_level(value) == _NO_LEVEL
+        return maybe_get_level(value) == _NO_LEVEL and not _is_excluded(_AUTOGRAD)
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None
 
 
