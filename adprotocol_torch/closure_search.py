@@ -137,7 +137,8 @@ def names_of_tensors(owner: torch.nn.Module, searched: set[int]) -> list[str]:
     """Return the names of the attributes of a module that are tensors, or hold some: objects if these are tracked.
 
     Those of `OldTensor` are left out: of what they stand for nothing is computed. `searched` are the ids of objects in
-    which there are none, to which others are added.
+    which there are none, to which others are added, and of modules: an object that knows the module is a part of what
+    wraps it (FSDP), whose tensors are the module's.
     """
     attributes = vars(owner).items()
     held = [item for item in attributes if item[0] not in _COMMON and not isinstance(item[1], _NOT_ASKED)]
@@ -150,8 +151,9 @@ def _shows_tensors(value: Any, searched: set[int]) -> bool:
             if type(item) is not OldTensor:
                 return True
         elif not (isinstance(item, _NOT_ASKED) or id(item) in searched):
-            found = itertools.islice(search(item, _is_entered), _SEARCHED)
-            if any(tracking.within_gradient(part) for part in found if isinstance(part, torch.Tensor)):
+            found = list(itertools.islice(search(item, _is_entered), _SEARCHED))
+            wraps = any(isinstance(part, torch.nn.Module) and id(part) in searched for part in found)
+            if not wraps and any(tracking.within_gradient(part) for part in found if isinstance(part, torch.Tensor)):
                 return True
             searched.add(id(item))
     return False

@@ -122,7 +122,7 @@ class _Contents:
 
     def others(self) -> list[Any]:
         """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
-        searched: set[int] = set()
+        searched = set(map(id, self._owners))
         return [owner.__dict__[name] for owner in self._owners for name in dynamo.names_of_tensors(owner, searched)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:

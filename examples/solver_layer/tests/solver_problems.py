@@ -1,6 +1,7 @@
 """Programs that call each solver: a number of a dict of arrays, with the arrays to call it with."""
 
 import numpy as np
+import pytest
 
 import solver_layer
 
@@ -63,3 +64,13 @@ PROBLEMS = {
         "start",
     ),
 }
+
+
+# No conftest.py: a second one would take the name of the first.
+@pytest.fixture(name="double")
+def enable_double():
+    """JAX in double precision."""
+    jax = pytest.importorskip("jax")
+    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enable(True):
+        yield jax

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import solver_layer
-from solver_problems import PROBLEMS, animals
+from solver_problems import PROBLEMS, animals, enable_double  # noqa: F401  (a fixture)
 
 
 def test_the_quadratic_program_of_cvxpylayers():

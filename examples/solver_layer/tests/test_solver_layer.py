@@ -10,7 +10,7 @@ import pytest
 import solver_layer
 from adprotocol.conformance import check_rule
 from solver_layer.quadratic_program import _minimise
-from solver_problems import PROBLEMS, equations
+from solver_problems import PROBLEMS, enable_double, equations  # noqa: F401  (a fixture)
 
 
 @pytest.fixture(params=PROBLEMS)
