@@ -178,11 +178,17 @@ def leaf_of(node: Any) -> torch.Tensor | None:
 
 
 def leaves(results: Iterable[torch.Tensor], seen: set[Any] | None = None) -> list[torch.Tensor]:
-    """Return the leaves at the ends of the graph; nodes in `seen`, which grows, are not followed."""
+    """Return the leaves among the results and behind them; nodes in `seen`, which grows, are not followed."""
     global _left  # noqa: PLW0603
     seen = set() if seen is None else seen
     found = []
-    waiting = [(result.grad_fn, 0) for result in results]
+    waiting: list[tuple[Any, int]] = []
+    for result in results:
+        node = result.grad_fn
+        if node is None:
+            found.append(result)
+        else:
+            waiting.append((node, 0))
     left = _left
     while waiting:
         node = waiting.pop()[0]

@@ -1,4 +1,4 @@
-"""One pass of PyTorch's engine, which refuses what its graph does not show.
+"""A watch over one pass of PyTorch's engine, which refuses what its graph does not show.
 
 Whether the result of a call is to be differentiable again is read in the graph of
 that result. A tensor that only a hook or a custom ``backward`` computes with is not
@@ -8,7 +8,6 @@ is cheap, for the engine itself calls none from Python.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,32 +22,14 @@ from adprotocol_torch.internals import is_below_autograd, run_engine
 from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from types import FrameType
 
 
-def gradients(
-    value: torch.Tensor,
-    one: torch.Tensor,
-    inputs: Sequence[Any],
-    *,
-    again: bool,
-    is_other: Callable[[torch.Tensor], bool] | None,
-) -> list[torch.Tensor | None]:
-    """Return the derivatives of a scalar, None for an input that its graph does not reach.
-
-    `one` is the cotangent of the scalar; `again` makes them differentiable; `is_other` tells the leaves that the pass
-    must not compute with otherwise.
-    """
-    with contextlib.nullcontext() if is_other is None else _Watch(is_other):
-        return list(run_engine(value, one, inputs, create_graph=again))
-
-
-class _Watch(TorchFunctionMode):
-    """Refuse a tensor whose graph ends at a leaf of others."""
+class Watch(TorchFunctionMode):
+    """Refuse, during a pass, a tensor whose graph ends at a leaf of others, of which `is_other` tells."""
 
     def __init__(self, is_other: Callable[[torch.Tensor], bool]) -> None:
-        super().__init__()
         self.is_other = is_other
         self.seen: set[Any] = set()
         # Leaves that the pass itself has made, whose derivatives nobody else can want; kept, so that no id is reused.
@@ -67,17 +48,15 @@ class _Watch(TorchFunctionMode):
                 if isinstance(argument, torch.Tensor) and argument.requires_grad:
                     # A transformation of torch.func that the pass itself began has leaves of its own.
                     tensor = below_levels(argument)
-                    if tensor.requires_grad and self.reaches_others(tensor) and not _is_shown():
+                    if tensor.requires_grad and self._reaches_others(tensor) and not _is_shown():
                         raise _hidden()
         return result
 
-    def reaches_others(self, tensor: torch.Tensor) -> bool:
-        if tensor.is_leaf:
-            return self.is_others_leaf(tensor)
+    def _reaches_others(self, tensor: torch.Tensor) -> bool:
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
-        return any(map(self.is_others_leaf, autograd_graph.leaves([tensor], self.seen)))
+        return any(map(self._is_others_leaf, autograd_graph.leaves([tensor], self.seen)))
 
-    def is_others_leaf(self, leaf: torch.Tensor) -> bool:
+    def _is_others_leaf(self, leaf: torch.Tensor) -> bool:
         return id(leaf) not in self.made and self.is_other(leaf)
 
 
@@ -90,7 +69,7 @@ _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__
 def _is_shown() -> bool:
     """Tell whether a checkpoint runs a part of the program again, or a compiler traces: the graph shows that."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code is not gradients.__code__:
+    while frame is not None and frame.f_code is not run_engine.__code__:
         name = frame.f_code.co_filename
         if name == checkpoint.__file__ or "_aot_autograd" in name:
             return True

@@ -8,7 +8,9 @@ where tensors are dual, and in a graph that Dynamo traces.
 
 from __future__ import annotations
 
+import operator
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,17 +20,22 @@ from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import never_compile, next_sequence_number, set_grad_enabled, storage_of
+from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
 from adprotocol_torch.parameters import here, parameter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
+_is_leaf: Callable[[torch.Tensor], bool] = operator.attrgetter("is_leaf")
+# Loaded with the first function that is compiled for a backward pass.
+_COMPILER = "torch._functorch.aot_autograd"
+
+
 class _Call:
     """One call of `value_and_grad`, to which its leaves refer; once it is over, nothing needs their gradient."""
 
-    __slots__ = ("calls", "is_differentiable", "is_over", "own")
+    __slots__ = ("calls", "is_differentiable", "is_over", "own", "undo", "was_enabled")
 
     def __init__(self, *, is_differentiable: bool) -> None:
         self.calls = here()
@@ -36,6 +43,8 @@ class _Call:
         self.is_over = True
         # The ids of what is tracked.
         self.own: set[int] = set()
+        # What ends, last first, what has been done for this call.
+        self.undo: list[Callable[[], None]] = []
 
     def open(self) -> Callable[[], None]:
         """Let gradients with respect to this call's leaves be needed until the returned function is called."""
@@ -45,6 +54,23 @@ class _Call:
             self.is_over = before
 
         return close
+
+    def __enter__(self) -> None:
+        self.is_over = False
+        self.calls.changes.append(self.open)
+        self.was_enabled = torch.is_grad_enabled()
+        set_grad_enabled(True)
+        # Autocast keeps what it has cast, with its history, until it ends.
+        torch.clear_autocast_cache()
+
+    def __exit__(self, *_: object) -> None:
+        set_grad_enabled(self.was_enabled)
+        # Not before: a checkpoint runs parts of the function again for the derivative.
+        for leave in reversed(self.undo):
+            leave()
+        self.is_over = True
+        self.calls.changes.remove(self.open)
+        torch.clear_autocast_cache()
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a tensor a leaf of this call."""
@@ -74,10 +100,10 @@ class _Call:
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
         return id(leaf) not in self.own and (call is None or not call.is_over)
 
-    def reaches_others(self, results: list[torch.Tensor], nodes: set[Any]) -> bool:
-        """Tell whether the graph of the results, whose nodes it adds to `nodes`, ends at a leaf of others."""
-        leaves = [result for result in results if result.is_leaf] + autograd_graph.leaves(results, nodes)
-        others = [leaf for leaf in leaves if id(leaf) not in self.own]
+    def reaches_others(self, results: list[torch.Tensor]) -> bool:
+        """Tell whether the graph of the results ends at a leaf of others."""
+        own = self.own
+        others = [leaf for leaf in autograd_graph.leaves(results) if id(leaf) not in own]
         return len(others) > 0 and any(map(self.is_other, others))
 
     def detached(self, leaf: Any) -> Any:
@@ -106,36 +132,32 @@ def _by_engine(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor], *, is_differentiable: bool
 ) -> tuple[Any, Any, list[Any]]:
     call = _Call(is_differentiable=is_differentiable)
-    calls = call.calls
     owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
-    undo: list[Callable[[], None]] = [_forget_casts(), calls.change(call.open)]
-    was_enabled = torch.is_grad_enabled()
-    set_grad_enabled(True)
-    try:
+    with call:
         if has_owners:
-            undo.append(distributed.guard(tensors, owners))
-            undo.append(calls.lift(tensors))
+            call.undo.append(distributed.guard(tensors, owners))
+            call.undo.append(call.calls.lift(tensors))
         tracked = list(map(call.tracked, tensors, owners))
         if has_owners:
-            undo.append(calls.replace(tensors, tracked, owners))
+            call.undo.append(call.calls.replace(tensors, tracked, owners))
+        has_history = False in map(_is_leaf, tracked)
         # A function that changes a copy in place changes what the name stands for, not what was given.
-        inputs = [tensor if tensor.is_leaf else autograd_graph.edge_of(tensor) for tensor in tracked]
+        inputs = [t if t.is_leaf else autograd_graph.edge_of(t) for t in tracked] if has_history else tracked.copy()
         are_held = has_owners and aliases.have_history(tracked, owners)
-        call.own.update(map(id, tracked))
-        nodes: set[Any] = set()
+        call.own = set(map(id, tracked))
         start = next_sequence_number()
         value, aux = fun(tracked)
-        check_output(value, value)
-        if not isinstance(value, torch.Tensor):
-            _refuse_number(value, start)
+        if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
+            check_output(value, value)
+            if not isinstance(value, torch.Tensor):
+                _refuse_number(value, start)
         # The results must be differentiable themselves if anything outside this call
         # may need it: a leaf with a history, or something closed over.
         results = _tracked_results(value, aux)
-        has_history = bool([tensor for tensor in tracked if not tensor.is_leaf])
-        again = call.is_differentiable and bool(results) and (has_history or call.reaches_others(results, nodes))
+        again = is_differentiable and len(results) > 0 and (has_history or call.reaches_others(results))
         if isinstance(value, torch.Tensor) and value.requires_grad:
-            is_compiled = _refuse_second_derivative(value)
+            is_compiled = _COMPILER in sys.modules and _refuse_second_derivative(value)
             if are_held:
                 aliases.refuse_history(value, tracked, start)
             others = aliases.held_elsewhere(value, tensors, owners, tracked, inputs, start) if has_owners else {}
@@ -144,32 +166,25 @@ def _by_engine(
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
                 call.leaf(one)
-            is_other = call.is_other if call.is_differentiable and not again else None
-            found = backward.gradients(value, one, [*inputs, *others.values()], again=again, is_other=is_other)
+            watch = backward.Watch(call.is_other) if is_differentiable and not again else nullcontext()
+            with watch:
+                found = list(run_engine(value, one, [*inputs, *others.values()], create_graph=again))
             found = _with_others(found, others, tracked) if others else found
-            pairs = zip(tracked, found, strict=True)
-            gradients = _separate([torch.zeros_like(leaf) if found is None else found for leaf, found in pairs])
+            gradients = [g if g is not None else torch.zeros_like(t) for t, g in zip(tracked, found, strict=True)]
+            if len(gradients) > 1:
+                gradients = _separate(gradients)
         else:
             gradients = [torch.zeros_like(tensor) for tensor in tensors]
-    finally:
-        set_grad_enabled(was_enabled)
-        # Not before: a checkpoint runs parts of the function again for the derivative.
-        for leave in reversed(undo):
-            leave()
     if not again:
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
 
 
-def _forget_casts() -> Callable[[], None]:
-    """Clear the cache of autocast, which keeps what it has cast, with its history, until it ends."""
-    torch.clear_autocast_cache()
-    return torch.clear_autocast_cache
-
-
 def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
-    results = [value] if aux is None else [value, *partition_aux(aux, torch.Tensor)[1]]
+    if aux is None:
+        return [value] if isinstance(value, torch.Tensor) and value.requires_grad else []
+    results = [value, *partition_aux(aux, torch.Tensor)[1]]
     return [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
 
 
@@ -186,8 +201,6 @@ def _with_others(
 
 def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copy gradients that share memory: the terms of a sum do, and clipping writes in place."""
-    if len(gradients) == 1:
-        return gradients
     # 0.3 µs for each of the usual ones.
     plain = [storage_of(gradient) for gradient in gradients if _is_plain(gradient)]
     if len(set(plain)) == len(gradients):
@@ -240,10 +253,8 @@ def _refuse_second_derivative(value: torch.Tensor) -> bool:
 
     PyTorch cannot, and does not always raise: the node of that derivative is
     connected only to arguments that were saved unchanged, so the rest would silently
-    be zero. Walks the graph only once something was compiled.
+    be zero.
     """
-    if "torch._functorch.aot_autograd" not in sys.modules:
-        return False
     is_compiled = False
     for node, _ in autograd_graph.walk([value]):
         is_compiled |= type(node).__name__ == "CompiledFunctionBackward"

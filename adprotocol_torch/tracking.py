@@ -111,7 +111,7 @@ def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
     while (level := level_of(value)) > here or level < NO_LEVEL:
         value = internals.unwrapped(value)
     if interpreter is None:
-        if is_asked and not is_grad_enabled():
+        if is_asked and FIRST_PASSES.any and not is_grad_enabled():
             refuse_first_pass()
         return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
     if level == here:

@@ -33,8 +33,6 @@ def of_values(found: Binding, others: Collection[Any], fun: Callable[..., Any]) 
 
 def find(found: Binding, backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates: that of the values, or `backend`, or the default."""
-    if backend is None and found.value_and_grad is not None:
-        return found
     name = found.framework
     if backend is not None:
         name = named(backend)

@@ -111,8 +111,9 @@ class Structure(Flattened):
         """
         sole = BINDINGS.PLAIN if found is None else found
         for cls, binding in self.bindings.items():
-            sole = join(sole, binding)
-            if binding.framework is None and binding.stands_for is not None:
+            if binding.framework is not None:
+                sole = binding if sole.framework is None else join(sole, binding)
+            elif binding.stands_for is not None:
                 for leaf in self.leaves:
                     if type(leaf) is cls:
                         sole = sole_framework(binding.stands_for(leaf) or (), sole)
@@ -123,6 +124,8 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
+        if self.treespec is None and not self._has_opaque:
+            return [self.bindings[type(self.leaves[0])].trainable(self.leaves[0])]
         allowed = [True] * len(self.leaves)
         if not (self.frozen or self._has_opaque or self.views):
             return flags_of(self.leaves, allowed, self.bindings)
@@ -192,6 +195,8 @@ class Structure(Flattened):
         filled in place, and `undo` gets their undo.
         """
         if False not in self.mask:
+            if self.treespec is None:
+                return next(tracked)
             leaves = take(tracked, len(self.leaves))
         else:
             leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
@@ -218,6 +223,8 @@ class Structure(Flattened):
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
         if False not in self.mask:
+            if self.shown is None:
+                return next(following)
             return self.with_leaves(take(following, len(self.leaves)))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 

@@ -160,7 +160,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     by_position: dict[int, Structure] = {}
     found = BINDINGS.PLAIN
     for argnum in argnums:
-        position = _position(argnum, args)
+        position = argnum if 0 <= argnum < len(args) else _position(argnum, args)
         by_position[position] = structure = Structure(args[position], declared=where is None)
         found = structure.framework(found)
     if len(by_position) < len(argnums):
@@ -169,22 +169,27 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     others = list(kwargs.values())
     if len(args) > len(by_position):
         others += [arg for i, arg in enumerate(args) if i not in by_position]
-    found = framework.of_values(found, others, fun)
-    binding = framework.find(found, backend)
+    if len(others) > 0 or found.framework is None:
+        found = framework.of_values(found, others, fun)
+    binding = found if backend is None and found.value_and_grad is not None else framework.find(found, backend)
     # The values name no framework, and neither does the caller.
     by_default = found.framework is None and backend is None
     select(structures, where, several=len(argnums) > 1)
+    leaves: list[Any] = []
     for structure in structures:
         if True not in structure.mask:
             _check_trainable(by_position, where)
-    leaves = [leaf for structure in structures for leaf in structure.selected()]
-    constant: dict[int | str, Structure] = {}
-    if not binding.is_recording():
-        # No derivative can enclose the call: what it does not select is constant in every argument.
-        given: dict[int | str, Any] = {i: arg for i, arg in enumerate(args) if i not in by_position}
-        given.update(kwargs)
-        constant = {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
-    places, frozen = _identified([*structures, *constant.values()])
+        leaves += structure.selected()
+    # Where no derivative can enclose the call, what it does not select is constant in every argument.
+    is_constant = len(others) > 0 and not binding.is_recording()
+    constant = _constants(args, kwargs, by_position) if is_constant else {}
+    structures += constant.values()
+    places: dict[Any, int] = {}
+    frozen: dict[Any, Any] = {}
+    for structure in structures:
+        if len(structure.identities) > 0:
+            places, frozen = _identified(structures)
+            break
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
@@ -198,13 +203,7 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         for i, structure in by_position.items():
             filled[i] = structure.fill(rest, shared, undo)
         if len(constant) > 0:
-            named = dict(kwargs)
-            for name, structure in constant.items():
-                value = structure.fill_frozen(shared, undo)
-                if isinstance(name, int):
-                    filled[name] = value
-                else:
-                    named[name] = value
+            named = _filled(constant, shared, undo, filled, kwargs)
         return output.split(fun(*filled, **named), binding, has_aux=has_aux)
 
     try:
@@ -217,7 +216,30 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         for restore in reversed(undo):
             restore()
     rest = iter(gradients)
-    return value, aux, [structure.only(rest) for structure in structures]
+    return value, aux, [structure.only(rest) for structure in by_position.values()]
+
+
+def _constants(
+    args: tuple[Any, ...], kwargs: dict[str, Any], without: dict[int, Structure]
+) -> dict[int | str, Structure]:
+    """Return the arguments that are not differentiated, by position or name, as structures of constants."""
+    given: dict[int | str, Any] = {i: arg for i, arg in enumerate(args) if i not in without}
+    given.update(kwargs)
+    return {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
+
+
+def _filled(
+    constant: dict[int | str, Structure], shared: dict[Any, Any], undo: Undo, args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Put the constants in their places among the positional arguments, and return the others with theirs."""
+    named = dict(kwargs)
+    for name, structure in constant.items():
+        value = structure.fill_frozen(shared, undo)
+        if isinstance(name, int):
+            args[name] = value
+        else:
+            named[name] = value
+    return named
 
 
 def _named_twice(argnums: tuple[int, ...]) -> ArgumentError:
@@ -228,11 +250,7 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     """Return, by identity, the place of each selected leaf among all of them, and the constants for the others."""
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
-    if len([structure for structure in structures if len(structure.identities) > 0]) == 0:
-        return places, frozen
     count = 0
-    if not [structure for structure in structures if structure.identities]:
-        return places, frozen
     for structure in structures:
         for i, taken in enumerate(structure.mask):
             if taken:

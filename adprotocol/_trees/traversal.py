@@ -88,6 +88,14 @@ class Flattened:
         declared: bool = False,
         is_leaf: Callable[[Any], bool] | None = None,
     ) -> None:
+        binding = binding_for(value)
+        if binding.flatten is None and (binding.view is None or not opened):
+            self.treespec: Treespec = None
+            self.leaves: list[Any] = [value]
+            self.bindings: dict[type, Binding] = {type(value): binding}
+            self.views: list[tuple[int, View]] = []
+            self.frozen: list[tuple[int, int]] = []
+            return
         self._is_leaf = is_leaf
         self._opened = opened
         self._declared = declared
@@ -97,14 +105,11 @@ class Flattened:
         # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
         while known != node.generation():
             known = node.refresh()
-            self.leaves: list[Any] = []
-            self.bindings: dict[type, Binding] = {}
-            self.views: list[tuple[int, View]] = []
-            self.frozen: list[tuple[int, int]] = []
+            self.leaves, self.bindings, self.views, self.frozen = [], {}, [], []
             self._in_library = False
             self._inert: list[type] = []
             try:
-                self.treespec: Treespec = self._visit(value, 0)
+                self.treespec = self._visit(value, 0)
             except RecursionError as error:
                 raise too_deep(value) from error
         # Only now: another instance may be opened.
