@@ -114,7 +114,7 @@ def _jvp(argnums: Sequence[int], gs: Sequence[Any], answer: Any, args: Sequence[
 def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Return the transpose of a linear function of several arrays, applied to cotangents; None for zeros."""
     roots = [VJPNode.new_root() for _ in points]
-    with gradient.new_trace() as trace:
+    with gradient.NewTrace() as trace:
         end = box_tuple(fun([new_box(point, trace, root) for point, root in zip(points, roots, strict=True)]))
     if not isbox(end) or end._trace != trace:  # noqa: SLF001  (as autograd's own `trace` asks)
         return [None] * len(points)
