@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import DictBox, SequenceBox
-from autograd.core import primitive_vjps
+from autograd.core import VJPNode, primitive_vjps
 from autograd.misc.tracers import ConstGraphNode, FullGraphNode
 from autograd.tracer import Box, getval
 from numpy import ndarray
@@ -41,17 +41,20 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
-    if (len(primitive_vjps) != Checkpoints.known or Checkpoints.are_used) and checkpoints.are_used():
+    if len(primitive_vjps) != Checkpoints.without and checkpoints.are_used():
         checkpoints.refuse_second_run(value)
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
-    if type(value._node) in _TRACING:  # noqa: SLF001
-        if type(value._node) is ConstGraphNode:  # noqa: SLF001
+    kind_of_node = type(value._node)  # noqa: SLF001
+    if kind_of_node is not VJPNode and kind_of_node in _TRACING:
+        if kind_of_node is ConstGraphNode:
             raise _const_graph_error()
         return isinstance(raw, Box) and within_gradient(raw)
     if type(raw) is float:
         return True
-    if type(raw) is ndarray and raw.dtype.kind != "O":
-        return raw.dtype.kind in "fc"
+    if type(raw) is ndarray:
+        kind = raw.dtype.kind
+        if kind != "O":
+            return kind in "fc"
     raw = getval(raw)
     if isinstance(value, (SequenceBox, DictBox)):
         return any(_is_inexact(leaf) for leaf in tree_leaves((raw,)))

@@ -28,18 +28,17 @@ _BELOW = 6
 
 
 class Checkpoints:
-    """How many functions had a derivative rule when they were looked through, and whether one is a checkpoint."""
+    """How many functions had a derivative rule when none of them was a checkpoint; -1 once one is."""
 
-    known = -1
-    are_used = False
+    without = 0
 
 
 def are_used() -> bool:
     """Tell whether the program has made a checkpoint."""
-    if len(primitive_vjps) != Checkpoints.known:
-        Checkpoints.known = len(primitive_vjps)
-        Checkpoints.are_used = Checkpoints.are_used or any(map(_runs_again, tuple(primitive_vjps.values())))
-    return Checkpoints.are_used
+    if len(primitive_vjps) != Checkpoints.without >= 0:
+        found = any(map(_runs_again, tuple(primitive_vjps.values())))
+        Checkpoints.without = -1 if found else len(primitive_vjps)
+    return Checkpoints.without < 0
 
 
 def _runs_again(rule: Any) -> bool:
