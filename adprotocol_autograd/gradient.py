@@ -53,8 +53,8 @@ class NewTrace:
 
     def __enter__(self) -> int:
         self.before: int = trace_stack.top
-        self.enclosing = _ENCLOSING.trace
-        self.trace = max(self.before, self.enclosing) + 1
+        self.enclosing: int = _ENCLOSING.trace
+        self.trace: int = max(self.before, self.enclosing) + 1
         trace_stack.top = _ENCLOSING.trace = self.trace
         return self.trace
 

@@ -1,0 +1,112 @@
+"""Value and gradient by torch.func: inside of it, where tensors are dual, and in a graph that Dynamo traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from adprotocol.errors import OutputError
+from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
+from adprotocol_torch import aliases, distributed, dynamo, internals
+from adprotocol_torch.divergence import remedy
+from adprotocol_torch.internals import never_compile, next_sequence_number
+from adprotocol_torch.parameters import here, parameter_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def refuse_number(value: Any, start: int) -> None:
+    """Refuse a Python number that was computed from tracked tensors: its derivative is lost, not zero."""
+    if torch.compiler.is_dynamo_compiling() or next_sequence_number() != start:
+        msg = (
+            f"the differentiated function returned the Python number {value} computed from tracked tensors; item() "
+            f"and float() cut off the derivative. {remedy('python-numbers')}"
+        )
+        raise OutputError(msg)
+
+
+def value_and_grad(
+    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
+) -> tuple[Any, Any, list[Any]]:
+    """Return the value of ``fun(tensors)``, its auxiliary output, and the gradient for each tensor."""
+    if torch.is_grad_enabled():
+        return _with_gradients(fun, tensors)
+    # As with the engine, gradients are on in the function, and what comes out has none.
+    with torch.enable_grad():
+        value, aux, gradients = _with_gradients(fun, tensors)
+    return _without_history(value), map_aux(_without_history, aux), [_without_history(g) for g in gradients]
+
+
+def _without_history(leaf: Any) -> Any:
+    """Return a tensor without its history, but with its tangent, which `detach` would cut; gradients are off."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+@never_compile  # as the engine's way
+def _with_gradients(
+    fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
+) -> tuple[Any, Any, list[Any]]:
+    calls = here()
+    if torch.compiler.is_dynamo_compiling():
+        owners: list[Any] = dynamo.owners(tensors)
+    else:
+        tensors = [calls.substitute(tensor) for tensor in tensors]
+        owners = [parameter_of(tensor) for tensor in tensors]
+    has_owners = len([owner for owner in owners if owner is not None]) > 0
+    own, leaves = [False] * len(tensors), tensors
+    if has_owners:
+        # A flag of a parameter is no outer derivative here either.
+        own = [
+            owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
+            for tensor, owner in zip(tensors, owners, strict=True)
+        ]
+        if torch.compiler.is_dynamo_compiling() and True in own:
+            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
+        leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
+    # torch.func accepts only tensors as auxiliary output.
+    rest: list[Any] = []
+    undo: list[Callable[[], None]] = []
+
+    def checked(tracked: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        # Asked here: where a graph breaks, this is compiled as a function of its own.
+        is_traced = torch.compiler.is_dynamo_compiling()
+        # A graph knows no number of the node; there every Python number is refused.
+        start = -1 if is_traced else next_sequence_number()
+        if has_owners and not is_traced:
+            undo.append(distributed.guard(tensors, owners))
+            undo.append(here().replace(tensors, tracked, owners))
+            with aliases.Substitution():
+                value, aux = fun(tracked)
+        else:
+            value, aux = fun(tracked)
+        check_output(value, value)
+        if not isinstance(value, torch.Tensor):
+            refuse_number(value, start)
+            value = torch.tensor(value)
+        elif is_traced and any(own):
+            held = [tensor for tensor, flag in zip(tensors, own, strict=True) if flag]
+            dynamo.install()
+            if dynamo.are_reached(value, held, tracked):
+                raise aliases.in_graph()
+        others, inside = partition_aux(aux, torch.Tensor)
+        rest.append(others)
+        return value, inside
+
+    try:
+        gradients, (value, inside) = torch.func.grad_and_value(checked, has_aux=True)(leaves)
+    finally:
+        for leave in undo:
+            leave()
+    if has_owners:
+        gradients = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
+    return value, combine_aux(rest[0], inside), gradients
+
+
+def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Run the hooks of a parameter, which torch.func leaves out and the engine runs."""
+    for hook in internals.tensor_hooks(parameter):
+        changed = hook(gradient)
+        gradient = gradient if changed is None else changed
+    return gradient
