@@ -49,13 +49,15 @@ class NewTrace:
     which an exception leaves too high. A generator would take a microsecond more.
     """
 
-    __slots__ = ("before", "enclosing", "trace")
+    before: int
+    enclosing: int
+    trace: int
+
+    __slots__ = tuple(__annotations__)
 
     def __enter__(self) -> int:
-        self.before: int = trace_stack.top
-        self.enclosing: int = _ENCLOSING.trace
-        self.trace: int = max(self.before, self.enclosing) + 1
-        trace_stack.top = _ENCLOSING.trace = self.trace
+        self.before, self.enclosing = trace_stack.top, _ENCLOSING.trace
+        self.trace = trace_stack.top = _ENCLOSING.trace = max(self.before, self.enclosing) + 1
         return self.trace
 
     def __exit__(self, *_: object) -> None:
