@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _is_leaf: Callable[[torch.Tensor], bool] = operator.attrgetter("is_leaf")
+_NOT_LAZY = (torch.Tensor, torch.nn.Parameter)
 # Loaded with the first function that is compiled for a backward pass.
 _COMPILER = "torch._functorch.aot_autograd"
 
@@ -79,7 +80,7 @@ class _Call:
 
     def tracked(self, tensor: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
         """Return the tensor to differentiate with respect to: a leaf, or a copy of a tensor that is tracked already."""
-        if type(tensor) is not torch.Tensor and torch.nn.parameter.is_lazy(tensor):
+        if type(tensor) not in _NOT_LAZY and torch.nn.parameter.is_lazy(tensor):
             return tensor  # the function sets its shape
         if tensor.is_inference():
             # Autograd does not see operations on it, whatever its flag.

@@ -291,6 +291,8 @@ def _identity_traced(value: torch.Tensor) -> int | None:
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
+    if type(value) is torch.nn.Parameter:
+        return id(value)
     if type(value) is torch.Tensor and not value.__dict__:
         return None
     return _identity_traced(value)
