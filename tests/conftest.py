@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from fresh import Fresh
 
 # Before jax is imported anywhere: two devices for pmap and shard_map.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -58,6 +59,14 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory):
+    """Run a program in a process of its own, behind the import of some modules: its status, and what it wrote."""
+    run = Fresh(tmp_path_factory.mktemp("fresh") / "output.txt")
+    yield run
+    run.close()
 
 
 @pytest.fixture(scope="session")

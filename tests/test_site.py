@@ -84,9 +84,28 @@ SCROLLS = """[...document.querySelectorAll("article .table-wrapper, article pre,
   element => element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.trim().slice(0, 60))"""
 
 
+def is_newer_than_its_sources(pages):
+    """Tell whether all that a page may show was there when `make docs` built it."""
+    index = pages / "searchindex.js"
+    parts = (
+        DOCS,
+        *(ROOT / name for name in ("adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd")),
+    )
+    made = (DOCS / "_build", DOCS / "generated")
+    files = [
+        *ROOT.glob("*.*"),
+        *(ROOT / "examples").rglob("*.*"),
+        *(file for part in parts for file in part.rglob("*.*")),
+    ]
+    sources = [file for file in files if "__pycache__" not in file.parts and not set(made) & set(file.parents)]
+    return index.exists() and index.stat().st_mtime > max(file.stat().st_mtime for file in sources if file.is_file())
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The pages, built once, also where several processes run the tests."""
+    """The pages as `make docs` built them, if they are up to date; else built once, also by several processes."""
+    if is_newer_than_its_sources(DOCS / "_build" / "html"):
+        return DOCS / "_build" / "html"
     for name in ("sphinx", "myst_parser", "furo", "matplotlib", "jinja2", "jax", "torch", "autograd"):
         pytest.importorskip(name)
     folder = tmp_path_factory.getbasetemp()

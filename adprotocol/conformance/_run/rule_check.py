@@ -194,15 +194,18 @@ class _Check:
         modes = {"reverse mode": h.grad} | ({"forward mode": forward} if h.defines("jvp") else {})
         due = self._differences(f) if finite_differences else self._number(h.grad(f)(self.zero))
         # The transformations, the outermost first.
-        nests: dict[str, tuple[Any, ...]] = {how: (mode,) for how, mode in modes.items()}
+        plain: dict[str, tuple[Any, ...]] = {how: (mode,) for how, mode in modes.items()}
+        staged: dict[str, tuple[Any, ...]] = {}
         for name in ("jit", "compile", "checkpoint"):
             if h.defines(name):
-                nests[f"{name}, reverse mode"] = (h.grad, getattr(h, name))
+                staged[f"{name}, reverse mode"] = (h.grad, getattr(h, name))
                 if name != "checkpoint":
-                    nests[f"reverse mode, {name}"] = (getattr(h, name), h.grad)
-        findings = [self._compared(what, how, self._nested(f, nest), due) for how, nest in nests.items()]
-        if not all(finding.agrees for finding in findings):
-            return findings  # what is compared below would be wrong too
+                    staged[f"reverse mode, {name}"] = (getattr(h, name), h.grad)
+        findings = []
+        for nests in (plain, staged):
+            findings += [self._compared(what, how, self._nested(f, nest), due) for how, nest in nests.items()]
+            if not all(finding.agrees for finding in findings):
+                return findings  # what is compared below would be wrong too
         if h.defines("vmap"):
             findings += self._batched(what, moved, f)
         nests = {f"{outer} of {inner}": (modes[outer], modes[inner]) for outer in modes for inner in modes}
