@@ -46,7 +46,7 @@ def recording_after_an_error(h: Checked) -> None:
 
         def f(x: Any, inner: Any = inner) -> Any:
             for call in (inner, h.grad(inner)):
-                with contextlib.suppress(ZeroDivisionError):
+                with h.raises(ZeroDivisionError):
                     call(x)
             return h.probe(x) * h.grad(lambda y: h.probe(y) * x)(x)
 
@@ -92,13 +92,14 @@ def rows_after_an_error(h: Checked) -> None:
 @scenario(
     needs=("parameter", "parameter_grad", "no_grad"),
     expects="a branch that raises under the switch, and a decorated function that does, leave it off there, and on "
-    "behind it: 5 p under it, 3 p behind it",
+    "behind it: 5 p under it, 3 p behind it; the answer behind a gradient that raised is that before it",
 )
 def switch_after_an_error(h: Checked) -> None:
     """What raises under the system's own switch leaves it off there, and on behind it."""
     p = h.parameter(2.0, trains=True)
     h.require_native(lambda: h.parameter_grad(lambda: p * h.no_grad(lambda: p * p)(), p), 4.0)
     decorated = adprotocol.non_differentiable(_fails)
+    before = h.numpy(h.digit(p))
     for call in (decorated, lambda p: adprotocol.cond(True, _fails, lambda p: p, p)):  # noqa: FBT003
 
         def under(call: Any = call) -> Any:
@@ -111,4 +112,7 @@ def switch_after_an_error(h: Checked) -> None:
                 call(p)
             return h.no_grad(under)() * h.scale(p, 7.0, 11.0)
 
+        with h.raises(ZeroDivisionError):
+            h.parameter_grad(lambda: call(p), p)  # noqa: B023
+        h.assert_equal(h.digit(p), before, "the answer behind a gradient that raised")
         h.assert_equal(h.parameter_grad(f, p), 70.0, "the gradient of 7 p times the constant 10")

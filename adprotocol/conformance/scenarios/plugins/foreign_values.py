@@ -100,14 +100,15 @@ def unknown_framework(h: Checked) -> None:
     rule="C1",
     transform="grad",
     source="docs/plugins.md, The hooks",
-    expects="PredicateError for a tracked number and for a vector of bools; no branch runs",
+    expects="PredicateError for a tracked number, for a vector of bools and for None; no branch runs",
 )
 def refused_predicate(h: Checked) -> None:
     """The plugin refuses a predicate that is not a boolean scalar, with the common error type."""
     runs: list[Any] = []
 
     def square(x: Any) -> Any:
-        for pred in (x, x * h.array([1.0, 2.0]) > x):
+        refused: tuple[Any, ...] = (x, x * h.array([1.0, 2.0]) > x, None)
+        for pred in refused:
             with h.raises(errors.PredicateError):
                 adprotocol.cond(pred, runs.append, runs.append, x)
         return x * x

@@ -138,6 +138,12 @@ def node(h: Checked) -> None:
     h.assert_is(second, None, "the integer in the node")
 
 
+def _hiding(array: Any) -> Any:
+    made = type("Hiding", (), {})()
+    made.weight = array
+    return made
+
+
 @scenario(
     level=SHOULD,
     rule="T4",
@@ -152,10 +158,8 @@ def hidden_arrays(h: Checked) -> None:
     if isinstance(array, np.ndarray):
         msg = "its arrays are NumPy arrays, which are constants where nothing differentiates"
         raise Absent(msg)
-    hiding = type("Hiding", (), {})()
-    hiding.weight = array
     with h.raises(errors.OpaqueValueError, words=["Hiding"]):
-        adprotocol.trainable({"w": h.array(2.0), "hiding": hiding})
+        adprotocol.trainable({"w": h.array(2.0), "hiding": _hiding(array)})
 
 
 @scenario(
@@ -163,16 +167,18 @@ def hidden_arrays(h: Checked) -> None:
     transform="grad",
     varies=True,
     source=_INTEGERS,
-    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result",
+    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result; an error for one in hiding",
 )
 def inside_grad(h: Checked) -> None:
-    """A leaf that is being differentiated takes a gradient, and stays tracked in the result."""
+    """A leaf that is being differentiated takes a gradient, stays tracked in the result, and does not hide."""
 
     def square(x: Any) -> Any:
         tree = {"w": x, "n": 2}
         found = adprotocol.trainable(tree)
         h.assert_is(found["w"], x, "the tracked leaf")
         h.assert_is(found["n"], None, "the integer beside it")
+        with h.raises(errors.OpaqueValueError, words=["Hiding"]):
+            adprotocol.trainable([x, _hiding(x)])
         return found["w"] * adprotocol.combine(found, tree)["w"]
 
     h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")

@@ -48,11 +48,11 @@ def partition_round_trip(h: Checked) -> None:
 @scenario(rule="T3", source=_FREEZE, expects="the selected leaf in one part, the others in the other")
 def partition_where(h: Checked) -> None:
     """`partition` takes `where` as `trainable` does."""
-    tree = {"a": h.array(1.0), "b": h.array(2.0)}
+    tree = {"ab": h.array(1.0), "b": h.array(2.0)}
     chosen, rest = adprotocol.partition(tree, where="b")
-    h.assert_is(chosen["a"], None, "what is not selected, in the first part")
+    h.assert_is(chosen["ab"], None, "what is not selected, in the first part")
     h.assert_is(chosen["b"], tree["b"], "what is selected, in the first part")
-    h.assert_is(rest["a"], tree["a"], "what is not selected, in the rest")
+    h.assert_is(rest["ab"], tree["ab"], "what is not selected, in the rest")
     h.assert_is(rest["b"], None, "what is selected, in the rest")
 
 

@@ -157,12 +157,14 @@ def integer_output(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     source="JAX: has_aux and no pair: https://github.com/jax-ml/jax/issues/5776",
-    expects="OutputError that names has_aux",
+    expects="OutputError that names has_aux, and one for a pair of an integer",
 )
 def aux_without_pair(h: Checked) -> None:
-    """With `has_aux` a function that returns no pair is refused."""
+    """With `has_aux` a function that returns no pair, or no floating-point scalar in it, is refused."""
     with h.raises(errors.OutputError, words=["has_aux"]):
         adprotocol.grad(lambda m: m["w"] * 2.0, has_aux=True, backend=h.name)({"w": h.array(1.0)})
+    with h.raises(errors.OutputError):
+        adprotocol.grad(lambda m: (3, m["w"]), has_aux=True, backend=h.name)({"w": h.array(1.0)})
 
 
 @scenario(
@@ -182,7 +184,8 @@ def nothing_trainable(h: Checked) -> None:
 @scenario(
     rule="T3",
     source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="SelectionError naming the pattern, the undecided leaf, the selected integer; the function is not run",
+    expects="SelectionError naming the pattern, the undecided leaf, the selected integer, the leaf for which a "
+    "predicate returns no bool; the function is not run",
 )
 def selection_refused(h: Checked) -> None:
     """A selection that cannot be met is an error before the function runs."""
@@ -192,7 +195,11 @@ def selection_refused(h: Checked) -> None:
         calls.append(1)
         return m["w"]
 
-    for where, name in (("weight", "weight"), ({"w": True}, "'n'"), (["w", "n"], "'n'")):
+    selections: tuple[tuple[Any, str], ...] = (
+        ("weight", "weight"), (["w", "weight"], "weight"), ({"w": True}, "'n'"), (["w", "n"], "'n'"),
+        (lambda path, _: path == "w" or None, "'n'"),
+    )  # fmt: skip
+    for where, name in selections:
         with h.raises(errors.SelectionError, words=[name]):
             adprotocol.grad(loss, where=where, backend=h.name)(model)
     h.check(not calls, "the function ran although the selection is refused")

@@ -122,21 +122,23 @@ def inputs_unchanged(h: Checked) -> None:
 )
 def memory_of_its_own(h: Checked) -> None:
     """An update in place of one gradient changes no other gradient, and no leaf."""
-    model = {"a": h.array([1.0, 2.0]), "b": h.array([3.0, 4.0]), "c": h.array([5.0, 6.0])}
+    values = {"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0], "unused": [0.0, 0.0]}
+    model = {name: h.array(value) for name, value in values.items()}
 
     def loss(m: dict[str, Any]) -> Any:
         total = m["a"] + m["b"] + m["c"] * m["b"]
         return total[0] + total[1]
 
     gradient = adprotocol.grad(loss, backend=h.name)(model)
-    h.assert_gradients(gradient, {"a": [1.0, 1.0], "b": [6.0, 7.0], "c": [3.0, 4.0]})
-    for changed in ("a", "c"):
+    h.assert_gradients(gradient, {"a": [1.0, 1.0], "b": [6.0, 7.0], "c": [3.0, 4.0], "unused": [0.0, 0.0]})
+    for changed in ("a", "c", "unused"):
         try:
             gradient[changed][0] = 9.0
         except (TypeError, ValueError):
             return  # its arrays do not change
-    h.assert_gradients(gradient, {"a": [9.0, 1.0], "b": [6.0, 7.0], "c": [9.0, 4.0]})
-    h.assert_equal(model["b"], [3.0, 4.0], "the leaf that is the gradient of another")
+    h.assert_gradients(gradient, {"a": [9.0, 1.0], "b": [6.0, 7.0], "c": [9.0, 4.0], "unused": [9.0, 0.0]})
+    for name, leaf in model.items():
+        h.assert_equal(leaf, values[name], f"the leaf {name}")
 
 
 @scenario(
