@@ -35,7 +35,8 @@ _PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.h
 @scenario(
     transform="grad",
     source="SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052",
-    expects="MixedFrameworksError that names both, from each function, in any order and in containers",
+    expects="MixedFrameworksError that names both, from each function, in any order and in containers; BackendError "
+    "where one has gone",
 )
 def two_frameworks(h: Checked) -> None:
     """Values of two frameworks in one call raise an error that names both."""
@@ -56,6 +57,8 @@ def two_frameworks(h: Checked) -> None:
 
     with registered(ForeignPlugin()):
         h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+    with h.raises(errors.BackendError, words=["foreignad"]):
+        adprotocol.grad(lambda x: x * x, backend="foreignad")(h.array(3.0))
 
 
 @scenario(

@@ -80,7 +80,7 @@ def container_in_gradient(h: Checked) -> None:
     c, x = h.array(4.0), h.array(2.0)
 
     def f(x: Any, leaf: Any) -> Any:
-        guarded({"first": c, "rest": [Pair(c, leaf)]})
+        guarded({"first": c, "rest": [Pair(c, leaf)], "label": NonDifferentiable(x)})
         return x
 
     h.assert_value_and_grad(lambda x: f(x, c), [x], 2.0, 1.0)
@@ -184,7 +184,7 @@ def as_the_question_says(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     transform=("grad", "grad of jit"),
-    expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes",
+    expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes, under a switch too",
 )
 def in_branch_not_taken(h: Checked, transforms: str) -> None:
     """A guard in the branch that is taken where nobody differentiates passes under {transforms}.
@@ -195,6 +195,8 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
     def f(x: Any) -> Any:
         return adprotocol.cond(h.query(x), lambda x: 3.0 * x, lambda x: 5.0 * guarded(x), x)
 
+    if h.has("no_grad") and transforms == "grad":
+        h.grad(lambda x: h.no_grad(f)(x) + x)(h.array(2.0))
     made = h.nest(transforms.partition(" of ")[2], f)
     h.assert_equal(made(h.array(2.0)), 10.0, "the plain call")
     h.assert_value_and_grad(made, [h.array(2.0)], 6.0, 3.0)

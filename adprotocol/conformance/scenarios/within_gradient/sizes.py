@@ -36,7 +36,7 @@ def after_many_operations(h: Checked, transforms: str) -> None:
     def far(y: Any) -> Any:
         for i in range(_OPERATIONS):
             y = y + 1.0 if i % 2 else y - 1.0
-        return (y * y) ** 0.5
+        return y
 
     def f(x: Any) -> Any:
         return h.probe(far(x)) * h.scale(far(c), 7.0, 11.0)
