@@ -58,7 +58,8 @@ def recording_after_an_error(h: Checked) -> None:
     transform="{way}",
     native="grad of {way}",
     also_needs=("grad",),
-    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x",
+    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x; an "
+    "error where a guarded x is differentiated",
 )
 def tracing_after_an_error(h: Checked, way: str) -> None:
     """A branch that raises while it is traced leaves nothing open, under {way}."""
@@ -68,6 +69,8 @@ def tracing_after_an_error(h: Checked, way: str) -> None:
         with contextlib.suppress(Exception):  # compilers raise errors of their own, and one may never run the branch
             call(x)
         _sound(h, x)
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x))(x)
         again = h.trace(way, h.probe)
         h.assert_equal(again(x), 10.0, "a layer behind it")
         h.assert_equal(h.grad(again)(x), 3.0, "its gradient")

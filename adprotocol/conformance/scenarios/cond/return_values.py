@@ -176,17 +176,18 @@ def none(h: Checked, way: str) -> None:
 
 @scenario(
     source=_ALIAS,
-    expects="(x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 15, with the gradient 10 or 3 in x",
+    expects="(x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 30, with the gradient 10 or 6 in x, where y "
+    "is doubled, which is untracked",
 )
 def operand_returned(h: Checked) -> None:
     """A branch may return an operand as it is, and twice."""
     y = h.array(3.0)
-    for truth, value, slope in ((True, 25.0, 10.0), (False, 15.0, 3.0)):
+    for truth, value, slope in ((True, 25.0, 10.0), (False, 30.0, 6.0)):
         for pred in (truth, h.array(truth)):
 
             def f(x: Any, pred: Any = pred) -> Any:
                 first, second = adprotocol.cond(pred, lambda x, _: (x, x), lambda x, y: (x, y), x, y)
-                return first * second
+                return first * h.scale(second, 1.0, 2.0)
 
             h.assert_value_and_grad(f, (h.array(5.0),), value, slope, f"{truth}")
 

@@ -55,11 +55,16 @@ def integer_operand(h: Checked, way: str) -> None:
     transform="vmap of grad",
     needs=("grad", "vmap"),
     source=_STATIC,
-    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3",
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3; the "
+    "integers 2 and 1",
 )
 def integer_operand_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond may count with an integer and look for None among their operands."""
-    h.assert_equal(h.vmap(h.grad(_chosen))(h.array([2.0, -2.0])), [24.0, 3.0], "the gradients")
+    """Branches of a batched cond may count with an integer, look for None among operands, and return integers."""
+    rows, one = h.array([2.0, -2.0]), h.array(1)
+    h.assert_equal(h.vmap(h.grad(_chosen))(rows), [24.0, 3.0], "the gradients")
+    found = h.numpy(h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * one)(rows))
+    h.assert_equal(found, [2, 1], "the integers")
+    h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
 
 
 @scenario(

@@ -125,12 +125,20 @@ def outer_level(h: Checked) -> None:
 
 @scenario(transform="grad of jit", expects="5 x plain, an error with the message in a gradient, and again")
 def compiled_once(h: Checked) -> None:
-    """One compiled function runs plain, raises when it is differentiated, and runs plain again."""
-    f = h.jit(lambda x: 5.0 * guarded(x))
-    for _ in range(2):
-        h.assert_equal(f(h.array(2.0)), 10.0, "the plain call")
-        with h.raises(GradientPreventedError, words=[MESSAGE]):
-            h.grad(f)(h.array(2.0))
+    """One compiled function runs plain, raises when it is differentiated, and runs plain again; in branches too."""
+
+    def branch(x: Any) -> Any:
+        return adprotocol.cond(x > 1.0, lambda x: 5.0 * guarded(x), lambda x: x, x)
+
+    for f in (
+        h.jit(lambda x: 5.0 * guarded(x)),
+        h.jit(lambda x: adprotocol.cond(x < 1.0, lambda x: x, lambda x: 5.0 * guarded(x), x)),
+        h.jit(lambda x: adprotocol.cond(x > 0.0, branch, lambda x: x, x)),
+    ):
+        for _ in range(2):
+            h.assert_equal(f(h.array(2.0)), 10.0, "the plain call")
+            with h.raises(GradientPreventedError, words=[MESSAGE]):
+                h.grad(f)(h.array(2.0))
 
 
 @scenario(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
@@ -96,7 +97,8 @@ def equal_parameters(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_WATCHED,
-    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so",
+    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so; "
+    "an error where that is guarded",
 )
 def parameter_read_elsewhere(h: Checked) -> None:
     """A parameter that takes a gradient counts wherever the function reads it."""
@@ -105,6 +107,8 @@ def parameter_read_elsewhere(h: Checked) -> None:
     h.assert_gradients(gradient, {"p": 12.0})
     asked = adprotocol.grad(lambda m: h.probe(p) + 0.0 * m["p"], backend=h.name)({"p": p})
     h.assert_gradients(asked, {"p": 3.0}, "the gradient of what asks by the other name")
+    with h.raises(errors.GradientPreventedError, words=["not this one"]):
+        adprotocol.grad(lambda m: m["p"] * adprotocol.prevent_gradient(p, "not this one"), backend=h.name)({"p": p})
 
 
 @scenario(rule="T10", expects="x n at 3 and the number 2.0: the gradients 2 and 3, for x of each floating-point dtype")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.models import Affine
 from adprotocol.conformance.scenarios.value_and_grad.closed_forms import line
@@ -221,6 +222,8 @@ def adapted_model(h: Checked) -> None:
         slopes = adprotocol.grad(loss, backend=h.name)(model)
         chosen, rest = adprotocol.partition(model)
         moved = replace(chosen, slope=chosen.slope - slopes.slope / 16.0, offset=chosen.offset - slopes.offset / 16.0)
+        with h.raises(errors.TreeError):
+            adprotocol.combine(replace(moved, offset=None), rest, like=model)
         return loss(adprotocol.combine(moved, rest, like=model))
 
     # The residual is linear in a and b: a step multiplies it by 1 - 2 (x x + 1) / 16 = 3 / 8.
