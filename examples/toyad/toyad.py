@@ -1123,7 +1123,8 @@ def cond(pred, true_fun, false_fun, *operands):
 def _convert_numbers(programs, outputs):
     """Give the numbers that one branch returns the dtypes of the other, if these can hold them."""
     for i, pair in enumerate(zip(*outputs)):
-        dtype = np.result_type(*[lift(output).dtype for output in pair])
+        # NumPy gives a number of Python's the dtype of what it is joined with.
+        dtype = np.result_type(*[o if isinstance(o, (bool, int, float)) else lift(o).dtype for o in pair])
         for program, output in zip(programs, pair):
             if isinstance(output, (bool, int, float, np.generic)):
                 program.outputs[i] = Array(np.asarray(output, dtype))

@@ -129,6 +129,10 @@ class ToyHarness(Harness):
         """Name functions of toyad."""
         return {
             "exp": toyad.exp,
+            "power": lambda v: v**2.0,
+            "division": lambda v: 1.0 / v,
+            "where": lambda v: toyad.where(v > 0.0, v, 2.0),
+            "cast": lambda v: toyad.cast(v, "float32"),
             "matmul": lambda v: toyad.matmul(v, toyad.array([[1.0, 2.0], [3.0, 4.0]])),
             "stack": lambda v: toyad.stack([1.0 - v, v]),
             "broadcast": lambda v: toyad.broadcast(v, (3, 2)),

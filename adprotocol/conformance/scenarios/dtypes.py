@@ -17,19 +17,23 @@ def first_element(array: Any) -> Any:
     return array
 
 
-_SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0, 2.0, 2.0], [[2.0, 2.0], [2.0, 2.0]])
+# The third has many elements.
+_SHAPES: tuple[Any, ...] = (2.0, [2.0], [2.0] * 2000, [[2.0, 2.0], [2.0, 2.0]])
 
 
 def each_array(h: Checked) -> Any:
     """Yield the name of each dtype, and an array of it in each shape."""
     for dtype in h.dtypes():
         for value in _SHAPES:
-            yield f"{dtype}, {value}", h.cast(h.array(value), dtype)
+            yield f"{dtype}, {value!r:.20}", h.cast(h.array(value), dtype)
 
 
-def assert_near(h: Checked, got: Any, want: float, what: str) -> None:
-    """Compare all elements with a small integer, which every floating-point dtype has."""
+def assert_near(h: Checked, got: Any, want: float, what: str, like: Any = None) -> None:
+    """Compare all elements with a number that every floating-point dtype has; dtype and shape with those of `like`."""
     import numpy as np  # noqa: PLC0415  (--list does without)
 
+    if like is not None:
+        (dtype, shape), due = ((array.dtype, array.shape) for array in (h.numpy(got), h.numpy(like)))
+        h.check((dtype, shape) == due, f"{what} has dtype {dtype} and shape {shape}; {due} was expected")
     found = np.asarray(h.numpy(got), dtype=float)
     h.check(bool(np.all(np.abs(found - want) < 0.01)), f"{what}: {found} was found, {want:g} expected")  # noqa: PLR2004

@@ -43,7 +43,8 @@ _SOURCES = {
     "vmap": "PyTorch: requires_grad is False inside vmap: https://github.com/pytorch/pytorch/issues/134784",
     "checkpoint": "PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html",
     "scan": "JAX: the body of a scan is traced once: https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html",
-    "while_loop": "TensorFlow: a while loop of a graph, under a tape: https://www.tensorflow.org/api_docs/python/tf/while_loop",
+    "while_loop": "TensorFlow: a while loop of a graph, under a tape: "
+    "https://www.tensorflow.org/api_docs/python/tf/while_loop",
     "jvp": "PyTorch: no switch tells forward mode: https://github.com/pytorch/pytorch/issues/128600",
     "grad": "PyTorch: a way to ask whether a derivative is wanted: https://github.com/pytorch/pytorch/issues/84565",
     "nested": "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol._hooks import branch_check
 from adprotocol.conformance.scenario import defaults
-from adprotocol.errors import BranchMismatchError
+from adprotocol.errors import BranchError, BranchMismatchError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -25,7 +25,7 @@ scenario: Decorator = defaults(
 @scenario(
     transform="",
     expects="for either predicate, in either place, an error that names both branches where one returns 2 x and the "
-    "other a part of it, a tuple, a dict, a bool or None",
+    "other a part of it, a tuple, a dict, a bool or None, or is no function",
 )
 def checked_mismatch(h: Checked) -> None:
     """The check finds that branches differ, whichever is taken."""
@@ -37,6 +37,8 @@ def checked_mismatch(h: Checked) -> None:
                     cond(pred, *branches, x)
     with h.raises(ZeroDivisionError):
         cond(x[0] > 0.0, lambda x: 2.0 * x, h.fail, x)
+    with h.raises(BranchError, words=["false_fun"]):
+        cond(x[0] > 0.0, lambda x: 2.0 * x, x, x)
 
 
 @scenario(

@@ -136,7 +136,8 @@ def layer_differentiated_first(h: Checked, way: str) -> None:
 @scenario(
     transform="grad of {way}",
     source=_PENNYLANE,
-    expects="a layer of x where x > 0, else 7 x, under {way}: 10 plain and the gradient 3 at 2; -14 and 7 at -2",
+    expects="a layer of x where x > 0, else 7 x, under {way}: 10 plain and the gradient 3 at 2; -14 and 7 at -2; asked "
+    "about where it is called, and where it is called by what is called: 9 x times 21 x in a gradient",
 )
 def layer_inside_a_branch(h: Checked, way: str) -> None:
     """A layer asks inside a staged branch of another cond, too."""
@@ -145,6 +146,9 @@ def layer_inside_a_branch(h: Checked, way: str) -> None:
     h.assert_value_and_grad(jitted, (h.array(2.0),), 6.0, 3.0, "at 2")
     h.assert_equal(jitted(h.array(-2.0)), -14.0, "the plain value at -2")
     h.assert_value_and_grad(jitted, (h.array(-2.0),), -14.0, 7.0, "at -2")
+    caller = h.trace(way, lambda x: 1.0 * jitted(x))
+    asking = h.trace(way, lambda x: h.probe(jitted(x)) * h.scale(caller(x), 7.0, 11.0))
+    h.assert_value_and_grad(asking, (h.array(2.0),), 756.0, 756.0, "asked where it is called")
 
 
 @scenario(

@@ -283,15 +283,16 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
     """Tracked operands of several dtypes have gradients of their own dtypes."""
     for dtype in h.dtypes():
         for other in h.dtypes():
-            x, y = h.cast(h.array([2.0, 3.0]), dtype), h.cast(h.array([4.0, 5.0]), other)
+            x, y = h.cast(h.array([2.1, 3.0]), dtype), h.cast(h.array([4.0, 5.0]), other)
 
             def f(x: Any, y: Any) -> Any:
                 return adprotocol.cond(True, lambda x, _: x * x, lambda x, _: x, x, y)[0]  # noqa: FBT003
 
             if h.has("value_and_grad"):
-                dtypes = h.numpy(h.value_and_grad(f)(x, y)[0]).dtype, h.numpy((x * x)[0]).dtype
+                value, due = h.numpy(h.value_and_grad(f)(x, y)[0]), h.numpy((x * x)[0])
                 what = f"the value, x x of {dtype} beside {other},"
-                h.check(dtypes[0] == dtypes[1], f"{what} has dtype {dtypes[0].name}; {dtypes[1].name} was expected")
+                same = (value.dtype, value.item()) == (due.dtype, due.item())
+                h.check(same, f"{what} is {value} of {value.dtype}; {due} of {due.dtype} was expected")
             for place, leaf in enumerate((x, y)):
                 found = h.grad(f if place == 0 else lambda y: f(x, y))(*((x, y) if place == 0 else (y,)))  # noqa: B023
                 what = f"the gradient of operand {place}, x of {dtype} beside {other},"

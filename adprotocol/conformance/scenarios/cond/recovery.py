@@ -46,7 +46,7 @@ def recording_after_an_error(h: Checked) -> None:
 
         def f(x: Any, inner: Any = inner) -> Any:
             for call in (inner, h.grad(inner)):
-                with contextlib.suppress(ZeroDivisionError):
+                with h.raises(ZeroDivisionError):
                     call(x)
             return h.probe(x) * h.grad(lambda y: h.probe(y) * x)(x)
 
@@ -58,7 +58,8 @@ def recording_after_an_error(h: Checked) -> None:
     transform="{way}",
     native="grad of {way}",
     also_needs=("grad",),
-    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x",
+    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x; an "
+    "error where a guarded x is differentiated",
 )
 def tracing_after_an_error(h: Checked, way: str) -> None:
     """A branch that raises while it is traced leaves nothing open, under {way}."""
@@ -68,6 +69,8 @@ def tracing_after_an_error(h: Checked, way: str) -> None:
         with contextlib.suppress(Exception):  # compilers raise errors of their own, and one may never run the branch
             call(x)
         _sound(h, x)
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x))(x)
         again = h.trace(way, h.probe)
         h.assert_equal(again(x), 10.0, "a layer behind it")
         h.assert_equal(h.grad(again)(x), 3.0, "its gradient")
@@ -92,13 +95,14 @@ def rows_after_an_error(h: Checked) -> None:
 @scenario(
     needs=("parameter", "parameter_grad", "no_grad"),
     expects="a branch that raises under the switch, and a decorated function that does, leave it off there, and on "
-    "behind it: 5 p under it, 3 p behind it",
+    "behind it: 5 p under it, 3 p behind it; the answer behind a gradient that raised is that before it",
 )
 def switch_after_an_error(h: Checked) -> None:
     """What raises under the system's own switch leaves it off there, and on behind it."""
     p = h.parameter(2.0, trains=True)
     h.require_native(lambda: h.parameter_grad(lambda: p * h.no_grad(lambda: p * p)(), p), 4.0)
     decorated = adprotocol.non_differentiable(_fails)
+    before = h.numpy(h.digit(p))
     for call in (decorated, lambda p: adprotocol.cond(True, _fails, lambda p: p, p)):  # noqa: FBT003
 
         def under(call: Any = call) -> Any:
@@ -111,4 +115,7 @@ def switch_after_an_error(h: Checked) -> None:
                 call(p)
             return h.no_grad(under)() * h.scale(p, 7.0, 11.0)
 
+        with h.raises(ZeroDivisionError):
+            h.parameter_grad(lambda: call(p), p)  # noqa: B023
+        h.assert_equal(h.digit(p), before, "the answer behind a gradient that raised")
         h.assert_equal(h.parameter_grad(f, p), 70.0, "the gradient of 7 p times the constant 10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -67,13 +68,18 @@ def rows_choose_vectors(h: Checked) -> None:
     transform="vmap of grad",
     source="JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264",
     expects="rows of the gradient of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
-    "(12, 0, 18)",
+    "(12, 0, 18); of the root, a partial function of x, where x > 0, else 5 x, at (4, -2): (0.25, 5)",
 )
 def gradient_of_rows(h: Checked) -> None:
     """A batch of gradients has in each row that of the row's branch."""
     v = h.array([2.0, -2.0, 3.0])
     h.assert_equal(h.vmap(h.grad(piecewise))(v), [12.0, 5.0, 27.0], "the gradients")
     h.assert_equal(h.vmap(h.grad(h.grad(piecewise)))(v), [12.0, 0.0, 18.0], "the second derivatives")
+
+    def root(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, functools.partial(pow, x, 0.5), lambda: 5.0 * x)
+
+    h.assert_equal(h.vmap(h.grad(root))(h.array([4.0, -2.0])), [0.25, 5.0], "the gradients beside a root")
 
 
 @scenario(

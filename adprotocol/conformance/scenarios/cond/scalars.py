@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.cond.predicates import assert_refused
 from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
 
 if TYPE_CHECKING:
@@ -54,11 +55,16 @@ def integer_operand(h: Checked, way: str) -> None:
     transform="vmap of grad",
     needs=("grad", "vmap"),
     source=_STATIC,
-    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3",
+    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3; the "
+    "integers 2 and 1",
 )
 def integer_operand_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond may count with an integer and look for None among their operands."""
-    h.assert_equal(h.vmap(h.grad(_chosen))(h.array([2.0, -2.0])), [24.0, 3.0], "the gradients")
+    """Branches of a batched cond may count with an integer, look for None among operands, and return integers."""
+    rows, one = h.array([2.0, -2.0]), h.array(1)
+    h.assert_equal(h.vmap(h.grad(_chosen))(rows), [24.0, 3.0], "the gradients")
+    found = h.numpy(h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * one)(rows))
+    h.assert_equal(found, [2, 1], "the integers")
+    h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
 
 
 @scenario(
@@ -66,10 +72,11 @@ def integer_operand_under_vmap(h: Checked) -> None:
     rule="C5",
     transform="{way}",
     source=_INTEGERS,
-    expects="2 or 1 times an integer array, by the sign of x: integers; True or False by it: then 3 x, else 5 x",
+    expects="2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: "
+    "then 3 x, else 5 x",
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
-    """Integers from both branches of a staged cond are integers, and flags are predicates."""
+    """Of what both branches of a staged cond return integers are integers, and flags are predicates."""
 
     def count(x: Any) -> Any:
         return adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * h.array(1)
@@ -79,6 +86,7 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         return adprotocol.cond(positive, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
     counted, branched = h.trace(way, count), h.trace(way, flagged)
+    assert_refused(lambda: h.trace(way, lambda x: adprotocol.cond(count(x), lambda: x, lambda: x))(h.array(2.0)))
     for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):
         found = h.numpy(counted(h.array(point)))
         h.assert_equal(found, number, f"the integer at {point}")
@@ -109,14 +117,14 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="{way}",
     also_needs=("dtypes", "cast"),
     source=_DTYPES,
-    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, for x of each floating-point dtype",
+    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, in the dtype of x, for each floating-point one",
 )
 def number_beside_each_dtype(h: Checked, way: str) -> None:
     """A Python number from one branch agrees with an array of any dtype from the other, under {way}."""
-    first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: 2.0 * x, x))  # noqa: ARG005
-    second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: 2.0 * x, lambda x: 1.5, x))  # noqa: ARG005
+    first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: x + x, x))  # noqa: ARG005
+    second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: x + x, lambda x: 1.5, x))  # noqa: ARG005
     for dtype in h.dtypes():
         for at, want in ((2.0, 4.0), (0.5, 1.5)):
             x = h.cast(h.array(at), dtype)
-            assert_near(h, first(x), want, f"the number first, at {at}, {dtype}")
-            assert_near(h, second(x), want, f"the number second, at {at}, {dtype}")
+            assert_near(h, first(x), want, f"the number first, at {at}, {dtype}", like=x)
+            assert_near(h, second(x), want, f"the number second, at {at}, {dtype}", like=x)

@@ -37,11 +37,11 @@ class Outer:
 
 
 def structured(x: Any) -> Any:
-    """Return 3 x, or x x where x is not positive, in a structure."""
+    """Return 3 x, or x x where x is not positive, in a structure, beside a label."""
     return adprotocol.cond(
         x > 0.0,
-        lambda x: Outer(inner=[Inner(3.0 * x, "name")]),
-        lambda x: Outer(inner=[Inner(x * x, "name")]),
+        lambda x: Outer(inner=[Inner(3.0 * x, "name"), NonDifferentiable(x)]),
+        lambda x: Outer(inner=[Inner(x * x, "name"), NonDifferentiable(x)]),
         x,
     )
 
@@ -51,16 +51,17 @@ def value_of(h: Checked, result: Any) -> Any:
     h.check(isinstance(result, Outer), f"cond returned a {type(result).__name__}")
     h.assert_is(result.rest, None, "the field rest")
     h.check(result.added == "added", f"the field added is {result.added!r:.60}")
-    (inner,) = result.inner
-    h.check(isinstance(inner, Inner), f"cond returned a {type(inner).__name__} in the structure")
+    inner, label = result.inner
+    kinds = type(inner), type(label)
+    h.check(kinds == (Inner, NonDifferentiable), f"cond returned in the structure {kinds}")
     h.check(inner.name == "name", f"the field name is {inner.name!r:.60}")
     return inner.value
 
 
 @scenario(
     source=_DATACLASSES,
-    expects="3 x where x > 0, else x ** 2, in a dataclass of list, named tuple, string and None: the gradients 3 and "
-    "-4",
+    expects="3 x where x > 0, else x ** 2, in a dataclass of list, named tuple, label, string and None: the gradients "
+    "3 and -4",
 )
 def structure_returned(h: Checked, way: str) -> None:
     """Branches of a staged cond return a dataclass that no framework knows."""

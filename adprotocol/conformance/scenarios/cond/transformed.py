@@ -142,17 +142,17 @@ def gradient_inside_a_branch(h: Checked) -> None:
 @scenario(
     transform="grad of scan",
     source="JAX, a wrong gradient of cond inside scan: https://github.com/jax-ml/jax/issues/5900",
-    expects="a carry that starts at x is multiplied by x, x is added, and it is multiplied again: x ** 3 + x ** 2 is "
-    "12 at 2, with the gradient 16",
+    expects="a carry that starts at 0, and is doubled where it is untracked: x is added, it is multiplied by x, and "
+    "both again: x ** 3 + x ** 2 is 12 at 2, with the gradient 16",
 )
 def inside_scan(h: Checked) -> None:
     """Each step of a loop chooses for itself."""
 
     def f(x: Any) -> Any:
         def step(c: Any, w: Any) -> Any:
-            return adprotocol.cond(w > 0.0, lambda c: c * x, lambda c: c + x, c), w
+            return adprotocol.cond(w > 0.0, lambda c: c * x, lambda c: c + x, h.scale(c, 1.0, 2.0)), w
 
-        return h.scan(step, x, h.array([1.0, -1.0, 1.0]))[0]
+        return h.scan(step, h.array(0.0), h.array([-1.0, 1.0, -1.0, 1.0]))[0]
 
     h.assert_value_and_grad(f, (h.array(2.0),), 12.0, 16.0)
 

@@ -20,13 +20,16 @@ scenario: Decorator = defaults("custom_derivative", rule="D6", source=VJP_SOURCE
 
 @scenario(
     also_needs=("stop_gradient",),
-    expects="x f(c), f of the constant of x, and f in a plain call: no run of the rule; then one or more in a gradient",
+    expects="f in a plain call, behind one that raises, and x f(c), f of the constant of x: no run of the rule; then "
+    "one or more in a gradient",
 )
 def rule_runs_for_a_derivative_alone(h: Checked) -> None:
     """A rule runs where its derivative is needed, and nowhere else."""
     runs: list[str] = []
     f = ruled(h, square, lambda ct, *_: (noted(runs, "vjp", ct),))
     x = h.array(3.0)
+    with h.raises(ZeroDivisionError):
+        ruled(h, h.fail, lambda ct, *_: (noted(runs, "vjp", ct),))(x)
     h.assert_equal(f(x), 9.0, "the plain value")
     h.assert_value_and_grad(lambda x: x * f(h.stop_gradient(x)), [x], 27.0, 9.0, "of a constant")
     h.assert_value_and_grad(lambda x: x * adprotocol.non_differentiable(f)(x), [x], 27.0, 9.0, "of a constant function")

@@ -65,6 +65,7 @@ def mixed_leaves_under_grad(h: Checked) -> None:
 
     def f(x: Any) -> Any:
         made = adprotocol.non_differentiable({"x": x, "n": 2, "s": name, "none": None})
+        h.check(type(made) is dict and list(made) == ["x", "n", "s", "none"], f"the dict became {made!r:.200}")
         h.assert_is(made["s"], name, "the string")
         h.assert_is(made["none"], None, "None")
         h.check(type(made["n"]) is int, f"the integer became {kind_of(made['n'])}")

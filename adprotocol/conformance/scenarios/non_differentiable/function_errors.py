@@ -45,7 +45,7 @@ def decorated_raises(h: Checked) -> None:
     transform="threads",
     needs=("grad", "threads"),
     source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
-    expects="while a decorated function runs in another thread, x ** 2 at 3 has the gradient 6",
+    expects="while a decorated s(x) = x runs in another thread, x ** 2 at 3 has the gradient 6; there s(x) x has 1",
 )
 def decorated_in_another_thread(h: Checked) -> None:
     """A decorated function does not stop what another thread differentiates meanwhile."""
@@ -63,8 +63,9 @@ def decorated_in_another_thread(h: Checked) -> None:
         barrier.wait()
         return slope
 
-    _, slope = in_threads(h, lambda: waits(h.array(1.0)), differentiates, barrier=barrier)
+    beside, slope = in_threads(h, lambda: h.grad(lambda x: waits(x) * x)(h.array(1.0)), differentiates, barrier=barrier)
     h.assert_equal(slope, 6.0, "the gradient meanwhile")
+    h.assert_equal(beside, 1.0, "the gradient beside the decorated function")
 
 
 @scenario(

@@ -156,7 +156,10 @@ def result_is_not_within_gradient(h: Checked) -> None:
 )
 def untracked_stays_usable(h: Checked) -> None:
     """Constants of undifferentiated arrays, also of integers and booleans, compute as before."""
-    two, integers, true = (adprotocol.non_differentiable(h.array(value)) for value in (2.0, [3, 4], True))
+    given = [h.array(value) for value in (2.0, [3, 4], True)]
+    two, integers, true = made = [adprotocol.non_differentiable(array) for array in given]
+    dtypes = [[h.numpy(array).dtype for array in arrays] for arrays in (made, given)]
+    h.check(dtypes[0] == dtypes[1], f"constants of {dtypes[1]} have the dtypes {dtypes[0]}")
 
     def f(x: Any) -> Any:
         return adprotocol.cond(true, lambda x: two * integers[0] * x, lambda x: 0.0 * x, x)

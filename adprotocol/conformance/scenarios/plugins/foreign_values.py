@@ -18,6 +18,7 @@ from adprotocol.conformance.scenarios.plugins.registration import (
     registered,
     still_right,
 )
+from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,8 @@ _PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.h
 @scenario(
     transform="grad",
     source="SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052",
-    expects="MixedFrameworksError that names both, from each function, in any order and in containers",
+    expects="MixedFrameworksError that names both, from each function, in any order and in containers; BackendError "
+    "where one has gone",
 )
 def two_frameworks(h: Checked) -> None:
     """Values of two frameworks in one call raise an error that names both."""
@@ -56,13 +58,16 @@ def two_frameworks(h: Checked) -> None:
 
     with registered(ForeignPlugin()):
         h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+    with h.raises(errors.BackendError, words=["foreignad"]):
+        adprotocol.grad(lambda x: x * x, backend="foreignad")(h.array(3.0))
 
 
 @scenario(
     transform="grad",
     varies=True,
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3",
+    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3; an "
+    "error beside those of another framework",
 )
 def numpy_mixes(h: Checked) -> None:
     """NumPy arrays and Python values mix with those of any framework."""
@@ -71,6 +76,8 @@ def numpy_mixes(h: Checked) -> None:
     others = (np.array([1.0, 2.0]), 1.0, 2, True, "text", None)
 
     def layer(x: Any) -> Any:
+        with registered(ForeignPlugin()), h.raises(errors.MixedFrameworksError):
+            adprotocol.within_gradient(*others, [x, Foreign()])
         h.assert_is(adprotocol.within_gradient(*others), want=False, what="the answer for the others")
         h.assert_is(adprotocol.trainable([x, *others])[0], x, "the leaf that takes a gradient")
         return adprotocol.cond(h.query(*others, [x]), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
@@ -83,8 +90,16 @@ def numpy_mixes(h: Checked) -> None:
     expects="UnclaimedTypeError that names the type, from each function, beside an array of the system too",
 )
 def unknown_framework(h: Checked) -> None:
-    """An array of a framework without a plugin is an error, not False."""
+    """An array of a framework without a plugin, or with one that is refused, is an error, not False."""
+
+    class Greedy(ForeignPlugin):
+        @hookimpl
+        def within_gradient(self, *values: Any) -> bool:
+            return bool(values)
+
     array, other = h.array(2.0), Foreign()
+    with h.raises(errors.PluginError), registered(Greedy()):
+        pass
     for call in (
         lambda: adprotocol.within_gradient(other),
         lambda: adprotocol.within_gradient({"a": array, "other": [other]}),
@@ -100,14 +115,15 @@ def unknown_framework(h: Checked) -> None:
     rule="C1",
     transform="grad",
     source="docs/plugins.md, The hooks",
-    expects="PredicateError for a tracked number and for a vector of bools; no branch runs",
+    expects="PredicateError for a tracked number, for a vector of bools and for None; no branch runs",
 )
 def refused_predicate(h: Checked) -> None:
     """The plugin refuses a predicate that is not a boolean scalar, with the common error type."""
     runs: list[Any] = []
 
     def square(x: Any) -> Any:
-        for pred in (x, x * h.array([1.0, 2.0]) > x):
+        refused: tuple[Any, ...] = (x, x * h.array([1.0, 2.0]) > x, None)
+        for pred in refused:
             with h.raises(errors.PredicateError):
                 adprotocol.cond(pred, runs.append, runs.append, x)
         return x * x

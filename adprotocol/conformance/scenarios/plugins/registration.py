@@ -153,6 +153,9 @@ def hooks(h: Checked) -> None:
     """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
     plugin = plugin_of(h)
     h.check(plugin.state == plugins.ACTIVE, f"the plugin is {plugin.state}: {plugin.reason}")
+    held = vars(sys.modules[plugin.hooks["array_types"].__module__]).values()
+    private = [value.__name__ for value in held if getattr(value, "__name__", "").startswith("adprotocol._")]
+    h.check(not private, f"its module holds what is private: {private}")
     h.check(bool(plugin.types) and all(isinstance(cls, type) for cls in plugin.types), f"its types are {plugin.types}")
     if not h.has("grad"):
         return
@@ -168,6 +171,15 @@ def hooks(h: Checked) -> None:
     h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
 
 
+def _special(plugin: Plugin) -> list[type]:
+    """Return a subclass of each of the plugin's types that is not final."""
+    made: list[type] = []
+    for cls in plugin.types:
+        with contextlib.suppress(TypeError):
+            made.append(type("Special", (cls,), {}))
+    return made
+
+
 @scenario(
     level=MAY,
     source="PyTorch: support for subclasses of Tensor: https://github.com/pytorch/pytorch/issues/28361",
@@ -175,10 +187,7 @@ def hooks(h: Checked) -> None:
 )
 def subclasses(h: Checked) -> None:
     """A subclass of one of the plugin's types is served by it."""
-    plugin, made = plugin_of(h), []
-    for cls in plugin.types:
-        with contextlib.suppress(TypeError):  # a class that is final
-            made.append(type("Special", (cls,), {}))
+    made = _special(plugin_of(h))
     if not made:
         msg = "none of its types can be subclassed"
         raise Absent(msg)
@@ -247,6 +256,9 @@ def two_for_one_type(h: Checked) -> None:
         found = [(first, others) for _, first, others in plugins.REGISTRY.conflicts() if second.name in others]
         expected = [(h.name, [second.name])] * len(plugin.types)
         h.check(found == expected, f"the conflicts are {found}; {expected[:1]} was expected for each type")
+        for cls in _special(plugin):
+            served = [claimant.name for claimant in plugins.REGISTRY.claimants(cls)]
+            h.check(served == [h.name, second.name], f"a subclass is served by {served}")
     still_right(h, "after the second plugin has gone")
     h.check(not [1 for _, _, others in plugins.REGISTRY.conflicts() if second.name in others], "a conflict stays")
 
@@ -266,8 +278,10 @@ def first_by_choice(h: Checked) -> None:
         return x * x
 
     still_right(h, "before the second plugin")
-    with registered(other):
+    with registered(other) as second:
         h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+        found = {(first, *others) for _, first, others in plugins.REGISTRY.conflicts() if first == second.name}
+        h.check(found == {(second.name, h.name)}, f"the conflicts are {found}")
         h.check(other.calls == 1, f"the plugin that tries first was asked {other.calls} times")
     still_right(h, "after the second plugin has gone")
     h.check(other.calls == 1, "a plugin that has gone was asked")

@@ -55,17 +55,20 @@ def registered_structure(h: Checked, way: str) -> None:
     transform="vmap",
     needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
-    expects="rows of a structure, (1, 2) and (3, 5): 2 x and y + 1 in a structure of rows, with its static field",
+    expects="rows of a structure, (1, 2) and (3, 5): 2 x and a label of y + 1 in a structure of rows, with its static "
+    "field, 2 and 3",
 )
 def registered_structure_under_vmap(h: Checked) -> None:
     """A structure is the argument and the result of a batched function."""
     power = power_class()
-    registered_structure_under_vmap = power(h.array([1.0, 3.0]), h.array([2.0, 5.0]), 2)
-    result = h.vmap(lambda row: power(2.0 * row.scale, row.shift + 1.0, row.power))(registered_structure_under_vmap)
-    h.check(type(result) is power, f"vmap returned a {type(result).__name__}")
-    h.assert_equal(result.scale, [2.0, 6.0], "the first field")
-    h.assert_equal(result.shift, [3.0, 6.0], "the second field")
-    h.assert_equal(result.power, 2, "the static field")
+    run = h.vmap(lambda row: power(2.0 * row.scale, NonDifferentiable(row.shift + 1.0), row.power))
+    for static in (2, 3):
+        result = run(power(h.array([1.0, 3.0]), h.array([2.0, 5.0]), static))
+        h.check(type(result) is power, f"vmap returned a {type(result).__name__}")
+        h.assert_equal(result.scale, [2.0, 6.0], "the first field")
+        h.check(isinstance(result.shift, NonDifferentiable), f"a {type(result.shift).__name__} came for a label")
+        h.assert_equal(result.shift, [3.0, 6.0], "the second field")
+        h.assert_equal(result.power, static, "the static field")
 
 
 @scenario(

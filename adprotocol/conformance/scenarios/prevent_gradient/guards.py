@@ -80,7 +80,7 @@ def container_in_gradient(h: Checked) -> None:
     c, x = h.array(4.0), h.array(2.0)
 
     def f(x: Any, leaf: Any) -> Any:
-        guarded({"first": c, "rest": [Pair(c, leaf)]})
+        guarded({"first": c, "rest": [Pair(c, leaf)], "label": NonDifferentiable(x)})
         return x
 
     h.assert_value_and_grad(lambda x: f(x, c), [x], 2.0, 1.0)
@@ -125,12 +125,20 @@ def outer_level(h: Checked) -> None:
 
 @scenario(transform="grad of jit", expects="5 x plain, an error with the message in a gradient, and again")
 def compiled_once(h: Checked) -> None:
-    """One compiled function runs plain, raises when it is differentiated, and runs plain again."""
-    f = h.jit(lambda x: 5.0 * guarded(x))
-    for _ in range(2):
-        h.assert_equal(f(h.array(2.0)), 10.0, "the plain call")
-        with h.raises(GradientPreventedError, words=[MESSAGE]):
-            h.grad(f)(h.array(2.0))
+    """One compiled function runs plain, raises when it is differentiated, and runs plain again; in branches too."""
+
+    def branch(x: Any) -> Any:
+        return adprotocol.cond(x > 1.0, lambda x: 5.0 * guarded(x), lambda x: x, x)
+
+    for f in (
+        h.jit(lambda x: 5.0 * guarded(x)),
+        h.jit(lambda x: adprotocol.cond(x < 1.0, lambda x: x, lambda x: 5.0 * guarded(x), x)),
+        h.jit(lambda x: adprotocol.cond(x > 0.0, branch, lambda x: x, x)),
+    ):
+        for _ in range(2):
+            h.assert_equal(f(h.array(2.0)), 10.0, "the plain call")
+            with h.raises(GradientPreventedError, words=[MESSAGE]):
+                h.grad(f)(h.array(2.0))
 
 
 @scenario(
@@ -150,11 +158,11 @@ def after_error(h: Checked) -> None:
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,
-    expects="x ** 2 with the derivative 7 of the rule, at 3: 9, gradient 7",
+    expects="x ** 2, doubled where x is tracked, with the derivative 7 of the rule, at 3: 9, gradient 7",
 )
 def inside_custom_rule(h: Checked) -> None:
     """A function with a derivative rule of its own is not differentiated inside."""
-    f = h.custom_rule(lambda x: guarded(x) * x, lambda x: 7.0 + 0.0 * x)
+    f = h.custom_rule(lambda x: guarded(x) * h.scale(x, 2.0, 1.0), lambda x: 7.0 + 0.0 * x)
     h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
 
 
@@ -184,7 +192,7 @@ def as_the_question_says(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     transform=("grad", "grad of jit"),
-    expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes",
+    expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes, under a switch too",
 )
 def in_branch_not_taken(h: Checked, transforms: str) -> None:
     """A guard in the branch that is taken where nobody differentiates passes under {transforms}.
@@ -195,6 +203,8 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
     def f(x: Any) -> Any:
         return adprotocol.cond(h.query(x), lambda x: 3.0 * x, lambda x: 5.0 * guarded(x), x)
 
+    if h.has("no_grad") and transforms == "grad":
+        h.grad(lambda x: h.no_grad(f)(x) + x)(h.array(2.0))
     made = h.nest(transforms.partition(" of ")[2], f)
     h.assert_equal(made(h.array(2.0)), 10.0, "the plain call")
     h.assert_value_and_grad(made, [h.array(2.0)], 6.0, 3.0)

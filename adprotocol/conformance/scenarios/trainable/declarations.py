@@ -11,6 +11,8 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.models import Head, Layer, Network
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -74,19 +76,23 @@ def declarations_agree(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     source="GPflow: two ways to set trainable, one without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="DeclarationError that names 'wieght'",
+    expects="DeclarationError that names 'wieght', declared in the class or registered for it",
 )
 def unknown_declaration(h: Checked) -> None:
     """A declared name that is no field is an error that names it."""
-    layer = dataclasses.make_dataclass("Misspelt", ["weight"], namespace={"__trainable__": ("wieght",)})
-    with h.raises(errors.DeclarationError, words=["wieght"]):
-        adprotocol.trainable(layer(h.array(1.0)))
+    names = ("wieght",)
+    in_class: Callable[[Any], None] = lambda cls: setattr(cls, "__trainable__", names)  # noqa: E731
+    for declare in (in_class, lambda cls: adprotocol.register_trainable(cls, names)):
+        layer = dataclasses.make_dataclass("Misspelt", ["weight"])
+        with h.raises(errors.DeclarationError, words=["wieght"]):
+            declare(layer)
+            adprotocol.trainable(layer(h.array(1.0)))
 
 
 @scenario(
     level=SHOULD,
     source="Optimisers.jl: trainable fields of custom types: https://github.com/FluxML/Optimisers.jl/issues/84",
-    expects="before the registration both fields, then the registered one alone",
+    expects="before the registration both fields, then the registered one alone, at last an error for 'scale'",
 )
 def registered(h: Checked) -> None:
     """`register_trainable` declares the fields of a class that one does not own."""
@@ -97,3 +103,6 @@ def registered(h: Checked) -> None:
     found = adprotocol.trainable(made)
     h.assert_is(found.weight, made.weight, "the registered field")
     h.assert_is(found.bias, None, "the other field")
+    with h.raises(errors.DeclarationError, words=["scale"]):
+        adprotocol.register_trainable(cls, ["weight", "scale"])
+        adprotocol.trainable(made)

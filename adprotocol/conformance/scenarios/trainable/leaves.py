@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -33,12 +34,12 @@ def selected(h: Checked, tree: dict[str, Any], names: Sequence[str], where: Any 
 
 @scenario(
     source="Equinox: filters by is_inexact_array: https://docs.kidger.site/equinox/all-of-equinox/",
-    expects="a scalar, a vector and a matrix are returned as the identical objects",
+    expects="a scalar, a vector, a matrix and an array without elements are returned as the identical objects",
 )
 def float_arrays(h: Checked) -> None:
     """Floating-point arrays of any shape take gradients."""
-    tree = {"scalar": h.array(1.0), "vector": h.array([1.0, 2.0]), "matrix": h.array([[1.0], [2.0]])}
-    selected(h, tree, ["scalar", "vector", "matrix"])
+    values: dict[str, Any] = {"scalar": 1.0, "vector": [1.0, 2.0], "matrix": [[1.0], [2.0]], "empty": []}
+    selected(h, {name: h.array(value) for name, value in values.items()}, list(values))
 
 
 @scenario(
@@ -83,11 +84,12 @@ def python_values(h: Checked) -> None:
 
 @scenario(
     source="scarlet2: stop_gradient instead of static parameters: https://github.com/pmelchior/scarlet2/issues/32",
-    expects="None at the label, the identical array beside it",
+    expects="None at the label and at its copy, the identical array beside them",
 )
 def label(h: Checked) -> None:
     """An array labelled NonDifferentiable takes no gradient."""
-    selected(h, {"w": h.array(1.0), "c": adprotocol.NonDifferentiable(h.array(2.0))}, ["w"])
+    c = adprotocol.NonDifferentiable(h.array(2.0))
+    selected(h, {"w": h.array(1.0), "c": c, "copy": copy.copy(c)}, ["w"])
 
 
 @scenario(
@@ -109,9 +111,10 @@ def parameter_flags(h: Checked) -> None:
 def nested_containers(h: Checked) -> None:
     """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration."""
     a, b, c = h.array(1.0), h.array([2.0, 3.0]), h.array(4.0)
-    tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=None, head=Pair(c, 2))}
+    tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=a, head=Pair(c, 2))}
+    tree["warm"] = Network(body=a, head=b, warm=True)
     found = adprotocol.trainable(tree)
-    h.check(list(found) == ["list", "net"], f"the dict became {found!r:.200}")
+    h.check(list(found) == ["list", "net", "warm"], f"the dict became {found!r:.200}")
     pair, inner = found["list"]
     h.check(type(pair) is Pair and type(inner) is tuple, f"the list became {found['list']!r:.200}")
     h.assert_is(pair.first, a, "an array in a named tuple")
@@ -119,6 +122,8 @@ def nested_containers(h: Checked) -> None:
     h.assert_is(inner[0].weight, b, "an array in a dataclass in a tuple")
     h.assert_is(inner[1], None, "a string in a tuple")
     h.assert_is(found["net"].head.first, c, "an array in a frozen, slotted dataclass")
+    h.assert_is(found["net"].body, None, "an array that this dataclass freezes")
+    h.assert_is(found["warm"].body, a, "an array that another of its class does not")
 
 
 @scenario(
@@ -138,6 +143,12 @@ def node(h: Checked) -> None:
     h.assert_is(second, None, "the integer in the node")
 
 
+def _hiding(array: Any) -> Any:
+    made = type("Hiding", (), {})()
+    made.weight = array
+    return made
+
+
 @scenario(
     level=SHOULD,
     rule="T4",
@@ -152,10 +163,8 @@ def hidden_arrays(h: Checked) -> None:
     if isinstance(array, np.ndarray):
         msg = "its arrays are NumPy arrays, which are constants where nothing differentiates"
         raise Absent(msg)
-    hiding = type("Hiding", (), {})()
-    hiding.weight = array
     with h.raises(errors.OpaqueValueError, words=["Hiding"]):
-        adprotocol.trainable({"w": h.array(2.0), "hiding": hiding})
+        adprotocol.trainable({"w": h.array(2.0), "hiding": _hiding(array)})
 
 
 @scenario(
@@ -163,16 +172,18 @@ def hidden_arrays(h: Checked) -> None:
     transform="grad",
     varies=True,
     source=_INTEGERS,
-    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result",
+    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result; an error for one in hiding",
 )
 def inside_grad(h: Checked) -> None:
-    """A leaf that is being differentiated takes a gradient, and stays tracked in the result."""
+    """A leaf that is being differentiated takes a gradient, stays tracked in the result, and does not hide."""
 
     def square(x: Any) -> Any:
         tree = {"w": x, "n": 2}
         found = adprotocol.trainable(tree)
         h.assert_is(found["w"], x, "the tracked leaf")
         h.assert_is(found["n"], None, "the integer beside it")
+        with h.raises(errors.OpaqueValueError, words=["Hiding"]):
+            adprotocol.trainable([x, _hiding(x)])
         return found["w"] * adprotocol.combine(found, tree)["w"]
 
     h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")

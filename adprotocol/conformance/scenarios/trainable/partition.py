@@ -48,11 +48,11 @@ def partition_round_trip(h: Checked) -> None:
 @scenario(rule="T3", source=_FREEZE, expects="the selected leaf in one part, the others in the other")
 def partition_where(h: Checked) -> None:
     """`partition` takes `where` as `trainable` does."""
-    tree = {"a": h.array(1.0), "b": h.array(2.0)}
+    tree = {"ab": h.array(1.0), "b": h.array(2.0)}
     chosen, rest = adprotocol.partition(tree, where="b")
-    h.assert_is(chosen["a"], None, "what is not selected, in the first part")
+    h.assert_is(chosen["ab"], None, "what is not selected, in the first part")
     h.assert_is(chosen["b"], tree["b"], "what is selected, in the first part")
-    h.assert_is(rest["a"], tree["a"], "what is not selected, in the rest")
+    h.assert_is(rest["ab"], tree["ab"], "what is not selected, in the rest")
     h.assert_is(rest["b"], None, "what is selected, in the rest")
 
 
@@ -94,12 +94,15 @@ def partition_node(h: Checked) -> None:
 @scenario(
     rule="N4",
     source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives",
+    expects="a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives, "
+    "and tree_map",
 )
 def partition_label(h: Checked) -> None:
     """A labelled leaf, which cannot be hashed, goes with what takes no gradient, and comes back as a label."""
     tree = {"w": h.array(1.0), "scale": [NonDifferentiable(h.array([2.0, 3.0]))]}
     chosen, rest = adprotocol.partition(tree)
+    (doubled,) = adprotocol.tree_map(lambda leaf: 2.0 * leaf, tree)["scale"]
+    h.check(isinstance(doubled, NonDifferentiable), f"tree_map gave {kind_of(doubled)} for a label")
     h.assert_is(chosen["scale"][0], None, "the label, in the trainable part")
     h.assert_is(rest["w"], None, "the weight, in the rest")
     for name, (label,) in (("the rest", rest["scale"]), ("the whole", adprotocol.combine(chosen, rest)["scale"])):
@@ -146,7 +149,7 @@ def partition_inside_grad(h: Checked) -> None:
 
     def loss(tree: dict[str, Any]) -> Any:
         chosen, rest = adprotocol.partition(tree, where="w")
-        whole = adprotocol.combine(chosen, rest)
+        whole = adprotocol.combine(chosen, rest, like=tree)
         return whole["w"] * whole["w"] * whole["b"]
 
     h.assert_equal(h.grad(lambda w: loss({"w": w, "b": b, "n": 1}))(w), 12.0, "the gradient of the selected leaf")

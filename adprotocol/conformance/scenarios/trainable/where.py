@@ -46,11 +46,18 @@ def where_pattern(h: Checked) -> None:
         adprotocol.trainable(tree, where="a")
 
 
-@scenario(source=_FREEZE, expects="['layers.0.*', 'scale'] selects the first layer and the scale")
+@scenario(
+    source=_FREEZE,
+    expects="['layers.0.*', 'scale'] selects the first layer and the scale, 'layer*' both; 'nothing' is an error",
+)
 def where_patterns(h: Checked) -> None:
     """Several patterns select what one of them matches."""
     first, second, scale = h.array(1.0), h.array(2.0), h.array(3.0)
     tree = {"layers": [{"w": first}, {"w": second}], "scale": scale}
+    with h.raises(errors.SelectionError, words=["nothing"]):
+        adprotocol.trainable(tree, where=["layers.0.*", "nothing"])
+    found = adprotocol.trainable(tree, where=["layer*", "scale"])
+    h.assert_is(found["layers"][1]["w"], second, "the leaf below what the first pattern names")
     found = adprotocol.trainable(tree, where=["layers.0.*", "scale"])
     h.assert_is(found["layers"][0]["w"], first, "the leaf that the first pattern matches")
     h.assert_is(found["layers"][1]["w"], None, "the leaf that no pattern matches")

@@ -28,19 +28,24 @@ def product(a: dict[str, Any], b: dict[str, Any], power: int = 1) -> Any:
 
 @scenario(
     source="Flax: nnx.grad of several models: https://github.com/google/flax/pull/3798",
-    expects="a b c at (2, 3, 4): ({x: 12}, {x: 8, y: 6}) for argnums=(0, 1), in the other order for (1, 0)",
+    expects="a b c at (2, 3, 4): ({x: 12}, {x: 8, y: 6}) for argnums=(0, 1), in the other order for (1, 0); a a c for "
+    "one model (2, 5) twice: ({x: 10, y: 0}, {x: 10, y: 4})",
 )
 def two_models(h: Checked) -> None:
     """Several `argnums` give a tuple of gradients, in their order."""
-    a, b = {"x": h.array(2.0), "n": 1}, {"x": h.array(3.0), "y": h.array(4.0)}
+    a, b = {"x": h.array(2.0), "n": 1, "steps": h.array([1, 2])}, {"x": h.array(3.0), "y": h.array(4.0)}
     value, gradient = adprotocol.value_and_grad(product, argnums=(0, 1), backend=h.name)(a, b)
     h.assert_equal(value, 24.0, "the value")
     first, second = gradient
-    h.assert_gradients(first, {"x": 12.0, "n": None}, "the gradient of the first model")
+    h.assert_gradients(first, {"x": 12.0, "n": None, "steps": None}, "the gradient of the first model")
     h.assert_gradients(second, {"x": 8.0, "y": 6.0}, "the gradient of the second model")
     second, first = adprotocol.grad(product, argnums=(1, 0), backend=h.name)(a, b)
-    h.assert_gradients(first, {"x": 12.0, "n": None}, "the gradient of the first model, asked for last")
+    h.assert_gradients(first, {"x": 12.0, "n": None, "steps": None}, "the gradient of the first model, asked for last")
     h.assert_gradients(second, {"x": 8.0, "y": 6.0}, "the gradient of the second model, asked for first")
+    same = {"x": h.array(2.0), "y": h.array(5.0)}
+    first, second = adprotocol.grad(product, argnums=(0, 1), backend=h.name)(same, same)
+    h.assert_gradients(first, {"x": 10.0, "y": 0.0}, "the gradient of a model in the first place")
+    h.assert_gradients(second, {"x": 10.0, "y": 4.0}, "the gradient of that model in the second")
 
 
 @scenario(
@@ -157,12 +162,15 @@ def integer_output(h: Checked) -> None:
 @scenario(
     level=SHOULD,
     source="JAX: has_aux and no pair: https://github.com/jax-ml/jax/issues/5776",
-    expects="OutputError that names has_aux",
+    expects="OutputError that names has_aux, and one for a pair of an integer, None or a vector",
 )
 def aux_without_pair(h: Checked) -> None:
-    """With `has_aux` a function that returns no pair is refused."""
+    """With `has_aux` a function that returns no pair, or no floating-point scalar in it, is refused."""
     with h.raises(errors.OutputError, words=["has_aux"]):
         adprotocol.grad(lambda m: m["w"] * 2.0, has_aux=True, backend=h.name)({"w": h.array(1.0)})
+    for result in (3, None, h.array([1.0, 2.0])):
+        with h.raises(errors.OutputError):
+            adprotocol.grad(lambda m, result=result: (result, m), has_aux=True, backend=h.name)({"w": h.array(1.0)})
 
 
 @scenario(
@@ -182,7 +190,8 @@ def nothing_trainable(h: Checked) -> None:
 @scenario(
     rule="T3",
     source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="SelectionError naming the pattern, the undecided leaf, the selected integer; the function is not run",
+    expects="SelectionError naming the pattern, the undecided leaf, the selected integer, the leaf for which a "
+    "predicate returns no bool; the function is not run",
 )
 def selection_refused(h: Checked) -> None:
     """A selection that cannot be met is an error before the function runs."""
@@ -192,7 +201,11 @@ def selection_refused(h: Checked) -> None:
         calls.append(1)
         return m["w"]
 
-    for where, name in (("weight", "weight"), ({"w": True}, "'n'"), (["w", "n"], "'n'")):
+    selections: tuple[tuple[Any, str], ...] = (
+        ("weight", "weight"), (["w", "weight"], "weight"), ({"w": True}, "'n'"), (["w", "n"], "'n'"),
+        (lambda path, _: path == "w" or None, "'n'"),
+    )  # fmt: skip
+    for where, name in selections:
         with h.raises(errors.SelectionError, words=[name]):
             adprotocol.grad(loss, where=where, backend=h.name)(model)
     h.check(not calls, "the function ran although the selection is refused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.models import Layer, Pair
 
@@ -168,7 +169,7 @@ def constant_result(h: Checked) -> None:
 
 @scenario(
     source="JAX: has_aux: https://docs.jax.dev/en/latest/_autosummary/jax.value_and_grad.html",
-    expects="((49, {prediction: 7, name, None, n}), gradient), and from grad (gradient, aux)",
+    expects="((49, {prediction: 7, name, None, n}), gradient), and from grad (gradient, aux); an error without aux",
 )
 def has_aux(h: Checked) -> None:
     """With `has_aux` what the function returns beside the value comes back as it is."""
@@ -182,6 +183,8 @@ def has_aux(h: Checked) -> None:
     h.assert_equal(aux["prediction"], 7.0, "the array in the auxiliary output")
     h.check((aux["name"], aux["none"], aux["n"]) == ("line", None, 3), f"the auxiliary output is {aux!r:.200}")
     h.assert_gradients(gradient, {"w": 42.0, "b": 14.0})
+    with h.raises(errors.OutputError):
+        adprotocol.grad(line, has_aux=True, backend=h.name)(model, h.array(3.0))
     gradient, aux = adprotocol.grad(loss, has_aux=True, where="b", backend=h.name)(model, h.array(3.0))
     h.assert_gradients(gradient, {"w": None, "b": 14.0})
     h.assert_equal(aux["prediction"], 7.0, "the array in the auxiliary output of grad")

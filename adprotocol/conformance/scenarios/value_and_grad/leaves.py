@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
@@ -58,14 +59,14 @@ def leaves_of_two_dtypes(h: Checked) -> None:
     rule="T5",
     needs=("grad", "sum"),
     source="PyTorch: zero-size tensors: https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
-    expects="w ** 2 plus the sum of e, which has no elements, at 3: 9, gradients 6 and one without elements, used or "
-    "not",
+    expects="w ** 2 plus the sum of e, which has no elements and is tracked, at 3: 9, gradients 6 and one without "
+    "elements, used or not",
 )
 def empty_leaf(h: Checked) -> None:
     """A leaf without elements takes a gradient without elements."""
     model = {"w": h.array(3.0), "e": h.array([])}
     h.assert_is(adprotocol.trainable(model)["e"], model["e"], "what trainable returns at the empty array")
-    for loss in (lambda m: m["w"] * m["w"] + h.sum(m["e"]), lambda m: m["w"] * m["w"]):
+    for loss in (lambda m: m["w"] * m["w"] * h.digit(m["e"]) + h.sum(m["e"]), lambda m: m["w"] * m["w"]):
         value, gradient = adprotocol.value_and_grad(loss)(model)
         h.assert_equal(value, 9.0, "the value")
         h.assert_gradients(gradient, {"w": 6.0, "e": []})
@@ -75,16 +76,18 @@ def empty_leaf(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_SHARED,
-    expects="p ** 2 * q with two parameters of the value 3: the gradients 18 and 9; with one of them frozen 9 alone",
+    expects="p ** 2 * q with two parameters of the value 3, p by two names: the gradients 18, None and 9; with one of "
+    "them frozen 9 alone",
 )
 def equal_parameters(h: Checked) -> None:
     """Two parameters of the same value are two leaves."""
     p, q = h.parameter(3.0, trains=True), h.parameter(3.0, trains=True)
 
     def loss(m: dict[str, Any]) -> Any:
-        return m["p"] * m["p"] * m["q"]
+        return m["p"] * m.get("too", p) * m["q"]
 
-    h.assert_gradients(adprotocol.grad(loss, backend=h.name)({"p": p, "q": q}), {"p": 18.0, "q": 9.0})
+    found = adprotocol.grad(loss, backend=h.name)({"p": p, "too": p, "q": q})
+    h.assert_gradients(found, {"p": 18.0, "too": None, "q": 9.0})
     only = adprotocol.grad(loss, where="q", backend=h.name)({"p": p, "q": q})
     h.assert_gradients(only, {"p": None, "q": 9.0}, "the gradient of q alone")
 
@@ -94,7 +97,8 @@ def equal_parameters(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_WATCHED,
-    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so",
+    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so; "
+    "an error where that is guarded",
 )
 def parameter_read_elsewhere(h: Checked) -> None:
     """A parameter that takes a gradient counts wherever the function reads it."""
@@ -103,6 +107,8 @@ def parameter_read_elsewhere(h: Checked) -> None:
     h.assert_gradients(gradient, {"p": 12.0})
     asked = adprotocol.grad(lambda m: h.probe(p) + 0.0 * m["p"], backend=h.name)({"p": p})
     h.assert_gradients(asked, {"p": 3.0}, "the gradient of what asks by the other name")
+    with h.raises(errors.GradientPreventedError, words=["not this one"]):
+        adprotocol.grad(lambda m: m["p"] * adprotocol.prevent_gradient(p, "not this one"), backend=h.name)({"p": p})
 
 
 @scenario(rule="T10", expects="x n at 3 and the number 2.0: the gradients 2 and 3, for x of each floating-point dtype")

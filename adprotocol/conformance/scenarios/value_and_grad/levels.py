@@ -44,7 +44,11 @@ def _both(name: str, expects: str) -> Callable[[Callable[..., None]], Callable[.
     return enter
 
 
-@_both("at-two-levels", "of w w b b at (2, 3): the gradient in w times w is 72; by w 4 w b b = 72, by b 4 w w b = 48")
+@_both(
+    "at-two-levels",
+    "of w w b b at (2, 3): the gradient in w times w is 72; by w 4 w b b = 72, by b 4 w w b = 48; by w and then by w "
+    "4 b b = 36, by b 8 w b = 48",
+)
 def at_two_levels(h: Checked, *, reads: bool) -> None:
     """An inner call over the same parameters leaves those of the outer one tracked, also behind it."""
     model = _model(h)
@@ -55,6 +59,10 @@ def at_two_levels(h: Checked, *, reads: bool) -> None:
     value, gradient = adprotocol.value_and_grad(outer, backend=h.name)(model)
     h.assert_equal(value, 72.0, "the value")
     h.assert_gradients(gradient, {"w": 72.0, "b": 48.0})
+    second = adprotocol.grad(
+        lambda m: adprotocol.grad(outer, backend=h.name)(model if reads else m)["w"], backend=h.name
+    )
+    h.assert_gradients(second(model), {"w": 36.0, "b": 48.0}, "the second derivative")
 
 
 @_both(
@@ -76,12 +84,12 @@ def frozen_inside(h: Checked, *, reads: bool) -> None:
         h.assert_gradients(gradient, want, f"the gradient with where={where!r}")
 
 
-@_both("at-three-levels", "of w ** 3 b b at (2, 3) by w, then by b, then by w: 12 w b = 72; so in each other order")
+@_both("at-three-levels", "of w ** 3 b b, both tracked, at (2, 3) by w, by b and by w: 12 w b = 72; so in each order")
 def at_three_levels(h: Checked, *, reads: bool) -> None:
     """Three calls nest over the same parameters, each of which freezes what another differentiates."""
 
     def cubic(m: dict[str, Any]) -> Any:
-        return m["w"] * m["w"] * m["w"] * m["b"] * m["b"]
+        return m["w"] * m["w"] * m["w"] * m["b"] * m["b"] * h.digit(m["w"]) * h.digit(m["b"])
 
     for first, second, third in (("w", "b", "w"), ("b", "w", "w"), ("w", "w", "b")):
         model = _model(h)

@@ -222,8 +222,10 @@ def update_keeps_the_dtype(h: Checked) -> None:
         model = {name: h.cast(h.array([2.0, 3.0]), dtype) for name in ("used", "unused")}
         gradient = adprotocol.grad(lambda m: (m["used"] * m["used"])[0], backend=h.name)(model)
         for name, leaf in model.items():
-            found, want = h.numpy(leaf - gradient[name]).dtype, h.numpy(leaf).dtype
-            h.check(found == want, f"a step of the {name} leaf of {want.name} has dtype {found.name}")
+            want = h.numpy(leaf).dtype
+            for what, made in (("a step", leaf - gradient[name]), ("the gradient", gradient[name])):
+                found = h.numpy(made).dtype
+                h.check(found == want, f"{what} of the {name} leaf of {want.name} has dtype {found.name}")
 
 
 @scenario(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.models import Affine
 from adprotocol.conformance.scenarios.value_and_grad.closed_forms import line
@@ -51,14 +52,20 @@ def frozen_inside_differentiated_outside(h: Checked) -> None:
 @scenario(
     transform="grad",
     varies=True,
-    expects="the value of w ** 2 * b ** 2 at (5, 3), 225, has the native derivative 150 by the frozen b and 90 by w",
+    expects="the value of w ** 2 * b ** 2 at (5, 3), 225, and 10 times it, the auxiliary output, have the native "
+    "derivatives 150 and 1500 by the frozen b, 90 and 900 by w",
 )
 def value_differentiated_outside(h: Checked) -> None:
     """The value that comes with our gradient is differentiated by a native gradient around it."""
     w, b = h.array(5.0), h.array(3.0)
-    run = adprotocol.value_and_grad(loss, where="w", backend=h.name)
-    h.assert_value_and_grad(lambda b: run({"w": w, "b": b})[0], (b,), 225.0, 150.0, "by the frozen part")
-    h.assert_value_and_grad(lambda w: run({"w": w, "b": b})[0], (w,), 225.0, 90.0, "by the trained part")
+    run = adprotocol.value_and_grad(lambda m: (loss(m), 10.0 * loss(m)), where="w", has_aux=True, backend=h.name)
+
+    def both(w: Any, b: Any) -> Any:
+        (value, aux), _ = run({"w": w, "b": b})
+        return value + aux
+
+    h.assert_value_and_grad(lambda b: both(w, b), (b,), 2475.0, 1650.0, "by the frozen part")
+    h.assert_value_and_grad(lambda w: both(w, b), (w,), 2475.0, 990.0, "by the trained part")
 
 
 @scenario(
@@ -215,6 +222,8 @@ def adapted_model(h: Checked) -> None:
         slopes = adprotocol.grad(loss, backend=h.name)(model)
         chosen, rest = adprotocol.partition(model)
         moved = replace(chosen, slope=chosen.slope - slopes.slope / 16.0, offset=chosen.offset - slopes.offset / 16.0)
+        with h.raises(errors.TreeError):
+            adprotocol.combine(replace(moved, offset=None), rest, like=model)
         return loss(adprotocol.combine(moved, rest, like=model))
 
     # The residual is linear in a and b: a step multiplies it by 1 - 2 (x x + 1) / 16 = 3 / 8.

@@ -90,6 +90,7 @@ def called_once(h: Checked) -> None:
         return m["w"] * m["w"]
 
     run = adprotocol.value_and_grad(loss, backend=h.name)
+    h.check(run.__name__ == "loss", f"the name of the gradient is {run.__name__!r}")
     for count in (1, 2):
         value, gradient = run({"w": h.array(3.0), "n": 1})
         h.assert_equal(value, 9.0, "the value")
@@ -122,26 +123,29 @@ def inputs_unchanged(h: Checked) -> None:
 )
 def memory_of_its_own(h: Checked) -> None:
     """An update in place of one gradient changes no other gradient, and no leaf."""
-    model = {"a": h.array([1.0, 2.0]), "b": h.array([3.0, 4.0]), "c": h.array([5.0, 6.0])}
+    values = {"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0], "unused": [0.0, 0.0]}
+    model = {name: h.array(value) for name, value in values.items()}
 
     def loss(m: dict[str, Any]) -> Any:
         total = m["a"] + m["b"] + m["c"] * m["b"]
         return total[0] + total[1]
 
     gradient = adprotocol.grad(loss, backend=h.name)(model)
-    h.assert_gradients(gradient, {"a": [1.0, 1.0], "b": [6.0, 7.0], "c": [3.0, 4.0]})
-    for changed in ("a", "c"):
+    h.assert_gradients(gradient, {"a": [1.0, 1.0], "b": [6.0, 7.0], "c": [3.0, 4.0], "unused": [0.0, 0.0]})
+    for changed in ("a", "c", "unused"):
         try:
             gradient[changed][0] = 9.0
         except (TypeError, ValueError):
             return  # its arrays do not change
-    h.assert_gradients(gradient, {"a": [9.0, 1.0], "b": [6.0, 7.0], "c": [9.0, 4.0]})
-    h.assert_equal(model["b"], [3.0, 4.0], "the leaf that is the gradient of another")
+    h.assert_gradients(gradient, {"a": [9.0, 1.0], "b": [6.0, 7.0], "c": [9.0, 4.0], "unused": [9.0, 0.0]})
+    for name, leaf in model.items():
+        h.assert_equal(leaf, values[name], f"the leaf {name}")
 
 
 @scenario(
     source="optax: trees of parameters: https://github.com/google-deepmind/optax/issues/290",
-    expects="the sum of (k + 1) w_k over 200 leaves: the gradient k + 1 for the even ones, None for the odd ones",
+    expects="the sum of (k + 1) w_k over 200 leaves, doubled if it is untracked: the gradient k + 1 for the even ones, "
+    "None for the odd ones",
 )
 def many_leaves(h: Checked) -> None:
     """In a structure of 200 leaves each gradient is at its own place."""
@@ -153,7 +157,7 @@ def many_leaves(h: Checked) -> None:
         total = 0.0
         for layer in layers:
             total = total + (layer["k"] + 1.0) * layer["w"]
-        return total
+        return h.scale(total, 1.0, 2.0)
 
     def even(path: str, _: Any) -> bool:
         layer, name = path.split(".")

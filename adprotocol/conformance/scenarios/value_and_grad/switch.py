@@ -98,8 +98,9 @@ def switch_stays_off(h: Checked) -> None:
 
 @scenario(
     rule="T5",
-    expects="a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: 0.5; p times it, behind the "
-    "switch, has the gradient 0.5, and so has p times what was computed from p under the switch",
+    expects="behind a call that raises, a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: "
+    "0.5; p times it, behind the switch, has the gradient 0.5, and so has p times what was computed from p under the "
+    "switch",
 )
 def step_under_the_switch(h: Checked) -> None:
     """A step of training under the switch gives constants, of the gradient and of the parameter."""
@@ -107,6 +108,8 @@ def step_under_the_switch(h: Checked) -> None:
     model = {"p": p, "q": h.array(3.0)}
 
     def step() -> Any:
+        with h.raises(ZeroDivisionError, adprotocol.ADProtocolError):
+            adprotocol.grad(lambda m: h.fail(m["p"]), backend=h.name)(model)
         gradient = adprotocol.grad(lambda m: m["p"] * m["p"] * m["q"], backend=h.name)(model)["p"]
         h.assert_untracked(adprotocol.within_gradient(gradient), "the gradient, under the switch,")
         return p - gradient / 8.0, p * p / 8.0
@@ -117,8 +120,8 @@ def step_under_the_switch(h: Checked) -> None:
 
 @scenario(
     rule="T14",
-    expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient: 3 p q = 18, the '
-    "gradient 6 in the head",
+    expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient, and is '
+    "untracked: 3 p q = 18, the gradient 6 in the head; an error without where",
 )
 def frozen_body_under_the_switch(h: Checked) -> None:
     """The frozen part of a model in a call under the switch may go where no gradient may."""
@@ -126,10 +129,12 @@ def frozen_body_under_the_switch(h: Checked) -> None:
 
     def loss(m: dict[str, Any]) -> Any:
         body = adprotocol.prevent_gradient(m["body"], "the body is frozen")
-        return body["w"] * h.probe(m["head"]["w"])
+        return h.scale(body["w"], 2.0, 1.0) * h.probe(m["head"]["w"])
 
     run = adprotocol.value_and_grad(loss, where="head.*", backend=h.name)
     value, gradient = _switched(h, lambda: run({"body": {"w": p}, "head": {"w": q}}))
     h.assert_equal(value, 18.0, "the value")
     h.assert_is(gradient["body"]["w"], None, "the gradient of the body")
     h.assert_equal(gradient["head"]["w"], 6.0, "the gradient of the head")
+    with h.raises(adprotocol.errors.GradientPreventedError, words=["the body is frozen"]):
+        adprotocol.grad(loss, backend=h.name)({"body": {"w": p}, "head": {"w": q}})

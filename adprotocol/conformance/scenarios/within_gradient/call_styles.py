@@ -89,23 +89,23 @@ def after_a_branch_in_a_call(h: Checked, way: str) -> None:
 
 @scenario(
     native="grad of {way} of {way}",
-    expects="a compiled layer, called for x and for c in a compiled function: in the gradient in x it gives 3 x + 5 "
-    "c = 26 at 2, 4, with the gradient 3",
+    expects="a compiled layer, called for x and for c in a compiled function, and for both results of another: in the "
+    "gradient in x twice 3 x + 5 c = 26 at 2, 4, with the gradient 6",
 )
 def asks_in_a_called_function(h: Checked, way: str) -> None:
     """A compiled function that asks answers for each of its calls in another one alone."""
     x, c = h.array(2.0), h.array(4.0)
 
     def make() -> Any:
-        layer = h.trace(way, h.probe)
-        return h.trace(way, lambda x, c: layer(x) + layer(c))
+        layer, swapped = h.trace(way, h.probe), h.trace(way, lambda x, c: (1.0 * c, 1.0 * x))
+        return h.trace(way, lambda x, c: layer(x) + layer(c) + sum(map(h.probe, swapped(x, c))))
 
     def plain(outer: Any) -> None:
-        h.assert_equal(outer(x, c), 30.0, "the plain call")
+        h.assert_equal(outer(x, c), 60.0, "the plain call")
 
     def differentiated(outer: Any) -> None:
-        h.assert_value_and_grad(lambda x: outer(x, c), (x,), 26.0, 3.0)
-        h.assert_value_and_grad(lambda c: outer(x, c), (c,), 22.0, 3.0, "in the other argument")
+        h.assert_value_and_grad(lambda x: outer(x, c), (x,), 52.0, 6.0)
+        h.assert_value_and_grad(lambda c: outer(x, c), (c,), 44.0, 6.0, "in the other argument")
 
     in_both_orders(make, plain, differentiated)
 

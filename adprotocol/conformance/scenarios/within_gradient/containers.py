@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import adprotocol
+from adprotocol import errors
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import SHOULD, defaults
 
@@ -70,13 +71,22 @@ def containers(h: Checked, transforms: str) -> None:
         h.assert_equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
 
 
-@scenario(expects="False for empty containers, and for containers of plain values")
+@scenario(
+    expects="False for empty containers, and for containers of plain values; an error for nothing, and for a list in "
+    "itself"
+)
 def plain_containers(h: Checked) -> None:
-    """Without AD no container is tracked, and an empty one never is."""
+    """Without AD no container is tracked, and an empty one never is; without any there is no answer."""
     c = h.array(4.0)
     empties: tuple[Any, ...] = ([], (), {}, [[], {"a": ()}], Pair([], None))
     for empty in empties:
         h.assert_is(adprotocol.within_gradient(empty), False, f"the answer for {empty}")  # noqa: FBT003
+    with h.raises(TypeError):
+        adprotocol.within_gradient(*empties[0])
+    endless: list[Any] = [c]
+    endless.append(endless)
+    with h.raises(errors.TreeError):
+        adprotocol.within_gradient(endless)
     for name, make in _CONTAINERS.items():
         h.assert_equal(h.probe_by(c, make(c)), 20.0, f"with {name} of a plain array")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenario import WAYS, defaults
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 
 if TYPE_CHECKING:
@@ -42,15 +42,20 @@ def parameter_under_the_switch(h: Checked) -> None:
     h.assert_equal(values[0], 140.0, "the value under the gradient")
 
 
-@scenario(expects="under the switch False for p p, for 2 p and for a dict with p, then True for each")
+@scenario(
+    expects="under the switch False for p p, for 2 p and for a dict with p, then True for each; False for what a "
+    "compiled p c gave under the switch",
+)
 def results_under_the_switch(h: Checked) -> None:
     """What was computed from a parameter is not tracked under the switch, and is behind it."""
-    p = switched_parameter(h)
+    p, one = switched_parameter(h), h.array(1.0)
+    programs = [h.trace(way, lambda c: p * c) for way in WAYS if h.has(way)]
 
     def f() -> Any:
         asked = (p * p, {"p": p})
         inside = h.no_grad(lambda: [h.digit(value) for value in (*asked, 2.0 * p)])()
-        after = [h.digit(value) for value in (*asked, 2.0 * p)]
+        made = h.no_grad(lambda: [program(one) for program in programs])()
+        after = [h.digit(value) for value in (*made, *asked, 2.0 * p)]
         return sum(10.0**i * found for i, found in enumerate(reversed([*inside, *after]))) * p
 
     h.assert_equal(h.parameter_grad(f, p), 111.0, "the gradient, whose digits are the answers,")
