@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -66,7 +67,8 @@ def integer_operand_under_vmap(h: Checked) -> None:
     rule="C5",
     transform="{way}",
     source=_INTEGERS,
-    expects="2 or 1 times an integer array, by the sign of x: integers; True or False by it: then 3 x, else 5 x",
+    expects="2 or 1 times an integer array, by the sign of x: integers; True or False by it: then 3 x, else 5 x; 2.5 "
+    "beside an integer array is 2.5, or an error",
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Integers from both branches of a staged cond are integers, and flags are predicates."""
@@ -78,6 +80,11 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         positive = adprotocol.cond(x > 0.0, lambda: True, lambda: False)
         return adprotocol.cond(positive, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
+    mixed: Any = None
+    with contextlib.suppress(Exception):  # of a mismatch; in a compiled function that is an error of the compiler's
+        mixed = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: h.array(1), lambda: 2.5))(h.array(-2.0))
+    if mixed is not None:
+        h.assert_equal(mixed, 2.5, "a fraction beside an integer")
     counted, branched = h.trace(way, count), h.trace(way, flagged)
     for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):
         found = h.numpy(counted(h.array(point)))
@@ -109,7 +116,7 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="{way}",
     also_needs=("dtypes", "cast"),
     source=_DTYPES,
-    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, for x of each floating-point dtype",
+    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, in each floating-point dtype of x",
 )
 def number_beside_each_dtype(h: Checked, way: str) -> None:
     """A Python number from one branch agrees with an array of any dtype from the other, under {way}."""
@@ -118,5 +125,8 @@ def number_beside_each_dtype(h: Checked, way: str) -> None:
     for dtype in h.dtypes():
         for at, want in ((2.0, 4.0), (0.5, 1.5)):
             x = h.cast(h.array(at), dtype)
-            assert_near(h, first(x), want, f"the number first, at {at}, {dtype}")
-            assert_near(h, second(x), want, f"the number second, at {at}, {dtype}")
+            for which, chosen in (("first", first), ("second", second)):
+                found, due = chosen(x), h.numpy(2.0 * x).dtype
+                assert_near(h, found, want, f"the number {which}, at {at}, {dtype}")
+                got = h.numpy(found).dtype
+                h.check(got == due, f"the number {which}, at {at}: dtype {got.name}, and {due.name} was expected")

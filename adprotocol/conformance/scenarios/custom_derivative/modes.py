@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
@@ -193,17 +192,21 @@ def _of_complex(h: Checked, *modes: str) -> Any:
     except (TypeError, ValueError, NotImplementedError) as error:
         msg = f"the system has no complex arrays: {error}"
         raise Absent(msg) from error
-    real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (ct * (1.0 + 0.0j),))
+    lift = h.operations().get("complex") if h.has("operations") else None
+    if lift is None:
+        msg = "the system names no operation from real numbers to complex ones"
+        raise Absent(msg)
+    real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (lift(ct),))
     real.defjvp(lambda tangents, *_: real(tangents[0]))
     rules: dict[str, Any] = {"vjp": lambda ct, _, z: (10.0 * ct * z,), "jvp": lambda ts, _, z: 10.0 * ts[0] * z}
     f = ruled(h, square, **{mode: rules[mode] for mode in modes})
-    return lambda x: real(c * f(z * x))
+    return lambda x: real(c * f(z * lift(x)))
 
 
 @scenario(
     rule="D12",
     source=_COMPLEX,
-    also_needs=(PROMOTION,),
+    also_needs=("operations",),
     expects="Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50",
 )
 def complex_cotangents(h: Checked) -> None:
@@ -216,7 +219,7 @@ def complex_cotangents(h: Checked) -> None:
     rule="D12",
     source=_COMPLEX,
     transform="jvp",
-    also_needs=(PROMOTION,),
+    also_needs=("operations",),
     expects="as for cotangents: the tangent -50 by the vjp and by the jvp",
 )
 def complex_tangents(h: Checked) -> None:

@@ -42,7 +42,7 @@ def _require_arrays_of_its_own(h: Checked) -> None:
 
 @scenario(
     needs=("dtypes", "cast"),
-    expects="x ** 2 = 4 computed by NumPy in 64 bits, as an array of the dtype of x, for each dtype",
+    expects="x ** 2 = 4 computed by NumPy in 64 bits, as an array of the dtype of x, for each dtype; integers as such",
 )
 def dtypes(h: Checked) -> None:
     """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments."""
@@ -57,6 +57,8 @@ def dtypes(h: Checked) -> None:
         assert_near(h, found, 4.0, what)
         got, given = h.numpy(found), h.numpy(x)
         h.check((got.dtype, got.shape) == (given.dtype, given.shape), f"at {what}: {got.dtype}, {got.shape}")
+        place = h.numpy(hosted(h, np.argmax)(x)).dtype
+        h.check(place.kind in "iu", f"a place in an array of {what} has dtype {place.name}")
 
 
 @scenario(

@@ -73,6 +73,7 @@ class PyTensorHarness(Harness):
     absent = {  # noqa: RUF012  (as the base class declares it)
         "checkpoint": "PyTensor has checkpoints in scan only (scan_checkpoints)",
         "no_grad": "PyTensor has no switch: a gradient is asked for by name",
+        "module": "PyTensor has no modules",
         "node": "PyTensor has no registry of containers",
         "devices": "PyTensor computes on the CPU",
         "evaluate": "the inputs of a graph have no values while it is built",
