@@ -63,7 +63,7 @@ def rows_choose_vectors(h: Checked) -> None:
     h.assert_equal(h.grad(lambda k: rows(k)[1, 0] + 10.0 * rows(k)[1, 1])(k), [-1.0, 30.0], "the gradient")
     # Broadcast against more axes than its own, a row may have the axis of the batch behind one of theirs.
     m = h.array([[1.0, 10.0], [100.0, 1000.0]])
-    chosen = h.vmap(lambda v: adprotocol.cond(v[0] > 0.0, lambda w: w, lambda w: -1.0 * w, m * v))(v)
+    chosen = h.vmap(lambda v: adprotocol.cond(v[0] > 0.0, lambda w: w, lambda w: -1.0 * w, v * m))(v)
     h.assert_equal(chosen, [[[1.0, 20.0], [100.0, 2000.0]], [[1.0, -30.0], [100.0, -3000.0]]], "the matrices")
 
 

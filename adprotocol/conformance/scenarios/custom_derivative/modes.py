@@ -227,3 +227,15 @@ def complex_tangents(h: Checked) -> None:
     x, one = h.array(0.5), h.array(1.0)
     for mode in ("vjp", "jvp"):
         h.assert_value_and_tangent(_of_complex(h, mode), x, one, -2.5, -50.0, f"by the {mode}")
+
+
+@scenario(
+    rule="D14",
+    transform="grad of vmap of jit",
+    expects="x ** 2 with the rule 3 x ** 2, traced by a plain call at 2, then in rows at 2 and 3: gradients 12 and 27",
+)
+def traced_before_the_rows(h: Checked) -> None:
+    """A function that was traced before it is called in a batch keeps its rule there."""
+    f = h.jit(ruled(h, square, vjp_of_cube))
+    h.assert_equal(f(h.array(2.0)), 4.0, "the plain call")
+    h.assert_equal(h.grad(lambda v: h.sum_of_rows(f, v))(h.array([2.0, 3.0])), [12.0, 27.0], "the gradients")

@@ -122,3 +122,28 @@ def asking_leaves_no_gradient(h: Checked) -> None:
 
     h.assert_equal(h.parameter_grad(f, p), 4.0, "the gradient")
     h.assert_is(kept[0], None, "the gradient of its own that a result has after a question")
+
+
+@scenario(
+    transform="{way}",
+    expects="an array closed over by a function under {way} is freed with that, asked about or not",
+)
+def freed_with_a_compiled_function(h: Checked, way: str) -> None:
+    """A compiled function with a question in it keeps nothing alive that it would not keep without."""
+
+    def closed_over(fun: Callable[[Any], Any]) -> Any:
+        c = h.array(3.0)
+        h.trace(way, lambda x: fun(c * x))(h.array(2.0))
+        return weakref.ref(c)
+
+    for asks, fun in ((False, lambda y: y), (True, h.probe)):
+        try:
+            kept = closed_over(fun)
+        except TypeError as error:
+            msg = f"a reference to a value cannot be weak: {error}"
+            raise Absent(msg) from error
+        gc.collect()
+        if not asks and kept() is not None:
+            msg = "the system itself keeps what a compiled function closes over"
+            raise Absent(msg)
+    h.check(kept() is None, "what the function closes over is still alive")

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
-from pytensor.gradient import disconnected_grad, pullback, pushforward
+from pytensor.gradient import disconnected_grad, pullback, pushforward, zero_grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -124,8 +124,12 @@ class PyTensorHarness(Harness):
 
     @property
     def variants(self) -> dict[str, dict[str, Callable[..., Any]]]:
-        """Add the pullback, and the push-forward by each operation's own rule."""
-        return {"grad": {"pullback": self._by_pullback}, "jvp": {"direct": self._jvp_direct}}
+        """Add the pullback, the push-forward by the rule of each operation, and the gradient of zeros."""
+        return {
+            "grad": {"pullback": self._by_pullback},
+            "jvp": {"direct": self._jvp_direct},
+            "stop_gradient": {"zero": zero_grad},
+        }
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return the value, as the push-forward computes it, and the derivative, by two pullbacks."""
