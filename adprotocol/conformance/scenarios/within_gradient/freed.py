@@ -126,9 +126,9 @@ def asking_leaves_no_gradient(h: Checked) -> None:
 
 @scenario(
     transform="{way}",
-    expects="an array closed over by a function under {way} is freed with that, asked about or not",
+    expects="an array closed over by a function under {way} is freed behind that, asked about or not",
 )
-def freed_with_a_compiled_function(h: Checked, way: str) -> None:
+def freed_behind_a_compiled_function(h: Checked, way: str) -> None:
     """A compiled function with a question in it keeps nothing alive that it would not keep without."""
 
     def closed_over(fun: Callable[[Any], Any]) -> Any:
