@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support plugins adoption mutants mutate fuzz matrix libraries stress cuda-record bench bench-check \
+.PHONY: help demo test quick lint format types unit coverage docs support plugins plugin-mutants adoption mutants mutate fuzz matrix libraries stress cuda-record bench bench-check \
 	bench-pennylane-env bench-peers-env hooks clean
 .DEFAULT_GOAL := help
 
@@ -62,6 +62,9 @@ support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of
 
 plugins: $(VENV)/.dev ## the plugins in examples/plugins: tests, conformance suite and record, each in an environment of its own
 	$(BIN)/python examples/plugins/run.py $(ARGS)
+
+plugin-mutants: $(VENV)/.dev ## one of these plugins, broken on purpose, after `make plugins`: PLUGIN=mlx ARGS='patch/*'
+	build/plugins/$(or $(PLUGIN),mlx)/bin/python examples/plugins/$(or $(PLUGIN),mlx)/mutants.py $(ARGS)
 
 adoption: $(VENV)/.dev ## released libraries, changed to use this package: their tests before and after
 	$(BIN)/python examples/adoption/run.py $(ARGS)

@@ -31,6 +31,7 @@ class AutogradHarness(Harness):
         "vmap": "autograd does not batch",
         "no_grad": "autograd has no switch for the recording of derivatives",
         "parameter": "autograd has no parameters",
+        "module": "autograd has no modules",
         "parameter_grad": "autograd has no parameters",
         "evaluate": "autograd computes at once",
         "node": "autograd has no registry of containers",

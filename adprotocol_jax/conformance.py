@@ -26,6 +26,7 @@ class JaxHarness(Harness):
         "no_grad": "JAX has no switch for the recording of derivatives",
         "parameter": "JAX has no parameters; every leaf is an array",
         "parameter_grad": "JAX has no parameters; every leaf is an array",
+        "module": "JAX has no modules; those of its libraries are pytrees",
         "evaluate": "JAX dispatches at once, and computes meanwhile",
     }
 

@@ -20,7 +20,7 @@ from adprotocol_torch.internals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 
 class TorchHarness(Harness):
@@ -147,6 +147,17 @@ class TorchHarness(Harness):
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of ``torch.nn``."""
         return torch.nn.Parameter(self.array(value), requires_grad=trains)
+
+    def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
+        """Return an instance of a subclass of ``torch.nn.Module``."""
+        made = type("Model", (torch.nn.Module,), {})()
+        for name, part in parts.items():
+            if name in buffers:
+                made.register_buffer(name, self.array(part))
+            else:
+                is_module = isinstance(part, torch.nn.Module)
+                setattr(made, name, part if is_module else self.parameter(part, trains=name not in frozen))
+        return made
 
     def sum(self, array: Any) -> Any:
         """Call ``torch.sum``."""

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 REQUIRED = ("array", "to_numpy", "grad")
 # Capabilities that no function of the harness declares and the suite tries itself: grad of a grad, and arithmetic
@@ -168,6 +168,13 @@ class Harness:
 
         It is an array: zeros if `fun` does not use the parameter. In PyTorch the parameter is a leaf of the graph; in
         TensorFlow a tape watches the variable when it is read.
+        """
+
+    def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
+        """Return an object of a new subclass of the system's own class of models.
+
+        Its attributes are `parts`: a number becomes a parameter, with its flag off if its name is in `frozen`, or an
+        array of the model that is none if it is in `buffers`; other modules stay as they are.
         """
 
     def evaluate(self, array: Any) -> Any:

@@ -286,6 +286,13 @@ class Parameter(Array):
         self.trains = trains
 
 
+class Module:
+    """A model: its attributes are parameters, arrays and other modules."""
+
+    def __init__(self, **parts):
+        vars(self).update(parts)
+
+
 class Tracer(Value):
     """What a level puts in the place of a value of the levels below."""
 

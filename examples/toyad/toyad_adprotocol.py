@@ -15,11 +15,21 @@ import toyad
 import toyad_rules
 
 from adprotocol import NonDifferentiable
-from adprotocol.extend import Branches, TreeLibrary, check_output, combine_aux, gradient_prevented, partition_aux
+from adprotocol.extend import (
+    Branches,
+    TreeLibrary,
+    View,
+    check_output,
+    combine_aux,
+    declares,
+    gradient_prevented,
+    partition_aux,
+    trainable_names,
+)
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from toyad_harness import ToyHarness
 
@@ -135,6 +145,47 @@ def tree_library() -> TreeLibrary:
 def _enter_in_registry(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
     # toyad has no use for the names of children.
     toyad.CONTAINERS.setdefault(cls, (lambda value: flatten(value)[:2], unflatten))
+
+
+@hookimpl
+def views() -> dict[type, Callable[[Any], View]]:
+    """Show the parameters of a module by qualified name, each under its first."""
+    return {toyad.Module: view}
+
+
+def places(module: toyad.Module, prefix: str = "", *, frozen: bool = False) -> Iterator[tuple[str, Any, str, bool]]:
+    """Yield the parameters of a module: qualified name, owner, attribute, and whether a declaration leaves them out."""
+    parts = vars(module)
+    trained = trainable_names(module, parts) if declares(type(module)) else parts
+    for name, part in parts.items():
+        out = frozen or name not in trained
+        if isinstance(part, toyad.Module):
+            yield from places(part, f"{prefix}{name}.", frozen=out)
+        elif isinstance(part, toyad.Parameter):
+            yield prefix + name, module, name, out
+
+
+def view(module: toyad.Module) -> View:
+    """Return the view of a module, which is filled by its attributes."""
+    own: dict[str, toyad.Parameter] = {}
+    flags, first, aliases = {}, {}, {}
+    found = list(places(module))
+    for path, owner, name, out in found:
+        part = getattr(owner, name)
+        if first.setdefault(id(part), path) == path:
+            own[path], flags[path] = part, part.trains and not out
+        else:
+            aliases[path] = first[id(part)]
+
+    def fill(parts: dict[str, Any]) -> tuple[toyad.Module, Callable[[], None]]:
+        def put(values: dict[str, Any]) -> None:
+            for path, owner, name, _ in found:
+                setattr(owner, name, values[aliases.get(path, path)])
+
+        put(parts)
+        return module, lambda: put(own)
+
+    return View(own, flags, fill, aliases)
 
 
 @hookimpl

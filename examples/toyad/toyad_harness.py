@@ -10,7 +10,7 @@ import toyad
 from adprotocol.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 
 class Bag:
@@ -109,6 +109,15 @@ class ToyHarness(Harness):
         """Return the gradient with respect to a parameter that the function reads."""
         return toyad.parameter_grad(fun, parameter)
 
+    def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
+        """Return a module."""
+        made = type("Model", (toyad.Module,), {})()
+        for name, part in parts.items():
+            if not isinstance(part, toyad.Module):
+                part = self.array(part) if name in buffers else self.parameter(part, trains=name not in frozen)  # noqa: PLW2901
+            setattr(made, name, part)
+        return made
+
     def sum(self, array: Any) -> Any:
         """Add up the elements."""
         return toyad.sum(array)
@@ -128,6 +137,7 @@ class ToyHarness(Harness):
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Name functions of toyad."""
         return {
+            "complex": lambda v: (1.0 + 0.0j) * v,
             "exp": toyad.exp,
             "power": lambda v: v**2.0,
             "division": lambda v: 1.0 / v,

@@ -224,6 +224,13 @@ class Probe(Checked):
             what = f"parameter(3.0, trains=False) returned {made!r:.60}"
             raise HarnessFault(f"{what}; it returns a new parameter each time")
 
+    def _check_module(self, x: Any) -> None:  # noqa: ARG002
+        inner = self.module({"w": 3.0})
+        made = self.module({"p": 2.0, "q": 4.0, "inner": inner}, frozen=["q"])
+        if made.inner is not inner:
+            raise HarnessFault(f"an attribute of module(...) is {made.inner!r:.60}; it is the module that was given")
+        self.assert_equal(made.p * made.q * made.inner.w, 24.0, "the product of the parts of a module")
+
     def _check_evaluate(self, x: Any) -> None:
         y = self.evaluate(2.0 * x)
         self.assert_equal(y, 6.0, "evaluate(2 * array(3.0))")

@@ -109,6 +109,12 @@ def label_sticks():
 
 
 @mutant(GROUP)
+def label_on_the_right_is_a_float():
+    """Gives floats for integers where a label is on the right."""
+    return {"adprotocol.NonDifferentiable.__radd__": lambda self, other: 1.0 * (other + self.value)}
+
+
+@mutant(GROUP)
 def label_refuses_reflection():
     """Knows a label on the left of an operator only."""
 

@@ -68,6 +68,11 @@ def _called(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     return outer, lambda: _cube(x)
 
 
+def _partial_closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    bad, power = functools.partial(_bad, x), functools.partial(_cube, x)
+    return lambda: 1.0 * bad(), lambda: 1.0 * power()
+
+
 def _closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     layer = Layer(x)
     return lambda: 1.0 * layer.bad(), lambda: 1.0 * layer.cube()
@@ -104,6 +109,7 @@ _CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]
     "a keyword default": _by_keyword,
     "a partial function": lambda x: (functools.partial(_bad, x), functools.partial(_cube, x)),
     "a keyword of one": lambda x: (functools.partial(_bad, x=x), functools.partial(_cube, x=x)),
+    "a partial function closed over": _partial_closed_over,
     "a method": lambda x: (Layer(x).bad, Layer(x).cube),
     "an object": lambda x: (Called(x, "bad"), Called(x, "cube")),
     "an object closed over": _closed_over,

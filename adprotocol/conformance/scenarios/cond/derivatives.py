@@ -234,3 +234,19 @@ def several_operands(h: Checked) -> None:
         h.assert_value_and_grad(lambda a: f(a, b, c), (a,), value, slopes[0], f"at {point}, in a")  # noqa: B023
         h.assert_value_and_grad(lambda b: f(a, b, c), (b,), value, slopes[1], f"at {point}, in b")  # noqa: B023
         h.assert_value_and_grad(lambda c: f(a, b, c), (c,), value, slopes[2], f"at {point}, in c")  # noqa: B023
+
+
+@scenario(
+    transform="grad of grad",
+    source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
+    expects="2 y for y = x ** 2 > 1, after a gradient inside that closes over y: 18 at 3, with the gradient 12",
+)
+def after_an_inner_gradient(h: Checked) -> None:
+    """What a gradient inside has closed over is differentiated behind it, after a predicate of it was read."""
+
+    def f(x: Any) -> Any:
+        y = x * x
+        h.grad(lambda z: z * y)(h.array(1.0))
+        return adprotocol.cond(y > 1.0, lambda y: 2.0 * y, lambda y: y, y)
+
+    h.assert_value_and_grad(f, (h.array(3.0),), 18.0, 12.0)

@@ -51,7 +51,7 @@ def rows_choose(h: Checked) -> None:
     rule="C3",
     source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263",
     expects="of the rows (1, 2) and (-1, 3) the second, which begins with a negative number, is multiplied by k = "
-    "(5, 7): (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k",
+    "(5, 7): (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k; a matrix times the row is chosen too",
 )
 def rows_choose_vectors(h: Checked) -> None:
     """A scalar predicate of each row chooses a vector."""
@@ -62,6 +62,10 @@ def rows_choose_vectors(h: Checked) -> None:
 
     h.assert_equal(rows(k), [[1.0, 2.0], [-5.0, 21.0]], "the rows")
     h.assert_equal(h.grad(lambda k: rows(k)[1, 0] + 10.0 * rows(k)[1, 1])(k), [-1.0, 30.0], "the gradient")
+    # Broadcast against more axes than its own, a row may have the axis of the batch behind one of theirs.
+    m = h.array([[1.0, 10.0], [100.0, 1000.0]])
+    chosen = h.vmap(lambda v: adprotocol.cond(v[0] > 0.0, lambda w: w, lambda w: -1.0 * w, v * m))(v)
+    h.assert_equal(chosen, [[[1.0, 20.0], [100.0, 2000.0]], [[1.0, -30.0], [100.0, -3000.0]]], "the matrices")
 
 
 @scenario(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -73,7 +74,7 @@ def integer_operand_under_vmap(h: Checked) -> None:
     transform="{way}",
     source=_INTEGERS,
     expects="2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: "
-    "then 3 x, else 5 x",
+    "then 3 x, else 5 x; 2.5 beside an integer array is 2.5, or an error",
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Of what both branches of a staged cond return integers are integers, and flags are predicates."""
@@ -85,6 +86,11 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         positive = adprotocol.cond(x > 0.0, lambda: True, lambda: False)
         return adprotocol.cond(positive, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
+    mixed: Any = None
+    with contextlib.suppress(Exception):  # of a mismatch; in a compiled function that is an error of the compiler's
+        mixed = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: h.array(1), lambda: 2.5))(h.array(-2.0))
+    if mixed is not None:
+        h.assert_equal(mixed, 2.5, "a fraction beside an integer")
     counted, branched = h.trace(way, count), h.trace(way, flagged)
     assert_refused(lambda: h.trace(way, lambda x: adprotocol.cond(count(x), lambda: x, lambda: x))(h.array(2.0)))
     for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):

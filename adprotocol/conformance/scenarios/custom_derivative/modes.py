@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.checks import Absent
-from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
@@ -190,17 +189,21 @@ def _of_complex(h: Checked, *modes: str) -> Any:
     except (TypeError, ValueError, NotImplementedError) as error:
         msg = f"the system has no complex arrays: {error}"
         raise Absent(msg) from error
-    real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (ct * (1.0 + 0.0j),))
+    lift = h.operations().get("complex") if h.has("operations") else None
+    if lift is None:
+        msg = "the system names no operation from real numbers to complex ones"
+        raise Absent(msg)
+    real = ruled(h, hosted(h, np.real, like=np.real), lambda ct, *_: (lift(ct),))
     real.defjvp(lambda tangents, *_: real(tangents[0]))
     rules: dict[str, Any] = {"vjp": lambda ct, _, z: (10.0 * ct * z,), "jvp": lambda ts, _, z: 10.0 * ts[0] * z}
     f = ruled(h, square, **{mode: rules[mode] for mode in modes})
-    return lambda x: real(c * f(z * x))
+    return lambda x: real(c * f(z * lift(x)))
 
 
 @scenario(
     rule="D12",
     source=_COMPLEX,
-    also_needs=(PROMOTION,),
+    also_needs=("operations",),
     expects="Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50",
 )
 def complex_cotangents(h: Checked) -> None:
@@ -213,7 +216,7 @@ def complex_cotangents(h: Checked) -> None:
     rule="D12",
     source=_COMPLEX,
     transform="jvp",
-    also_needs=(PROMOTION,),
+    also_needs=("operations",),
     expects="as for cotangents: the tangent -50 by the vjp and by the jvp",
 )
 def complex_tangents(h: Checked) -> None:
@@ -221,3 +224,15 @@ def complex_tangents(h: Checked) -> None:
     x, one = h.array(0.5), h.array(1.0)
     for mode in ("vjp", "jvp"):
         h.assert_value_and_tangent(_of_complex(h, mode), x, one, -2.5, -50.0, f"by the {mode}")
+
+
+@scenario(
+    rule="D14",
+    transform="grad of vmap of jit",
+    expects="x ** 2 with the rule 3 x ** 2, traced by a plain call at 2, then in rows at 2 and 3: gradients 12 and 27",
+)
+def traced_before_the_rows(h: Checked) -> None:
+    """A function that was traced before it is called in a batch keeps its rule there."""
+    f = h.jit(ruled(h, square, vjp_of_cube))
+    h.assert_equal(f(h.array(2.0)), 4.0, "the plain call")
+    h.assert_equal(h.grad(lambda v: h.sum_of_rows(f, v))(h.array([2.0, 3.0])), [12.0, 27.0], "the gradients")

@@ -44,7 +44,7 @@ def _require_arrays_of_its_own(h: Checked) -> None:
 @scenario(
     needs=("dtypes", "cast"),
     expects="x ** 2 = 4 and its gradient 7 by a rule, computed by NumPy in 64 bits, as arrays of the dtype of x, for "
-    "each dtype",
+    "each dtype; integers as such",
 )
 def dtypes(h: Checked) -> None:
     """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments."""
@@ -60,6 +60,8 @@ def dtypes(h: Checked) -> None:
         if h.has("grad"):
             g = ruled(h, f, hosted(h, lambda ct, _, x: (np.asarray(7.0 * ct + 0.0 * _squares(x), np.float64),)))
             assert_near(h, h.grad(lambda x, g=g: g(x)[1])(x)[1], 7.0, f"the gradient at {what}", like=x[1])
+        place = h.numpy(hosted(h, np.argmax)(x)).dtype
+        h.check(place.kind in "iu", f"a place in an array of {what} has dtype {place.name}")
 
 
 @scenario(

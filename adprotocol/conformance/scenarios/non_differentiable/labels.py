@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 from adprotocol import NonDifferentiable
@@ -19,6 +21,8 @@ scenario: Decorator = defaults(
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
     transform="grad",
 )
+
+_OF_DTYPE = "the sum, difference and product of {} and {}, floats or integers, in either order: the dtype without it"
 
 
 @scenario(
@@ -42,6 +46,27 @@ def label_arithmetic(h: Checked) -> None:
                 h.check(plain, f"{name} with a {kind}, the label on the {side}, gives a label")
                 h.assert_equal(got, want, f"{name} with a {kind}, the label on the {side},")
     h.assert_equal(-label, -6.0, "the negative")
+
+
+@scenario("label-keeps-dtype", transform="", expects=_OF_DTYPE.format("a label of a vector", "a vector"))
+def label_dtype(h: Checked, held: Any = (6, 4)) -> None:
+    """An operator gives the dtype that it gives with the array in the label, on whichever side that is."""
+    for number in (float, int):
+        pair, one = (h.array([number(item) for item in given]) for given in ((3, 2), held))
+        for operate in (operator.add, operator.sub, operator.mul):
+            for side, got, want in (
+                ("left", operate(NonDifferentiable(one), pair), operate(one, pair)),
+                ("right", operate(pair, NonDifferentiable(one)), operate(pair, one)),
+            ):
+                what = f"{operate.__name__} of {number.__name__}s, the label on the {side},"
+                h.assert_equal(got, h.numpy(want), what)
+                found, due = h.numpy(got).dtype, h.numpy(want).dtype
+                h.check(found == due, f"{what} has dtype {found.name}; {due.name} was expected")
+
+
+scenario("label-of-a-number-keeps-dtype", transform="", expects=_OF_DTYPE.format("a label of one element", "a vector"))(
+    functools.partial(label_dtype, held=(6,))
+)
 
 
 @scenario(

@@ -97,8 +97,8 @@ def equal_parameters(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_WATCHED,
-    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so; "
-    "an error where that is guarded",
+    expects="p ** 2 of the model times p read by another name, at 2: the gradient 3 p ** 2 = 12; 3 of 3 p, asked so; 1 "
+    "of p itself; an error where that is guarded",
 )
 def parameter_read_elsewhere(h: Checked) -> None:
     """A parameter that takes a gradient counts wherever the function reads it."""
@@ -109,6 +109,31 @@ def parameter_read_elsewhere(h: Checked) -> None:
     h.assert_gradients(asked, {"p": 3.0}, "the gradient of what asks by the other name")
     with h.raises(errors.GradientPreventedError, words=["not this one"]):
         adprotocol.grad(lambda m: m["p"] * adprotocol.prevent_gradient(p, "not this one"), backend=h.name)({"p": p})
+    value, gradient = adprotocol.value_and_grad(lambda m: m["p"], backend=h.name)({"p": p})
+    h.assert_equal(value, 2.0, "the value of a function that returns its parameter")
+    h.assert_gradients(gradient, {"p": 1.0}, "the gradient of that")
+
+
+@scenario(
+    rule="T5",
+    needs=("grad", "sum", "operations"),
+    source="TensorFlow: gradients of what is gathered: https://www.tensorflow.org/api_docs/python/tf/IndexedSlices",
+    expects="twice the first element of the gradient of the sum of each operation that the harness names, at (2, 3), "
+    "as the system gives it",
+)
+def each_operation(h: Checked) -> None:
+    """The gradient through each operation is an array to compute with, as the system's own."""
+    v = h.array([2.0, 3.0])
+    for name, operation in h.operations().items():
+        if h.numpy(operation(v)).dtype.kind != "f":
+            continue
+
+        def loss(v: Any, operation: Any = operation) -> Any:
+            return h.sum(operation(v))
+
+        want = h.numpy(h.grad(loss)(v))[0]
+        gradient = adprotocol.grad(lambda m, loss=loss: loss(m["v"]), backend=h.name)({"v": v})["v"]
+        h.assert_equal(2.0 * gradient[0], 2.0 * want, f"twice the first element after {name}")
 
 
 @scenario(rule="T10", expects="x n at 3 and the number 2.0: the gradients 2 and 3, for x of each floating-point dtype")

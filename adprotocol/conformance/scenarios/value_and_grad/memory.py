@@ -145,6 +145,8 @@ def ranks_of_leaves(h: Checked) -> None:
 def leaves_nothing_on_parameters(h: Checked) -> None:
     """A call leaves nothing on a parameter, such as an accumulated gradient, and keeps nothing that it computed."""
     model = {"p": h.parameter([2.0, 3.0], trains=True), "x": h.array([4.0, 5.0])}
+    for leaf in model.values():
+        _ = 2.0 * leaf  # a system may note on a parameter that it has been read
     before = {name: _attributes(leaf) for name, leaf in model.items()}
     kept: list[Any] = []
 

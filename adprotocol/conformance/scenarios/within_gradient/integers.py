@@ -1,8 +1,9 @@
-"""Integers and bools that are computed from tracked floats: no derivative goes through them."""
+"""Integers, bools and comparisons of tracked floats: no derivative goes through them."""
 
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -42,13 +43,26 @@ def _computed(h: Checked) -> Iterator[Callable[[Any], Any]]:
                 yield way
 
 
+def _compared(h: Checked) -> Iterator[Callable[[Any], Any]]:
+    """Yield functions to floats, of which only what is behind them tells that no derivative goes through."""
+    comparisons = (operator.gt, operator.ge, operator.lt, operator.le, operator.eq, operator.ne)
+    for compare in comparisons if h.has("where") else ():
+
+        def way(x: Any, compare: Any = compare) -> Any:
+            return h.where(compare(x, 1.0), h.array(5.0), h.array(7.0))
+
+        with contextlib.suppress(Exception):  # == may be a Python bool
+            h.numpy(way(h.array(2.0)))
+            yield way
+
+
 @scenario(
     transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap", "grad of grad"),
-    expects=lambda nested: f"False for integers and bools computed from x, True beside x, under {nested}",
+    expects=lambda nested: f"False for integers, bools and comparisons of x, True beside x, under {nested}",
 )
 def integers_from_floats(h: Checked, transforms: str) -> None:
     """Integers and bools that are computed from a tracked float are not tracked under {transforms}."""
-    ways = list(_computed(h))
+    ways = [*_computed(h), *_compared(h)]
     if not ways:
         msg = "the system computes no integers and bools from floats"
         raise Absent(msg)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import MUST, SHOULD, defaults
 
@@ -122,6 +123,43 @@ for _transforms in ("grad", "jvp", "grad of jit"):
         summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
         varies="jit" not in _transforms,
     )(functools.partial(inside_custom_rule, transforms=_transforms))
+
+
+@scenario(
+    transform="grad of custom rule",
+    also_needs=("vmap",),
+    source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
+    expects="5 x in rows made inside of the function, with the derivative 7 of its rule: that of f(x) x at 2 is 24",
+)
+def inside_custom_rule_by_rows(h: Checked) -> None:
+    """In rows of a batch inside a function with a derivative rule of its own nothing is tracked."""
+    x = h.array(2.0)
+
+    def ruled(fun: Any) -> Any:
+        return h.custom_rule(lambda x: h.vmap(fun)(x * h.array([1.0, 1.0]))[0], lambda x: 7.0 + 0.0 * x)
+
+    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
+    f = ruled(h.probe)
+    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
+
+
+@scenario(
+    rule="W6",
+    transform="grad of {way}",
+    source=_FLAGS,
+    expects="3 y for y = 2 x from one branch and a constant from the other, whichever is first: the gradient 6",
+)
+def result_of_a_branch(h: Checked, way: str) -> None:
+    """What comes out of a staged branch is tracked if either branch carries a derivative."""
+    x, p, c = h.array(2.0), h.array(1.0), h.array(5.0)
+    for what, swapped in (("the first", False), ("the second", True)):
+
+        def f(x: Any, p: Any, swapped: bool = swapped) -> Any:  # noqa: FBT001
+            branches = (lambda x: 2.0 * x), (lambda x: c)  # noqa: ARG005
+            taken = p < 0.0 if swapped else p > 0.0
+            return h.probe(adprotocol.cond(taken, *(branches[::-1] if swapped else branches), x))
+
+        h.assert_equal(h.grad(h.trace(way, f))(x, p), 6.0, f"the gradient by {what}")
 
 
 @scenario(

@@ -51,6 +51,26 @@ def parameter_that_is_read(h: Checked) -> None:
 
 
 @scenario(
+    rule="W1",
+    needs=NEEDS,
+    source="Theano, a function of a value and its gradient: https://pytensor.readthedocs.io/en/latest/tutorial/gradients.html",
+    expects="3 p at 2 and its gradient in p, 3, computed together: 9",
+)
+def value_beside_its_gradient(h: Checked) -> None:
+    """What is computed together with its own gradient is as that gradient differentiates it."""
+    p = h.parameter(2.0, trains=True)
+    values: list[Any] = []
+
+    def keeps() -> Any:
+        value = h.probe(p)
+        values.append(adprotocol.non_differentiable(value))
+        return value
+
+    gradient = h.parameter_grad(keeps, p)
+    h.assert_equal(values[0] + gradient, 9.0)
+
+
+@scenario(
     rule="W3",
     needs=NEEDS,
     source=_LEAVES,

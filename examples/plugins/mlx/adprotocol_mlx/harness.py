@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from adprotocol.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 _DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16, "float64": mx.float64}
 
@@ -138,6 +140,15 @@ class MlxHarness(Harness):
             "complex": lambda v: v.astype(mx.complex64),
             "fft": mx.fft.rfft,
         }
+
+    def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
+        """Return an instance of a subclass of ``nn.Module``, to which names with an underscore are no parameters."""
+        hidden = {name: property(operator.itemgetter(f"_{name}")) for name in buffers}
+        made = type("Model", (nn.Module,), hidden)()
+        for name, part in parts.items():
+            made[f"_{name}" if name in buffers else name] = part if isinstance(part, nn.Module) else self.array(part)
+        made.freeze(recurse=False, keys=list(frozen))
+        return made
 
     def evaluate(self, array: Any) -> Any:
         """Call ``mx.eval``."""

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
-from pytensor.gradient import disconnected_grad, pullback, pushforward
+from pytensor.gradient import disconnected_grad, pullback, pushforward, zero_grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -73,6 +73,7 @@ class PyTensorHarness(Harness):
     absent = {  # noqa: RUF012  (as the base class declares it)
         "checkpoint": "PyTensor has checkpoints in scan only (scan_checkpoints)",
         "no_grad": "PyTensor has no switch: a gradient is asked for by name",
+        "module": "PyTensor has no modules",
         "node": "PyTensor has no registry of containers",
         "devices": "PyTensor computes on the CPU",
         "evaluate": "the inputs of a graph have no values while it is built",
@@ -123,8 +124,12 @@ class PyTensorHarness(Harness):
 
     @property
     def variants(self) -> dict[str, dict[str, Callable[..., Any]]]:
-        """Add the pullback, and the push-forward by each operation's own rule."""
-        return {"grad": {"pullback": self._by_pullback}, "jvp": {"direct": self._jvp_direct}}
+        """Add the pullback, the push-forward by the rule of each operation, and the gradient of zeros."""
+        return {
+            "grad": {"pullback": self._by_pullback},
+            "jvp": {"direct": self._jvp_direct},
+            "stop_gradient": {"zero": zero_grad},
+        }
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return the value, as the push-forward computes it, and the derivative, by two pullbacks."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from adprotocol.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 
 class Bag:
@@ -221,6 +221,15 @@ class TensorFlowHarness(Harness):
             return tf.zeros_like(parameter)
         slope = tape.gradient(value, parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return tf.convert_to_tensor(slope)
+
+    def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
+        """Return an instance of a subclass of `tf.Module`."""
+        made = type("Model", (tf.Module,), {})()
+        for name, part in parts.items():
+            if not isinstance(part, tf.Module):
+                part = self.array(part) if name in buffers else self.parameter(part, trains=name not in frozen)  # noqa: PLW2901
+            setattr(made, name, part)
+        return made
 
     def node(self, children: Sequence[Any]) -> Bag:
         """Return a container that `tf.nest` takes apart."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from adprotocol.errors import OpaqueValueError
-from adprotocol.extend import View
+from adprotocol.extend import View, declares, trainable_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 
 def view(module: tf.Module) -> View:
     """Show the variables of a module, each under its first name."""
-    found = module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True)  # noqa: SLF001  (documented, for subclasses)
-    variables = {".".join(map(str, path)): variable for path, variable in found}
+    variables: dict[str, Any] = {}
+    flags: dict[str, bool | None] = {}
+    aliases: dict[str, str] = {}
+    first: dict[Any, str] = {}
+    for path, variable in module._flatten(predicate=lambda one: isinstance(one, tf.Variable), with_path=True):  # noqa: SLF001  (documented, for subclasses)
+        name = ".".join(map(str, path))
+        if first.setdefault(variable.ref(), name) != name:
+            aliases[name] = first[variable.ref()]
+            continue
+        variables[name] = variable
+        inexact = variable.dtype.is_floating or variable.dtype.is_complex
+        flags[name] = variable.trainable and _is_declared(module, path) if inexact else None
 
     def fill(container: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
         """Return the module: variables are differentiated as they are, so the leaves are its own."""
@@ -29,7 +39,19 @@ def view(module: tf.Module) -> View:
                 raise OpaqueValueError(msg)
         return module, _nothing
 
-    return View(variables, fill=fill)
+    return View(variables, flags, fill, aliases)
+
+
+def _is_declared(owner: Any, path: tuple[Any, ...]) -> bool:
+    """Return whether no class on the way down to a variable leaves it out."""
+    for part in path:
+        if isinstance(owner, tf.Module) and declares(type(owner)) and part not in trainable_names(owner, vars(owner)):
+            return False
+        try:
+            owner = owner[part]
+        except TypeError:
+            owner = getattr(owner, part)
+    return True
 
 
 def _nothing() -> None:

@@ -664,6 +664,23 @@ class TestModules:
         assert slope["encoder"] is None
         same(adprotocol.grad(f, where="encoder")(model)["encoder"], 30.0)
 
+    def test_what_a_class_leaves_out_in_a_list(self):
+        class Model(tf.Module):
+            __trainable__ = ("head",)
+
+        model = Model()
+        model.head, model.layers = tf.Variable(2.0), [{"w": tf.Variable(3.0)}]
+        slope = adprotocol.grad(lambda m: m.head * m.layers[0]["w"])(model)
+        same(slope["head"], 3.0)
+        assert slope["layers.0.w"] is None
+
+    def test_a_variable_under_two_names(self):
+        model = tf.Module()
+        model.a = model.b = tf.Variable(3.0)
+        slope = adprotocol.grad(lambda m: m.a * m.b)(model)
+        assert list(slope) == ["a"]
+        same(slope["a"], 6.0)
+
 
 class TestThreads:
     """Tapes belong to threads."""

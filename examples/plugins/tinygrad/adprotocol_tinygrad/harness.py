@@ -26,6 +26,7 @@ class TinygradHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         "jvp": "tinygrad has no forward mode",
         "vmap": "tinygrad has no vmap",
+        "module": "tinygrad has no class of models; any object is one",
         "checkpoint": "tinygrad has no checkpoint",
         "while_loop": "tinygrad has no loop that is traced",
         "scan": "tinygrad has no loop that is traced",
