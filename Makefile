@@ -8,6 +8,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Some hundred processes of the tests import the package, which each would compile for itself: 0.2 s of a processor.
+export PYTHONDONTWRITEBYTECODE :=
+
 # A worker for each core, but eight at most, as each holds all frameworks; each with one thread, as more only wait.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 # What a change breaks first, by a minute of tests: the core, the questions, one plugin; without a compiler for each

@@ -33,11 +33,11 @@ OTHERS = FOLDER / "plugins"
 KEPT = ("id", "outcome", "staged", "divergence")
 
 
-def measure(backend: str) -> dict[str, Any]:
-    """Return the JSON of the suite for a backend, run in a process of its own on two CPU devices."""
+def measure(backend: str, *options: str) -> dict[str, Any]:
+    """Return the JSON of the suite for a backend, run with options in processes of its own on two CPU devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(
-        [sys.executable, "-m", "adprotocol", "conformance", backend, "--json", "-"],
+        [sys.executable, "-m", "adprotocol", "conformance", backend, "--json", "-", *options],
         check=False,
         stdout=subprocess.PIPE,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},

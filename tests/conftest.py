@@ -81,10 +81,25 @@ def wheel(tmp_path_factory):
 
 
 def pytest_collection_finish():
-    # The frameworks hold millions of objects, among which the collector would look for garbage again and again. It
-    # still collects as often: what Dynamo keeps for a function ends with what the function closes over.
+    # Dynamo times the guards of each graph for its statistics, behind a flush of the cache of the processor: 20 ms.
+    if "torch" in sys.modules:
+        guards = importlib.import_module("torch._dynamo.guards")
+        guards.profile_guard_manager = lambda *_: 0.0
+    keep()
+
+
+def keep():
+    """Spare the collector what is there: it would look for garbage among millions of objects, again and again.
+
+    It still collects as often: what Dynamo keeps for a function ends with what the function closes over.
+    """
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown(item, nextitem):
+    if nextitem is not None and nextitem.path != item.path:
+        keep()
 
 
 def pytest_collection_modifyitems(items):

@@ -22,7 +22,8 @@ def support():
 @pytest.mark.parametrize("backend", ["jax", "torch", "autograd", "numpy"])
 def test_plugin_conforms_and_the_record_is_what_the_suite_says(backend, support):
     pytest.importorskip(backend)
-    data = support.measure(backend)
+    # One process: each imports the framework and checks the harness, and other tests keep the other cores busy.
+    data = support.measure(backend, "--jobs", "1")
     assert data["problems"] == []
     bad = [
         f"{result['outcome']}: {result['id']}: {result['message']}"
