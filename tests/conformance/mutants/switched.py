@@ -218,7 +218,7 @@ def integers_are_prevented():
 
     def prevent_gradient(value, message):
         if not toyad.is_inexact(value) and made(value):
-            raise adprotocol.GradientPreventedError(message)
+            raise adprotocol.errors.GradientPreventedError(message)
         return right.prevent_gradient(value, message)
 
     return patches | {"prevent_gradient": prevent_gradient}
