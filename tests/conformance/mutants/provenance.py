@@ -69,13 +69,13 @@ def after_a_division():
     return forgets(toyad.divide)
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", alone="a harness alone names such an operation, and one scenario asks about what it names")
 def after_an_exponential():
     """Loses track at the exponential function."""
     return forgets(toyad.exp)
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", alone="a harness alone names such an operation, and one scenario asks about what it names")
 def after_broadcasting():
     """Loses track where a value is repeated along a new axis."""
     return forgets(toyad.expand)

@@ -201,7 +201,7 @@ def twice(_self, values):
     return values
 
 
-@mutant(GROUP, at(f"{RULE}.fun"))
+@mutant(GROUP, at(f"{RULE}.fun"), alone="residuals are freed behind one derivative, and weak references alone show it")
 def keeps_residuals(self, arrays):
     """Keeps for ever what a function has returned."""
     found = run(self, arrays)
