@@ -77,7 +77,7 @@ def test_the_command_as_json_names_the_scenarios_that_kill(capsys):
     data = json.loads(capsys.readouterr().out)
     (row,) = data["mutants"]
     assert row["id"] == "cond/none-runs-again"
-    assert "cond/none-is-a-result" in row["killed_by"]
+    assert "cond/one-branch-runs-once" in row["killed_by"]
     assert data["survivors"] == data["alone"] == data["idle"] == []
 
 
