@@ -117,7 +117,8 @@ def quick():
         waiting = idle(found, own)
         if waiting:
             found[mutant] += failures(mutant, waiting)
-        others = [] if mutant.alone else [scenario for scenario in scenarios if scenario.hook != mutant.hook]
+        others = [scenario for scenario in scenarios if scenario.hook != mutant.hook and not mutant.alone]
+        others.sort(key=lambda scenario: scenario.hook != mutant.beside)
         rest = [scenario for scenario in own if scenario not in waiting] + others
         while rest and len(makes(found[mutant])) <= 1:
             found[mutant] += failures(mutant, rest[:BATCH])

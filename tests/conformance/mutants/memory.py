@@ -117,7 +117,7 @@ def keeps_what_tangents_follow():
     return answers(lambda value: (kept.append(value) if follows(toyad.Dual, value) else None, ask(value))[1])
 
 
-@mutant("within_gradient", answers)
+@mutant("within_gradient", answers, beside="value_and_grad")
 def asks_by_a_gradient(value):
     """Leaves a gradient on what it was asked about."""
     value.grad = 1.0
