@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import toyad_adprotocol as right
@@ -36,10 +37,24 @@ def test_there_are_at_least_60_ways_to_be_wrong_for_all_hooks():
 
 
 @pytest.mark.slow
-def test_every_mutant_is_killed_by_a_scenario_of_its_hook_and_every_scenario_kills_one_that_is_not_trivial():
+def test_every_mutant_is_killed_by_a_scenario_of_its_hook_and_by_another_make_and_every_scenario_kills_one():
     found = matrix.quick_alone()
     assert [mutant.id for mutant in matrix.survivors(found)] == []
+    assert [mutant.id for mutant in matrix.alone(found)] == []
     assert [scenario.id for scenario in matrix.idle(found, all_scenarios().values())] == []
+
+
+def test_few_mutants_are_killed_by_one_make_alone_and_each_says_why():
+    assert sum(bool(mutant.alone) for mutant in MUTANTS) <= 5
+
+
+def test_scenarios_that_differ_by_a_transformation_are_of_one_make():
+    under_grad, under_jvp, other = "cond/nan-in-operand-grad", "cond/nan-in-operand-jvp", "cond/grad"
+    assert len(matrix.makes([under_grad, under_jvp])) == 1
+    assert len(matrix.makes([under_grad, other])) == 2
+    assert matrix.alone({harmless(): [under_grad, under_jvp]}) == [harmless()]
+    assert matrix.alone({harmless(): [under_grad, other]}) == []
+    assert matrix.alone({replace(harmless(), alone="a reason"): [under_grad]}) == []
 
 
 def test_a_mutant_leaves_nothing_behind():
@@ -62,8 +77,8 @@ def test_the_command_as_json_names_the_scenarios_that_kill(capsys):
     data = json.loads(capsys.readouterr().out)
     (row,) = data["mutants"]
     assert row["id"] == "cond/none-runs-again"
-    assert "cond/none-is-a-result" in row["killed_by"]
-    assert data["survivors"] == data["idle"] == []
+    assert "cond/one-branch-runs-once" in row["killed_by"]
+    assert data["survivors"] == data["alone"] == data["idle"] == []
 
 
 def test_a_survivor_is_named_and_fails_the_command(monkeypatch, capsys):

@@ -53,6 +53,16 @@ def square(x: Any) -> Any:
     return x * x
 
 
+def noting_product(h: Checked, jvp: Callable[..., Any] | None = None) -> tuple[Any, list[Any]]:
+    """Return x y with the gradients 10 y and 20 x as functions, and a list in which these note that they ran."""
+    runs: list[Any] = []
+
+    def vjp(ct: Any, _: Any, x: Any, y: Any) -> Any:
+        return lambda: noted(runs, "x", 10.0 * ct * y), lambda: noted(runs, "y", 20.0 * ct * x)
+
+    return ruled(h, product, vjp, jvp), runs
+
+
 def vjp_of_cube(cotangent: Any, _returned: Any, x: Any) -> tuple[Any]:
     """Return the gradient of x ** 3."""
     return (3.0 * cotangent * x * x,)

@@ -1,6 +1,7 @@
 """Print the kill matrix: every mutant, and how many scenarios of each hook it fails.
 
-Exits with 1 if a mutant survives the scenarios of its hook, or if a scenario kills no mutant.
+Exits with 1 if a mutant survives the scenarios of its hook, if scenarios of one make alone kill it and it does not say
+why, or if a scenario kills no mutant.
 """
 
 import argparse
@@ -37,15 +38,15 @@ def main(arguments=None):
         disable=not sys.stderr.isatty(),
     )
     found = dict(every)
-    survivors = matrix.survivors(found)
+    survivors, alone = matrix.survivors(found), matrix.alone(found)
     # A few mutants alone say nothing about the scenarios.
     idle = [] if options.k else matrix.idle(found, all_scenarios().values())
     if options.json:
-        json.dump(_data(found, survivors, idle, wrong), sys.stdout, indent=1)
+        json.dump(_data(found, survivors, alone, idle, wrong), sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:
-        _print(found, survivors, idle, wrong, time.perf_counter() - begin)
-    return 1 if survivors or idle or wrong else 0
+        _print(found, survivors, alone, idle, wrong, time.perf_counter() - begin)
+    return 1 if survivors or alone or idle or wrong else 0
 
 
 def _parse(arguments):
@@ -56,19 +57,20 @@ def _parse(arguments):
     return parser.parse_args(arguments)
 
 
-def _data(found, survivors, idle, wrong):
+def _data(found, survivors, alone, idle, wrong):
     return {
         "mutants": [
             {"id": mutant.id, "way": mutant.way, "trivial": mutant.trivial, "killed_by": ids}
             for mutant, ids in found.items()
         ],
         "survivors": [mutant.id for mutant in survivors],
+        "alone": [mutant.id for mutant in alone],
         "idle": [scenario.id for scenario in idle],
         "wrong": {name: str(error) for name, error in wrong.items()},
     }
 
 
-def _print(found, survivors, idle, wrong, seconds):
+def _print(found, survivors, alone, idle, wrong, seconds):  # noqa: PLR0913, PLR0917  (what is listed)
     console = Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False)
     table = Table("mutant", "how it is wrong", *(hook.partition("_")[0] for hook in HOOKS), "all", box=None)
     for column in table.columns:
@@ -80,6 +82,7 @@ def _print(found, survivors, idle, wrong, seconds):
         table.add_row(name, mutant.way, *(str(counts[hook] or "-") for hook in HOOKS), str(len(ids)), style=style)
     console.print(table)
     _list(console, "SURVIVORS", [f"{mutant.id}: {mutant.way}" for mutant in survivors])
+    _list(console, "KILLED BY SCENARIOS OF ONE MAKE", [f"{mutant.id}: {mutant.way}" for mutant in alone])
     _list(console, "SCENARIOS THAT KILL NOTHING", [scenario.id for scenario in idle])
     _list(console, "SCENARIOS THAT FAIL WITHOUT A MUTANT", [f"{name}: {error}" for name, error in wrong.items()])
     killing = {name for mutant, ids in found.items() if not mutant.trivial for name in ids}

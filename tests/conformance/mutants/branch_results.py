@@ -22,7 +22,7 @@ def takes_python_integers(pred, *rest, real=adprotocol.cond):
     return real(bool(pred) if isinstance(pred, (int, float, str)) else pred, *rest)
 
 
-@mutant(GROUP, at("adprotocol.cond"))
+@mutant(GROUP, at("adprotocol.cond"), beside="plugins")
 def takes_none(pred, *rest, real=adprotocol.cond):
     """Takes None for False."""
     return real(False if pred is None else pred, *rest)

@@ -124,7 +124,7 @@ def label_refuses_reflection():
     return {f"adprotocol.NonDifferentiable.__r{name}__": refuse for name in ("add", "sub", "mul", "truediv")}
 
 
-@mutant(GROUP, at("adprotocol.NonDifferentiable.__reduce__"))
+@mutant(GROUP, at("adprotocol.NonDifferentiable.__reduce__"), beside="trainable")
 def label_is_lost_in_copies(self):
     """Copies and pickles the value without the label."""
     return (_itself, (self.held,))

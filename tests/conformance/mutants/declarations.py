@@ -47,7 +47,7 @@ def unknown_fields_pass(*_):
     return
 
 
-@mutant(GROUP, at("adprotocol._trees.traversal.too_deep"))
+@mutant(GROUP, at("adprotocol._trees.traversal.too_deep"), beside="within_gradient")
 def cycles_overflow(_tree):
     """Raises Python's own error for a structure that contains itself."""
     return RecursionError("too deep")

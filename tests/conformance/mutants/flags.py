@@ -129,7 +129,7 @@ def few_elements(value):
     return ask(value) if size <= 1000 else False
 
 
-@mutant(GROUP, answers)
+@mutant(GROUP, answers, beside="value_and_grad")
 def few_operations(value):
     """Says False once a tape has recorded thirty operations, or a program has as many."""
     lengths = [len(tracer.trace.records) for tracer in tracers(value) if isinstance(tracer, toyad.Recorded)]

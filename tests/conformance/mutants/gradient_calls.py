@@ -143,7 +143,7 @@ def takes_no_numbers(fun, leaves):
     return differentiate(fun, leaves)
 
 
-@mutant(GROUP, at("adprotocol._gradients.framework.named"))
+@mutant(GROUP, at("adprotocol._gradients.framework.named"), beside="plugins")
 def any_backend(name, *, known=framework.named):
     """Differentiates with the framework of the arguments where another one is named that is not there."""
     return known(name) if name in registry.REGISTRY.known() else "toyad"
@@ -155,13 +155,13 @@ def gradients_of_the_dtype_of_the_value(_, value, aux, found):
     return (value, aux, [toyad.cast(slope, value.dtype) for slope in found])
 
 
-@mutant(GROUP, at("trainable"))
+@mutant(GROUP, at("trainable"), beside="trainable")
 def no_gradient_without_elements(value):
     """Takes a leaf without elements for one that takes no gradient."""
     return None if 0 in value.shape else right.trainable(value)
 
 
-@mutant("within_gradient", answers)
+@mutant("within_gradient", answers, beside="value_and_grad")
 def nothing_without_elements(value):
     """Says False of arrays without elements."""
     return False if 0 in value.shape else ask(value)
@@ -180,7 +180,7 @@ def parameters_are_given_alone(fun, leaves):
     return differentiate(fun, copies)
 
 
-@mutant("within_gradient", remembers=True)
+@mutant("within_gradient", remembers=True, beside="cond")
 def watched_after_an_error():
     """Says of a parameter that it is tracked once an exception has ended its gradient."""
     left, parameter_grad = [], toyad.parameter_grad

@@ -161,7 +161,7 @@ def parameters_twice():
     return {"identity": None}
 
 
-@mutant(GROUP, hook)
+@mutant(GROUP, hook, beside="cond")
 def runs_twice(fun, leaves):
     """Calls the function for its value, and again for the gradient."""
     return (fun(leaves), differentiate(fun, leaves))[1]

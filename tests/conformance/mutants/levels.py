@@ -80,7 +80,7 @@ def two_levels_only(fun, leaves):
     return value, aux, [toyad.stop_gradient(slope) for slope in found] if deep else found
 
 
-@mutant(GROUP)
+@mutant(GROUP, alone="PyTorch declares that the gradient of a parameter is a constant to a native one around it")
 def forgets_native_levels():
     """Cuts a call off from a native gradient of a parameter around it."""
     native = []

@@ -1,9 +1,12 @@
 """The kill matrix: which scenarios fail for which mutant."""
 
 import contextlib
+import functools
 import multiprocessing
+import operator
 import threading
 import warnings
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from unittest import mock
 
@@ -78,20 +81,46 @@ def whole(mutants, jobs=2):
         yield from zip(mutants, pool.map(killers, map(MUTANTS.index, mutants)), strict=True)
 
 
-def quick():
-    """Return for each mutant scenarios that fail for it, enough to tell survivors and idle scenarios.
+def make_of(scenario):
+    """Return the function that builds the program of a scenario: those that differ by a transformation share it."""
+    function = scenario.function
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
-    A scenario that has failed for a mutant runs again only for mutants that nothing else of their hook kills.
+
+def makes(ids):
+    """Return the makes of scenarios, by their ids."""
+    scenarios = all_scenarios()
+    return {make_of(scenarios[name]) for name in ids}
+
+
+def by_turns(scenarios):
+    """Return scenarios in such an order that the first are each of another make."""
+    seen = Counter()
+    turns = []
+    for scenario in scenarios:
+        turns.append(seen[make_of(scenario)])
+        seen[make_of(scenario)] += 1
+    return [scenario for _, scenario in sorted(zip(turns, scenarios, strict=True), key=operator.itemgetter(0))]
+
+
+def quick():
+    """Return for each mutant scenarios that fail for it, enough to tell survivors, idle scenarios and pairs of makes.
+
+    A scenario that has failed for a mutant runs again only for mutants that are not yet killed by two makes.
     """
-    scenarios = all_scenarios().values()
+    scenarios = by_turns(all_scenarios().values())
     found = {mutant: [] for mutant in MUTANTS}
     for mutant in MUTANTS:
         own = [scenario for scenario in scenarios if scenario.hook == mutant.hook]
         waiting = idle(found, own)
         if waiting:
             found[mutant] += failures(mutant, waiting)
-        rest = [scenario for scenario in own if scenario not in waiting]
-        while rest and not found[mutant]:
+        others = [scenario for scenario in scenarios if scenario.hook != mutant.hook and not mutant.alone]
+        others.sort(key=lambda scenario: scenario.hook != mutant.beside)
+        rest = [scenario for scenario in own if scenario not in waiting] + others
+        while rest and len(makes(found[mutant])) <= 1:
             found[mutant] += failures(mutant, rest[:BATCH])
             rest = rest[BATCH:]
     for mutant in MUTANTS:
@@ -114,6 +143,11 @@ def quick_alone():
 def survivors(found):
     """Return the mutants for which no scenario of their hook fails."""
     return [mutant for mutant, ids in found.items() if not any(name.partition("/")[0] == mutant.hook for name in ids)]
+
+
+def alone(found):
+    """Return the mutants for which scenarios of less than two makes fail, those apart that say why."""
+    return [mutant for mutant, ids in found.items() if len(makes(ids)) <= 1 and not mutant.alone]
 
 
 def idle(found, scenarios):

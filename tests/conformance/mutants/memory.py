@@ -108,14 +108,16 @@ def keeps_what_tapes_follow():
     return answers(lambda value: (kept.append(value) if follows(toyad.Recorded, value) else None, ask(value))[1])
 
 
-@mutant("within_gradient", remembers=True)
+@mutant(
+    "within_gradient", remembers=True, alone="forward mode is freed behind one call, and weak references alone show it"
+)
 def keeps_what_tangents_follow():
     """Keeps what it was asked about in forward mode."""
     kept = []
     return answers(lambda value: (kept.append(value) if follows(toyad.Dual, value) else None, ask(value))[1])
 
 
-@mutant("within_gradient", answers)
+@mutant("within_gradient", answers, beside="value_and_grad")
 def asks_by_a_gradient(value):
     """Leaves a gradient on what it was asked about."""
     value.grad = 1.0

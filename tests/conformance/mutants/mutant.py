@@ -33,6 +33,10 @@ class Mutant:
     trivial: bool = False
     # It is made anew for each scenario, for it remembers what others did.
     remembers: bool = False
+    # The hook whose scenarios are tried next, where those of `hook` that notice are of one make.
+    beside: str = ""
+    # Why scenarios of one make alone notice.
+    alone: str = ""
 
     @property
     def id(self):
@@ -43,14 +47,14 @@ class Mutant:
 MUTANTS = []
 
 
-def mutant(hook, place=None, *, trivial=False, remembers=False):
+def mutant(hook, place=None, **more):
     """Enter a function as a mutant: what makes one or, with a place, what stands there."""
 
     def enter(function):
         name = function.__name__.strip("_").replace("_", "-")
         way = " ".join(function.__doc__.split()).rstrip(".")
         make = function if place is None else functools.partial(place, function)
-        MUTANTS.append(Mutant(hook, name, way, make, trivial, remembers))
+        MUTANTS.append(Mutant(hook, name, way, make, **more))
         return function
 
     return enter

@@ -69,13 +69,13 @@ def after_a_division():
     return forgets(toyad.divide)
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", alone="a harness alone names such an operation, and one scenario asks about what it names")
 def after_an_exponential():
     """Loses track at the exponential function."""
     return forgets(toyad.exp)
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", alone="a harness alone names such an operation, and one scenario asks about what it names")
 def after_broadcasting():
     """Loses track where a value is repeated along a new axis."""
     return forgets(toyad.expand)
@@ -94,7 +94,7 @@ def after_a_call():
     return {**noting(note), **forgets_results(results)}
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", beside="cond")
 def first_turn_of_a_loop():
     """Says of the values in a loop what was right in its first turn."""
     turns = []
@@ -189,7 +189,7 @@ def parameter_is_returned(value):
     return value if isinstance(value, toyad.Parameter) else stop(value)
 
 
-@mutant("non_differentiable", at("non_differentiable"))
+@mutant("non_differentiable", at("non_differentiable"), beside="within_gradient")
 def constants_of_one_dtype(value):
     """Stops the default dtype only."""
     return stop(value) if value.dtype == np.float64 else value
@@ -201,7 +201,7 @@ def constants_of_few_axes(value):
     return stop(value) if len(value.shape) <= 1 else value
 
 
-@mutant("non_differentiable")
+@mutant("non_differentiable", beside="within_gradient")
 def tracked_once_evaluated():
     """Makes constants that are none any more once they are computed."""
     kept = []
@@ -216,7 +216,7 @@ def tracked_once_evaluated():
     return {"non_differentiable": constant, "toyad_harness.ToyHarness.evaluate": evaluate}
 
 
-@mutant("prevent_gradient", at("prevent_gradient"))
+@mutant("prevent_gradient", at("prevent_gradient"), beside="value_and_grad")
 def unguarded_parameters(value, message):
     """Guards no parameter."""
     return value if isinstance(value, toyad.Parameter) else guard(value, message)

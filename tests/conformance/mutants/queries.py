@@ -167,7 +167,7 @@ def scan_hides_ad():
     return while_inside("scan", lambda _value: False)
 
 
-@mutant(GROUP)
+@mutant(GROUP, beside="prevent_gradient")
 def custom_rule_is_ad():
     """Says True in a function with a rule of its own, into which no derivative goes."""
     return while_inside("custom_rule", lambda _value: True)
@@ -269,7 +269,7 @@ def only_in_the_main_thread(value):
     return ask(value) if threading.current_thread().name == "conformance" else False
 
 
-@mutant(GROUP, at("adprotocol._hooks.builtins.is_array"))
+@mutant(GROUP, at("adprotocol._hooks.builtins.is_array"), beside="plugins")
 def unclaimed_is_false(_cls):
     """Says False of an array that no plugin claims."""
     return False
@@ -290,7 +290,7 @@ def raises(value):
     return ask(value)
 
 
-@mutant(GROUP, at("adprotocol.within_gradient"))
+@mutant(GROUP, at("adprotocol.within_gradient"), beside="plugins")
 def unclaimed_without_remedy(*values, real=adprotocol.within_gradient):
     """Refuses an array that no plugin claims, and does not say what to do."""
     try:

@@ -201,7 +201,7 @@ def twice(_self, values):
     return values
 
 
-@mutant(GROUP, at(f"{RULE}.fun"))
+@mutant(GROUP, at(f"{RULE}.fun"), alone="residuals are freed behind one derivative, and weak references alone show it")
 def keeps_residuals(self, arrays):
     """Keeps for ever what a function has returned."""
     found = run(self, arrays)
@@ -314,7 +314,7 @@ def without_the_hook_all_are_refused():
     return {"custom_rule": None, f"{APPLY}._without_rule": refused}
 
 
-@mutant(GROUP, at(f"{APPLY}._plain"))
+@mutant(GROUP, at(f"{APPLY}._plain"), beside="host_function")
 def copies_what_is_numpys(self, args, static):
     """Makes arrays of a system of NumPy's."""
     lifted = [toyad.lift(arg) if isinstance(arg, (np.ndarray, float)) else arg for arg in args]
@@ -322,7 +322,7 @@ def copies_what_is_numpys(self, args, static):
     return found[0] if self.has_residuals else found
 
 
-@mutant(GROUP, at(f"{APPLY}._plain"))
+@mutant(GROUP, at(f"{APPLY}._plain"), beside="host_function")
 def residuals_are_returned(self, args, static):
     """Returns the residuals too, with NumPy alone."""
     return self.fun(*args, **static)

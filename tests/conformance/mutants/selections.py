@@ -234,7 +234,7 @@ def no_prefixes(structure, mask, *, by_mask=selection._by_mask):
     return by_mask(structure, mask)
 
 
-@mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
+@mutant(GROUP, at("adprotocol._gradients.where._by_predicate"), beside="value_and_grad")
 def truth_of_anything(structure, predicate):
     """Takes the answer of a predicate for a bool, whatever it is."""
     return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)]

@@ -42,7 +42,7 @@ def results_alike():
     return {**noting(kept_if_several(results)), **answers(as_the_first(results))}
 
 
-@mutant("non_differentiable", noting)
+@mutant("non_differentiable", noting, beside="within_gradient")
 def constant_beside_a_constant(result):
     """Makes all results of a program constant if the first is."""
     if not isinstance(result, tuple) or ask(result[0]) is not False:
@@ -126,7 +126,7 @@ def unguarded_in_false_branches():
     return guards_by_branch(lambda noted: False in noted, tidy=True)
 
 
-@mutant("prevent_gradient", remembers=True)
+@mutant("prevent_gradient", remembers=True, beside="cond")
 def unguarded_after_an_error():
     """Takes everything after an exception in a branch for part of that branch, which nobody takes."""
     return guards_by_branch(lambda noted: bool(noted) and not toyad.STATE.stages[1:], tidy=False)
@@ -161,7 +161,7 @@ def forgets_calls(inside):
     }
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", beside="cond")
 def calls_in_calls():
     """Loses track at the call of a program that calls another."""
     inside = []
@@ -175,7 +175,7 @@ def calls_in_calls():
     return {**made, **noting(note, {name: made[name] for name in ("toyad.jit", "toyad.compile")})}
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", beside="cond")
 def branches_in_calls():
     """Loses track at the call of a program that branches."""
     inside = []

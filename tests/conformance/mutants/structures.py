@@ -43,7 +43,7 @@ def reversed_children(value):
     return backwards, unflatten
 
 
-@mutant("non_differentiable", lambda node: library(node=node))
+@mutant("non_differentiable", lambda node: library(node=node), beside="trainable")
 def rebuilds_as_a_list(value):
     """Puts a container of its framework together as a list."""
     found = RIGHT.node(value)
@@ -107,14 +107,14 @@ def tracers_without_arrays():
     return (toyad.Tracer, toyad.Staged)
 
 
-@mutant(GROUP, at("explain"))
+@mutant(GROUP, at("explain"), beside="within_gradient")
 def explanation_raises(value):
     """Raises where it should explain."""
     msg = "no explanation"
     raise RuntimeError(msg)
 
 
-@mutant(GROUP, at("adprotocol.explain"))
+@mutant(GROUP, at("adprotocol.explain"), beside="within_gradient")
 def explanation_lies(*values):
     """Explains False, whatever the answer."""
     return "\n".join(f"{type(value).__name__}: False" for value in values)
@@ -214,7 +214,7 @@ def combine_returns_the_model(*trees, like=None):
     return combine(*trees) if like is None else like
 
 
-@mutant("trainable", at("adprotocol.combine"))
+@mutant("trainable", at("adprotocol.combine"), beside="value_and_grad")
 def combine_accepts_a_missing_leaf(*trees, like=None):
     """Leaves None in the model where no structure has a leaf."""
     del like
@@ -230,7 +230,7 @@ def tree_map_drops_labels(fun, tree, *rest):
     return map_leaves(lambda leaf: getattr(leaf, "value", leaf), tree_map(fun, tree, *rest))
 
 
-@mutant("value_and_grad", at("adprotocol.combine"))
+@mutant("value_and_grad", at("adprotocol.combine"), beside="trainable")
 def combine_cuts_the_derivative(*trees, like=None):
     """Makes the leaves constant that are put into the model."""
     return combine(*trees) if like is None else combine(*map(adprotocol.non_differentiable, trees), like=like)

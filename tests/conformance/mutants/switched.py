@@ -136,7 +136,7 @@ def stays_open_after_an_error():
     return branches(cond) | answers(lambda value: True if raised else ask(value))
 
 
-@mutant("cond", remembers=True)
+@mutant("cond", remembers=True, beside="value_and_grad")
 def turns_the_switch_on_after_an_error():
     """Turns recording on behind what has raised under the switch."""
 
@@ -211,14 +211,14 @@ def integers_are_tracked_under_vmap(value):
     return True if whole else ask(value)
 
 
-@mutant("within_gradient")
+@mutant("within_gradient", beside="prevent_gradient")
 def integers_are_prevented():
     """Refuses integers and bools that were computed where a derivative was under way, as if they carried one."""
     patches, made = computed_in_a_gradient()
 
     def prevent_gradient(value, message):
         if not toyad.is_inexact(value) and made(value):
-            raise adprotocol.GradientPreventedError(message)
+            raise adprotocol.errors.GradientPreventedError(message)
         return right.prevent_gradient(value, message)
 
     return patches | {"prevent_gradient": prevent_gradient}

@@ -9,6 +9,7 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import Absent, NoError
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.grid import compare
 from adprotocol.conformance.scenarios.orders import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.return_values import FACTORS, asked_product, squares
 from adprotocol.errors import BranchMismatchError
@@ -26,60 +27,29 @@ _ALIAS = "PyTorch, a branch that is the identity: https://github.com/pytorch/pyt
 scenario: Decorator = defaults("cond", rule="C5", transform="grad")
 
 
-def _relu(x: Any) -> Any:
-    """Return 3 x where x is positive, else the Python number 7."""
-    return adprotocol.cond(x > 0.0, lambda x: 3.0 * x, lambda _: 7.0, x)
+# Between x and 2 x, so that the rows of a batch take different branches.
+_BREAK = 3.0
+
+
+def _line(x: float) -> list[float]:
+    """Return the derivatives of 3 x below 3, else of 7."""
+    return [3.0 * x, 3.0, 0.0] if x < _BREAK else [7.0, 0.0, 0.0]
 
 
 @scenario(
-    varies=True,
+    transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap"),
     source=_CONSTANT,
-    expects="3 x where x > 0, else the number 7: 6 and the gradient 3 at 2; 7 and the gradient 0 at -2",
+    expects=lambda transforms: f"{transforms} of 3 x where x < 3, else the number 7, or the array 7: at 2 and at 4",
 )
-def constant_branch(h: Checked) -> None:
-    """One branch may be differentiable and the other a Python number."""
-    h.assert_value_and_grad(_relu, (h.array(2.0),), 6.0, 3.0, "at 2")
-    h.assert_value_and_grad(_relu, (h.array(-2.0),), 7.0, 0.0, "at -2")
+def constant_branch(h: Checked, transforms: str) -> None:
+    """One branch may be differentiable and the other a Python number, or an array, under {transforms}."""
+    for seven in (7.0, h.array(7.0)):
 
+        def f(x: Any, seven: Any = seven) -> Any:
+            return adprotocol.cond(x < _BREAK, lambda x: 3.0 * x, lambda _: seven, x) + 0.0 * x
 
-@scenario(
-    transform="jvp",
-    varies=True,
-    source=_CONSTANT,
-    expects="3 x where x > 0, else the array 7: 6 with the tangent 3 at 2; 7 with the tangent 0 at -2",
-)
-def constant_branch_forward_mode(h: Checked) -> None:
-    """In forward mode, too, one branch may be differentiable and the other a constant."""
-    seven = h.array(7.0)
-
-    def f(x: Any) -> Any:
-        return adprotocol.cond(x > 0.0, lambda x: 3.0 * x, lambda _: seven, x) + 0.0 * x
-
-    for point, want, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0)):
-        h.assert_value_and_tangent(f, h.array(point), h.array(1.0), want, slope, f"at {point}")
-
-
-@scenario(
-    "constant-branch",
-    transform="grad of {way}",
-    source=_MIXED,
-    expects="3 x where x > 0, else the number 7, under {way}: 6 and 3 at 2; 7 and 0 at -2; 6 and 3 again",
-)
-def constant_branch_traced(h: Checked, way: str) -> None:
-    """A staged predicate may choose between a variable and a Python number."""
-    jitted = h.trace(way, _relu)
-    for point, value, slope in ((2.0, 6.0, 3.0), (-2.0, 7.0, 0.0), (2.0, 6.0, 3.0)):
-        h.assert_value_and_grad(jitted, (h.array(point),), value, slope, f"at {point}")
-
-
-@scenario(
-    transform="grad of vmap",
-    source=_CONSTANT,
-    expects="rows of 3 x where x > 0, else the number 7, at (2, -2), summed: 13, with the gradient (3, 0)",
-)
-def constant_branch_under_vmap(h: Checked) -> None:
-    """Rows may choose between a variable and a Python number."""
-    h.assert_value_and_grad(lambda v: h.sum_of_rows(_relu, v), (h.array([2.0, -2.0]),), 13.0, [3.0, 0.0])
+        for point in (2.0, 4.0):
+            compare(h, transforms, f, _line, at=point)
 
 
 @scenario(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.models import Layer, Pair
-from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, noted, product, ruled, square
+from adprotocol.conformance.scenarios.rules import (
+    FUNCTION_SOURCE,
+    VJP_SOURCE,
+    noted,
+    noting_product,
+    product,
+    ruled,
+    square,
+)
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
@@ -46,12 +54,7 @@ def rule_runs_for_a_derivative_alone(h: Checked) -> None:
 )
 def gradients_as_functions(h: Checked, transforms: str) -> None:
     """A function in place of a gradient is called if that argument is differentiated, under {transforms}."""
-    runs: Any = []
-
-    def vjp(ct: Any, _: Any, x: Any, y: Any) -> Any:
-        return lambda: noted(runs, "x", 10.0 * ct * y), lambda: noted(runs, "y", 20.0 * ct * x)
-
-    f, x, y = ruled(h, product, vjp), h.array(2.0), h.array(5.0)
+    (f, runs), x, y = noting_product(h), h.array(2.0), h.array(5.0)
     h.assert_equal(h.nest(transforms, lambda x: f(x, y))(x), 50.0, "the derivative in x")
     h.check(set(runs) == {"x"}, f"for the derivative in x these ran: {runs}")
     runs.clear()

@@ -198,6 +198,17 @@ def of_numpy(h: Checked) -> None:
     h.assert_equal(h.array(1.0), 1.0, "an array")
 
 
+def _rows(h: Checked, functions: tuple[Any, Any], run: Any, want: Any, calls: tuple[list[Any], list[Any]]) -> None:
+    """Check a function, and one like it, under vmaps: what `run` gives, and the shapes of its calls, many or one."""
+    fun, like = functions
+    _require_arrays_of_its_own(h)
+    for batched, due in enumerate(calls):
+        shapes: list[Any] = []
+        f = hosted(h, lambda c, x: noted(shapes, (c.shape, x.shape), fun(c, x)), like, batched=bool(batched))  # noqa: B023
+        h.assert_equal(run(f), want, f"with batched={bool(batched)}")
+        h.check(shapes == due, f"with batched={bool(batched)} it was called with the shapes {shapes}, not {due}")
+
+
 @scenario(
     rule="H3",
     transform=("vmap", "jit of vmap"),
@@ -205,19 +216,13 @@ def of_numpy(h: Checked) -> None:
 )
 def under_vmap(h: Checked, transforms: str) -> None:
     """Under {transforms} it is called for each row, or once with the rows as a leading axis."""
-    _require_arrays_of_its_own(h)
-    for batched, want in ((False, [((), ()), ((), ())]), (True, [((2,), (2,))])):
-        shapes: list[Any] = []
+    c, outer = h.array(10.0), transforms.partition("vmap")[0].removesuffix(" of ")
 
-        def affine(c: Any, x: Any, shapes: list[Any] = shapes) -> Any:
-            shapes.append((c.shape, x.shape))
-            return c * x + 1.0
+    def run(f: Any) -> Any:
+        return h.nest(outer, h.vmap(lambda x: f(c, x)))(h.array([1.0, 1.0]))
 
-        f = hosted(h, affine, lambda _, x: x, batched=batched)
-        c, outer = h.array(10.0), transforms.partition("vmap")[0].removesuffix(" of ")
-        run = h.nest(outer, h.vmap(lambda x: f(c, x)))  # noqa: B023
-        h.assert_equal(run(h.array([1.0, 1.0])), [11.0, 11.0], f"with batched={batched}")
-        h.check(shapes == want, f"with batched={batched} it was called with the shapes {shapes}, not {want}")
+    calls = [((), ()), ((), ())], [((2,), (2,))]
+    _rows(h, (lambda c, x: c * x + 1.0, lambda _, x: x), run, [11.0, 11.0], calls)
 
 
 @scenario(
@@ -227,20 +232,14 @@ def under_vmap(h: Checked, transforms: str) -> None:
 )
 def under_two_vmaps(h: Checked) -> None:
     """Under two levels of vmap it is called for each row of rows, or once."""
-    rows = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]]
-    _require_arrays_of_its_own(h)
-    c = h.array([1.0, 2.0])
-    for batched, want in ((False, [((2,), (2,))] * 4), (True, [((2, 2, 2), (2, 2, 2))])):
-        shapes: list[Any] = []
+    c, rows = h.array([1.0, 2.0]), h.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
 
-        def dot(c: Any, x: Any, shapes: list[Any] = shapes) -> Any:
-            shapes.append((c.shape, x.shape))
-            return {"dot": (c * x).sum(-1)}
+    def run(f: Any) -> Any:
+        return h.vmap(h.vmap(lambda x: f(c, x)["dot"]))(rows)
 
-        f = hosted(h, dot, lambda _, x: {"dot": x[0]}, batched=batched)
-        found = h.vmap(h.vmap(lambda x: f(c, x)["dot"]))(h.array(rows))  # noqa: B023
-        h.assert_equal(found, [[5.0, 11.0], [17.0, 23.0]], f"with batched={batched}")
-        h.check(shapes == want, f"with batched={batched} it was called with the shapes {shapes}, not {want}")
+    calls = [((2,), (2,))] * 4, [((2, 2, 2), (2, 2, 2))]
+    dots = lambda c, x: {"dot": (c * x).sum(-1)}, lambda _, x: {"dot": x[0]}
+    _rows(h, dots, run, [[5.0, 11.0], [17.0, 23.0]], calls)
 
 
 @scenario(

@@ -58,7 +58,7 @@ def integers_in_gradient(h: Checked) -> None:
     n = h.array(3)
 
     def f(x: Any) -> Any:
-        guarded(["text", len, None, 3])
+        guarded(["text", len, None, 3, x > 1.0])
         return guarded(n) * x * x
 
     h.assert_value_and_grad(f, [h.array(2.0)], 12.0, 12.0)
