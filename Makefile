@@ -66,7 +66,7 @@ support: $(VENV)/.dev ## the conformance suite on each plugin, and the record of
 plugins: $(VENV)/.dev ## the plugins in examples/plugins: tests, conformance suite and record, each in an environment of its own
 	$(BIN)/python examples/plugins/run.py $(ARGS)
 
-plugin-mutants: $(VENV)/.dev ## one of these plugins, broken on purpose, after `make plugins`: PLUGIN=mlx ARGS='patch/*'
+plugin-mutants: $(VENV)/.dev ## one of these plugins, broken on purpose, after `make plugins`: PLUGIN=mlx ARGS="--quick patch/*"
 	build/plugins/$(or $(PLUGIN),mlx)/bin/python examples/plugins/$(or $(PLUGIN),mlx)/mutants.py $(ARGS)
 
 adoption: $(VENV)/.dev ## released libraries, changed to use this package: their tests before and after

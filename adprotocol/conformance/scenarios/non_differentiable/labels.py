@@ -64,9 +64,12 @@ def label_dtype(h: Checked, held: Any = (6, 4)) -> None:
                 h.check(found == due, f"{what} has dtype {found.name}; {due.name} was expected")
 
 
-scenario("label-of-a-number-keeps-dtype", transform="", expects=_OF_DTYPE.format("a label of one element", "a vector"))(
-    functools.partial(label_dtype, held=(6,))
-)
+scenario(
+    "label-of-a-number-keeps-dtype",
+    summary="So does a label of one element, which frameworks may take for a number.",
+    transform="",
+    expects=_OF_DTYPE.format("a label of one element", "a vector"),
+)(functools.partial(label_dtype, held=(6,)))
 
 
 @scenario(

@@ -134,6 +134,27 @@ def answers_joined(h: Checked, way: str) -> None:
 
 
 @scenario(
+    rule="W4",
+    transform="grad of {way}",
+    source="JAX: logical operators and control flow: https://docs.jax.dev/en/latest/control-flow.html",
+    expects="x c at 2, 3, times 3 for True & and False | an answer that is True, times 5 for one that is False: 30 "
+    "plain, the gradient 9 in x, and 10 in c",
+)
+def bool_before_an_answer(h: Checked, way: str) -> None:
+    """A bool is joined with an answer behind it as with one before it."""
+    x, c = h.array(2.0), h.array(3.0)
+    for join in (lambda answer: True & answer, lambda answer: False | answer):
+
+        def f(x: Any, c: Any, join: Any = join) -> Any:
+            return adprotocol.cond(join(h.query(x)), lambda x, c: 3.0 * x * c, lambda x, c: 5.0 * x * c, x, c)
+
+        traced = h.trace(way, f)
+        h.assert_equal(traced(x, c), 30.0, "the plain call")
+        h.assert_equal(h.grad(lambda x, traced=traced: traced(x, c))(x), 9.0, "the gradient in x")
+        h.assert_equal(h.grad(lambda c, traced=traced: traced(x, c))(c), 10.0, "the gradient in c")
+
+
+@scenario(
     transform=("grad", "grad of jit", "grad of compile"),
     also_needs=("custom_rule",),
     source=_RULES,

@@ -124,11 +124,12 @@ class PyTensorHarness(Harness):
 
     @property
     def variants(self) -> dict[str, dict[str, Callable[..., Any]]]:
-        """Add the pullback, the push-forward by the rule of each operation, and the gradient of zeros."""
+        """Add the pullback, the push-forward by the rule of each operation, zeros, and rules for each input."""
         return {
             "grad": {"pullback": self._by_pullback},
             "jvp": {"direct": self._jvp_direct},
             "stop_gradient": {"zero": zero_grad},
+            "custom_rule": {"listed": self._listed_rule},
         }
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
@@ -234,6 +235,20 @@ class PyTensorHarness(Harness):
             x = as_variable(x)
             made = x.type()
             return OpFromGraph([made], [as_variable(fun(made))], inline=True, pullback=rule, pushforward=tangent)(x)
+
+        return apply
+
+    def _listed_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+        def rule(inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+            return cotangents[0] * derivative(inputs[0])
+
+        def tangent(inputs: Any, tangents: Any) -> Any:
+            return tangents[0] * derivative(inputs[0])
+
+        def apply(x: Any) -> Any:
+            x = as_variable(x)
+            made = x.type()
+            return OpFromGraph([made], [as_variable(fun(made))], inline=True, pullback=[rule], pushforward=[tangent])(x)
 
         return apply
 
