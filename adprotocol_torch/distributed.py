@@ -10,30 +10,21 @@ parameters: before it communicates, so that no other process waits for it.
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.weak import WeakIdKeyDictionary
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import nothing
+from adprotocol_torch.parameters import nothing, parameter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-# The instances that were seen. PyTorch keeps no list of them.
-_WRAPPERS: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-
-# How much held on to a parameter when they were looked for.
-_HELD: Any = WeakIdKeyDictionary()
 
 
 def _is_initialized() -> bool:
@@ -50,59 +41,30 @@ def wrapper_types() -> tuple[type, ...]:
     return (DistributedDataParallel,) + (() if fsdp is None else (fsdp.FullyShardedDataParallel, fsdp.FSDPModule))
 
 
-def note(module: torch.nn.Module) -> None:
-    """Remember a wrapper that is part of an argument."""
-    _WRAPPERS.add(module)
-
-
 def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> Callable[[], None]:
-    """Let wrappers of parameters, the `owners` of tensors, refuse to run in this thread, until the result is called."""
+    """Let wrappers of parameters, the `owners` of tensors, refuse to run in this thread, until the result is called.
+
+    However the function reaches a wrapper: PyTorch keeps no list of them, and the collector none of what it has frozen.
+    """
     if not _is_initialized():
         return nothing
+    types, thread = wrapper_types(), threading.get_ident()
     pairs = zip(tensors, owners, strict=True)
-    wanted = {id(item): item for tensor, owner in pairs if owner is not None for item in (tensor, owner)}
-    owned = {wrapper: _parameters(wrapper) for wrapper in (*_WRAPPERS, *internals.fully_sharded())}
-    known = {key for keys in owned.values() for key in keys}
-    if any([_is_held(item) for id_, item in wanted.items() if id_ not in known]):  # noqa: C419  (all are noted)
-        types = wrapper_types()
-        found = [item for item in gc.get_objects() if issubclass(type(item), types) and item not in owned]
-        _WRAPPERS.update(found)
-        owned |= {wrapper: _parameters(wrapper) for wrapper in found}
-    thread = threading.get_ident()
+    wanted = {id(item) for tensor, owner in pairs if owner is not None for item in (tensor, owner)}
 
-    def refuse_here(wrapper: torch.nn.Module, _args: Any) -> None:
+    def refuse_here(module: torch.nn.Module, _args: Any) -> None:
         # In DistributedDataParallel.no_sync() the gradients of this process alone are what was asked for.
-        if threading.get_ident() == thread and getattr(wrapper, "require_backward_grad_sync", True):
-            raise refused(wrapper)
+        is_asked = threading.get_ident() == thread and getattr(module, "require_backward_grad_sync", True)
+        if isinstance(module, types) and is_asked and not wanted.isdisjoint(_parameters(module)):
+            raise refused(module)
 
-    handles = [
-        wrapper.register_forward_pre_hook(refuse_here, prepend=True)
-        for wrapper, parameters in owned.items()
-        if not parameters.isdisjoint(wanted)
-    ]
-
-    def leave() -> None:
-        for handle in handles:
-            handle.remove()
-
-    return leave
-
-
-def _is_held(parameter: torch.Tensor) -> bool:
-    """Tell whether more holds on to a parameter than when its wrappers were looked for.
-
-    DistributedDataParallel does, and so does a graph. To look for a wrapper that the function closes over takes 10 ms
-    and more.
-    """
-    count = internals.use_count(parameter)
-    if count <= _HELD.get(parameter, 1):
-        return False
-    _HELD[parameter] = count
-    return True
+    return torch.nn.modules.module.register_module_forward_pre_hook(refuse_here).remove
 
 
 def _parameters(wrapper: torch.nn.Module) -> set[int]:
-    return {id(parameter) for parameter in (*wrapper.parameters(), *internals.shards(wrapper))}
+    """Return the ids of the tensors that a wrapper holds now, and of the parameters that they stand for."""
+    held = (*wrapper.parameters(), *internals.shards(wrapper))
+    return {id(item) for tensor in held for item in (tensor, parameter_of(tensor))}
 
 
 def refused(wrapper: torch.nn.Module) -> UndecidableError:

@@ -309,16 +309,6 @@ def run_engine(
     )
 
 
-def fully_sharded() -> list[torch.nn.Module]:
-    """Return the modules that ``torch.distributed.fsdp.fully_shard`` was applied to; PyTorch's own list of them."""
-    if "torch.distributed.fsdp" not in sys.modules:
-        return []
-    from torch.distributed._composable_state import _module_state_mapping  # noqa: PLC0415  (only where it is in use)
-
-    kind = sys.modules["torch.distributed.fsdp"].FSDPModule
-    return [module for module in list(_module_state_mapping) if isinstance(module, kind)]
-
-
 def shards(module: Any) -> list[torch.Tensor]:
     """Return the parameters of a module that FSDP manages, sharded and whole.
 

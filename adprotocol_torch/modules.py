@@ -60,7 +60,6 @@ class _Contents:
 
     def _collect(self) -> None:
         module = self._module
-        wrappers = () if torch.compiler.is_dynamo_compiling() else distributed.wrapper_types()
         elsewhere = self._calls.filled_elsewhere()
         # A declaration holds for all submodules below.
         waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
@@ -73,8 +72,6 @@ class _Contents:
                 raise _contains_itself(module, owner)
             above = (owner, above)
             self._owners.append(owner)
-            if wrappers and isinstance(owner, wrappers):
-                distributed.note(owner)
             parameters, buffers, children = internals.tables_of(owner)
             if "__trainable__" in owner.__dict__:
                 _refuse_own_declaration(owner)

@@ -48,3 +48,13 @@ def test_page_shows_the_counts_of_the_record(support):
     page = importlib.import_module("generate").support()
     for report in support.reports():
         assert re.search(rf"^- {report.backend} .*{re.escape(report.sentence())}", page, re.MULTILINE)
+
+
+def test_a_record_of_an_earlier_suite_leaves_out_what_is_no_more(support, tmp_path, monkeypatch):
+    text = (support.FOLDER / "numpy.json").read_text(encoding="utf-8")
+    first = support.reports(["numpy"])[0].results[0].id
+    (tmp_path / "old.json").write_text(text.replace(f'"{first}"', '"cond/that-is-no-more"'), encoding="utf-8")
+    monkeypatch.setattr(support, "OTHERS", tmp_path)
+    (old,) = support.others()
+    assert first not in [result.id for result in old.results]
+    assert len(old.results) > 0

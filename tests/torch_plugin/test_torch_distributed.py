@@ -1,10 +1,12 @@
 """DistributedDataParallel and DTensor in one process."""
 
+import gc
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from adprotocol import combine, custom_derivative, host_function, non_differentiable, within_gradient
+from adprotocol import combine, custom_derivative, grad, host_function, non_differentiable, within_gradient
 from adprotocol.errors import UndecidableError
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
@@ -55,6 +57,19 @@ def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_
         combine({f"0.module.{name}": tensor for name, tensor in parameters.items()}, like=nested)
     x = torch.ones(3, 2)
     torch.testing.assert_close(combine(parameters, like=ddp.module)(x), ddp.module(x))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
+def test_a_wrapper_that_the_collector_has_frozen_is_refused_too(process_group):
+    model, x = torch.nn.Linear(2, 1), torch.ones(3, 2)
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    gc.freeze()
+    try:
+        with pytest.raises(UndecidableError, match="DistributedDataParallel"):
+            grad(lambda _: wrapped(x).sum())(model)
+    finally:
+        gc.unfreeze()
+    assert grad(lambda model: model(x).sum())(model)["bias"] == 3.0
 
 
 @pytest.mark.filterwarnings("ignore")
