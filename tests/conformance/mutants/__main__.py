@@ -23,6 +23,9 @@ from mutants.mutant import MUTANTS
 def main(arguments=None):
     """Print the matrix and return the exit status."""
     options = _parse(arguments)
+    if options.record:
+        matrix.record(matrix.quick_alone())
+        return 0
     mutants = [mutant for mutant in MUTANTS if any(word in mutant.id for word in options.k or [""])]
     if not mutants:
         sys.stderr.write(f"no mutant has one of {', '.join(options.k)} in its name\n")
@@ -53,6 +56,7 @@ def _parse(arguments):
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("-k", action="append", metavar="WORD", help="only mutants with a word in hook/name")
     parser.add_argument("--json", action="store_true", help="print the matrix as JSON")
+    parser.add_argument("--record", action="store_true", help="write which scenarios are to be tried first")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes (2)")
     return parser.parse_args(arguments)
 

@@ -108,7 +108,7 @@ def label_sticks():
     }
 
 
-@mutant(GROUP)
+@mutant(GROUP, alone="what a label on the right of an array gives is asked in one way, with arrays and numbers")
 def label_on_the_right_is_a_float():
     """Gives floats for integers where a label is on the right."""
     return {"adprotocol.NonDifferentiable.__radd__": lambda self, other: 1.0 * (other + self.value)}

@@ -2,12 +2,14 @@
 
 import contextlib
 import functools
+import json
 import multiprocessing
 import operator
 import threading
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from unittest import mock
 
 import toyad
@@ -19,6 +21,8 @@ from mutants.mutant import MUTANTS, active
 
 # A scenario takes a few milliseconds; one that waits for a thread that a mutant has killed is given up.
 SECONDS = 4.0
+# For each mutant scenarios that failed for it when this was written (`python -m mutants --record`), to be tried first.
+KNOWN = Path(__file__).with_name("known.json")
 # How many scenarios run between two looks at whether one has failed.
 BATCH = 16
 
@@ -110,8 +114,11 @@ def quick():
 
     A scenario that has failed for a mutant runs again only for mutants that are not yet killed by two makes.
     """
-    scenarios = by_turns(all_scenarios().values())
-    found = {mutant: [] for mutant in MUTANTS}
+    every = all_scenarios()
+    scenarios = by_turns(every.values())
+    known = json.loads(KNOWN.read_text(encoding="utf-8"))
+    tried = {mutant: [every[name] for name in known.get(mutant.id, ()) if name in every] for mutant in MUTANTS}
+    found = {mutant: list(failures(mutant, tried[mutant])) for mutant in MUTANTS}
     for mutant in MUTANTS:
         own = [scenario for scenario in scenarios if scenario.hook == mutant.hook]
         waiting = idle(found, own)
@@ -128,6 +135,22 @@ def quick():
         if waiting and not mutant.trivial:
             found[mutant] += failures(mutant, [scenario for scenario in waiting if scenario.hook != mutant.hook])
     return found
+
+
+def record(found):
+    """Write for each mutant a scenario of its hook, one of another make, and those that no mutant before it has."""
+    covered = set()
+    lines = []
+    for mutant, ids in found.items():
+        kept = {}
+        for name in sorted(ids, key=lambda name: name.partition("/")[0] != mutant.hook):
+            kept.setdefault(make_of(all_scenarios()[name]), name)
+        chosen = [*kept.values()][:2]
+        if not mutant.trivial:
+            chosen += [name for name in ids if name not in covered and name not in chosen]
+            covered.update(chosen)
+        lines.append(f" {json.dumps(mutant.id)}: {json.dumps(chosen)}")
+    KNOWN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def _quick():

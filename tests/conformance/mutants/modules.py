@@ -6,6 +6,8 @@ import toyad_adprotocol as right
 from adprotocol.extend import View
 from mutants.mutant import at, mutant
 
+# Why scenarios of one make alone notice.
+ONE_WAY = "a harness alone names a class of models, and what that leaves out is asked about in one way"
 GROUP = "value_and_grad"
 places, right_view = right.places, right.view
 
@@ -15,13 +17,13 @@ def shows(view):
     return {"views": lambda: {toyad.Module: view}}
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"))
+@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
 def declarations_of_modules_are_ignored(module, prefix="", *, frozen=False):
     """Trains what the class of a module leaves out."""
     return ((name, owner, part, False) for name, owner, part, _ in places(module, prefix, frozen=frozen))
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"))
+@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
 def declarations_end_at_the_next_module(module, prefix="", *, frozen=False):
     """Trains what is in a module that the class of another leaves out."""
     for name, owner, part, out in places(module, prefix, frozen=frozen):
@@ -61,7 +63,7 @@ def flags_of_modules_are_ignored(module):
     return View(shown.container, dict.fromkeys(shown.container, True), shown.fill, shown.aliases)
 
 
-@mutant(GROUP, shows)
+@mutant(GROUP, shows, alone=ONE_WAY)
 def buffers_are_parameters(module):
     """Takes all arrays of a module for its parameters."""
     shown = right_view(module)

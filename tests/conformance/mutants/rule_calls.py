@@ -285,7 +285,7 @@ def constant_after_an_exception():
     return {f"{RULE}.fun": noting, "custom_rule": constant}
 
 
-@mutant(GROUP)
+@mutant(GROUP, alone="what a rule computed before is known by calls that overlap alone, under three transformations")
 def calls_share_their_arguments():
     """Keeps for each function the arguments of its last call."""
     made = {}
