@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from tinygrad import Tensor
@@ -24,16 +23,6 @@ _CUT = (
 )
 
 
-class _Calls(threading.local):
-    """The variables that the calls under way in a thread differentiate."""
-
-    def __init__(self) -> None:
-        self.variables: list[Tensor] = []
-
-
-_CALLS = _Calls()
-
-
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Floats take gradients, unless the flag `is_param` is off; integers and booleans never do."""
@@ -48,24 +37,15 @@ def identity(value: Any) -> int | None:
 
 @hookimpl
 def freeze(value: Any) -> Any:
-    """Put a constant in the place of a variable, but for one that an enclosing call differentiates."""
-    return value if any(value is variable for variable in _CALLS.variables) else value.detach()
+    """Put a constant in the place of a variable."""
+    return value.detach()
 
 
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Differentiate with respect to the leaves, and nothing else."""
-    stored = [_with_storage(leaf) for leaf in leaves]
-    fresh = [graph.fresh(leaf) for leaf in stored]
+    fresh = [graph.fresh(_with_storage(leaf)) for leaf in leaves]
     arguments, numbers = [argument for argument, _ in fresh], {number for _, number in fresh}
-    # Behind the node in the place of a variable lies the variable, which the function may read by another name too.
-    variables = [leaf for leaf, given in zip(stored, leaves, strict=True) if leaf is given and graph.is_source(leaf)]
-    targets = [
-        leaf if any(leaf is variable for variable in variables) else argument
-        for leaf, argument in zip(stored, arguments, strict=True)
-    ]
-    before = _CALLS.variables
-    _CALLS.variables = [*before, *variables]
     graph.numbers.update(numbers)
     try:
         value, aux = fun(list(arguments))
@@ -75,7 +55,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
         if not realisation.numbers_cut(value.uop).isdisjoint(numbers):
             raise UndecidableError(_CUT)
         found = (
-            Tensor(graph.inlined(value.uop, numbers)).gradient(*targets)
+            Tensor(graph.inlined(value.uop, numbers)).gradient(*arguments)
             if graph.carries_floats(value)
             else map(_zeros, arguments)
         )
@@ -85,7 +65,6 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
         ]
     finally:
         graph.numbers.difference_update(numbers)
-        _CALLS.variables = before
     return value, aux, gradients
 
 
