@@ -16,8 +16,6 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from adprotocol_jax import internals, varying
 from adprotocol_jax.constant import as_constant_if_tracked
 
@@ -68,10 +66,12 @@ def with_constants(
 ) -> Callable[[], list[Any]]:
     """Return `fun`, which returns a list of arrays, with `values` constant wherever it closes over them (None: all).
 
-    `axes` are those along which the predicate differs: what is not allowed for these is refused.
+    `axes` are those along which the predicate differs: what is not allowed for these is refused. To be traced where
+    it is made.
     """
     if values is not None and not values and not axes:
         return fun
+    around = internals.current_trace()
 
     def constant(const: Any) -> Any:
         concerned = values is None or any(const is value for value in values)
@@ -79,18 +79,12 @@ def with_constants(
         return varying.without_transpose(made, axes) if axes and made is const else made
 
     def run() -> list[Any]:
-        leaves: list[Any] = []
-
-        def adprotocol_branch() -> list[Any]:
-            found = fun()
-            # What is no tracer stays as it is: a Python number takes the dtype of the other branch.
-            leaves[:] = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in found]
-            return [leaf for leaf in found if isinstance(leaf, jax.core.Tracer)]
-
-        closed = jax.make_jaxpr(adprotocol_branch)()
+        found = fun()
+        program = internals.current_trace()
         if axes:
-            varying.refuse_collectives(closed.jaxpr, axes)
-        results = iter(internals.results_of(closed, [constant(const) for const in closed.consts]))
-        return [next(results) if leaf is None else leaf for leaf in leaves]
+            varying.refuse_collectives(internals.equations(program), axes)
+        with internals.set_current_trace(around):
+            internals.change_closed_over(program, constant)
+            return [leaf if internals.is_of(program, leaf) else constant(leaf) for leaf in found]
 
     return run

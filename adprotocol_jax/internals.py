@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
-from jax._src import source_info_util as _source_info  # where an equation comes from
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
 from jax._src.array import ArrayImpl as _ArrayImpl
@@ -24,7 +23,7 @@ from jax._src.interpreters import ad as _ad  # primitive_linearizations is not r
 from jax._src.interpreters import batching as _batching  # rules that get the axis, and the trace of vmap
 from jax._src.interpreters import partial_eval as _pe  # constants made operands, and the trace of a linearisation
 from jax._src.state.types import AbstractRef as _StateAbstractRef
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import ad
 
 try:
@@ -39,6 +38,7 @@ except ImportError:  # before 0.6 it needs absl, which JAX did not install; with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 # The one concrete array class; public code knows only the abstract jax.Array, of
 # which tracers are instances too. Both classes are imported, not taken from a
@@ -214,26 +214,33 @@ def without_constants(program: Any) -> Any:
     return ClosedJaxpr(_pe.convert_constvars_jaxpr(program.jaxpr), ())
 
 
-# Puts a program into a trace; other releases have it with other arguments, or not at all.
-_inline: Callable[..., Any] | None = getattr(_pe, "inline_jaxpr_into_trace", None)
-if _inline is not None and list(inspect.signature(_inline).parameters)[:2] != ["trace", "src"]:
-    _inline = None
+def current_trace() -> Any:
+    """Return the trace under way."""
+    return _core.trace_ctx.trace
 
 
-def results_of(program: Any, constants: Sequence[Any]) -> list[Any]:
-    """Return the results of a traced program without arguments, on other constants.
+# A context in which what is computed goes into another trace.
+set_current_trace: Callable[[Any], AbstractContextManager[Any]] = _core.set_current_trace
 
-    Where a program around it is traced, and each constant has the type of the one that it replaces, the equations are
-    taken over as they are, which saves their rules.
-    """
-    trace = _core.trace_ctx.trace
-    pairs = zip(constants, program.consts, strict=True)
-    if _inline is None or not isinstance(trace, _pe.DynamicJaxprTrace) or any(typeof(a) != typeof(b) for a, b in pairs):
-        return list(jaxpr_as_fun(ClosedJaxpr(program.jaxpr, constants))())
-    source = _source_info.current()
-    as_tracer = functools.partial(trace.to_jaxpr_tracer, source_info=source)
-    found = _inline(trace, source, without_constants(program).jaxpr, (), *map(as_tracer, constants))
-    return [as_tracer(result) for result in found]
+
+def is_of(trace: Any, value: Any) -> bool:
+    """Tell whether a value is a tracer of a trace."""
+    return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
+
+
+def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> None:
+    """Change what a program that is being traced closes over; types stay."""
+    closed_over = trace.frame.constvar_to_val
+    for variable, value in list(closed_over.items()):
+        closed_over[variable] = change(value)
+
+
+def equations(trace: Any) -> list[Any]:
+    """Return the equations so far of a program that is being traced."""
+    # Since 0.7 some are held weakly, for nothing may need them.
+    made = trace.frame.tracing_eqns if hasattr(trace.frame, "tracing_eqns") else trace.frame.eqns
+    held = [equation() if isinstance(equation, weakref.ref) else equation for equation in made]
+    return [equation for equation in held if equation is not None]
 
 
 # For what JAX's own solvers trace a function that they differentiate in a second run.
@@ -270,9 +277,8 @@ def is_exporting_derivative() -> bool:
 
 
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
-# other forms (scan, checkpoint, cond) stay equations of the trace around them. And a function of this package's.
+# other forms (scan, checkpoint, cond) stay equations of the trace around them.
 _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
-_OWN = "adprotocol_branch"
 
 
 def is_closed_over_by_program(tracer: Any) -> bool:
@@ -280,7 +286,7 @@ def is_closed_over_by_program(tracer: Any) -> bool:
     trace = _core.trace_ctx.trace
     while trace is not None and trace is not tracer._trace:  # noqa: SLF001
         info = getattr(getattr(trace, "frame", None), "debug_info", None)
-        if getattr(info, "traced_for", "") in _PROGRAMS and not info.func_src_info.startswith(_OWN):  # type: ignore[union-attr]
+        if getattr(info, "traced_for", "") in _PROGRAMS:
             return True
         trace = getattr(trace, "parent_trace", None)
     return False

@@ -9,7 +9,7 @@ branch, where some devices do not take part and JAX returns a wrong sum; it is r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
@@ -18,6 +18,9 @@ from jax.interpreters import ad
 from adprotocol.errors import UndecidableError
 from adprotocol_jax import internals
 from adprotocol_jax.identity import identity_primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _equal_p = identity_primitive("adprotocol_equal_on_all_devices")
 _COLLECTIVES = (
@@ -42,9 +45,9 @@ def _is_equal(value: Any, axes: frozenset[Any]) -> bool:
     return not internals.is_high(value.aval) and not axes <= internals.varying_axes(value)
 
 
-def refuse_collectives(jaxpr: Any, axes: frozenset[Any]) -> None:
-    """Refuse a branch that communicates along the axes."""
-    for equation in jaxpr.eqns:
+def refuse_collectives(equations: Iterable[Any], axes: frozenset[Any]) -> None:
+    """Refuse the equations of a branch that communicates along the axes."""
+    for equation in equations:
         if equation.primitive.name in _COLLECTIVES:
             names = equation.params.get("axes", equation.params.get("axis_name", ()))
             if not axes.isdisjoint(names if isinstance(names, (tuple, list)) else (names,)):
@@ -54,7 +57,7 @@ def refuse_collectives(jaxpr: Any, axes: frozenset[Any]) -> None:
         for parameter in equation.params.values():
             for inner in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
                 if isinstance(inner, (Jaxpr, ClosedJaxpr)):
-                    refuse_collectives(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, axes)
+                    refuse_collectives(inner.eqns, axes)
 
 
 def _refused(axes: frozenset[Any], why: str) -> UndecidableError:
