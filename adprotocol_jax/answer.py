@@ -72,6 +72,7 @@ def with_constants(
     if values is not None and not values and not axes:
         return fun
     around = internals.current_trace()
+    held: list[Any] = []
 
     def constant(const: Any) -> Any:
         concerned = values is None or any(const is value for value in values)
@@ -84,7 +85,7 @@ def with_constants(
         if axes:
             varying.refuse_collectives(internals.equations(program), axes)
         with internals.set_current_trace(around):
-            internals.change_closed_over(program, constant)
+            held.extend(internals.change_closed_over(program, constant))
             return [leaf if internals.is_of(program, leaf) else constant(leaf) for leaf in found]
 
     return run

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -228,18 +227,30 @@ def is_of(trace: Any, value: Any) -> bool:
     return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
 
 
-def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> None:
-    """Change what a program that is being traced closes over; types stay."""
+# From 0.7 to 0.8 a constant that is closed over is stored with what it was made from.
+_Constants: Any = getattr(_pe, "Constants", None)
+
+
+def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
+    """Change what a program that is being traced closes over; types stay.
+
+    JAX knows what was there by its id: the returned list has to live until the trace ends.
+    """
     closed_over = trace.frame.constvar_to_val
-    for variable, value in list(closed_over.items()):
-        closed_over[variable] = change(value)
+    before = list(closed_over.items())
+    for variable, value in before:
+        if _Constants is None:
+            closed_over[variable] = change(value)
+        else:
+            closed_over[variable] = value._replace(canonical=change(value.canonical))
+    return before
 
 
 def equations(trace: Any) -> list[Any]:
     """Return the equations so far of a program that is being traced."""
-    # Since 0.7 some are held weakly, for nothing may need them.
+    # Since 0.7 a call returns some of them: None, if nothing needs it any more.
     made = trace.frame.tracing_eqns if hasattr(trace.frame, "tracing_eqns") else trace.frame.eqns
-    held = [equation() if isinstance(equation, weakref.ref) else equation for equation in made]
+    held = [equation if hasattr(equation, "primitive") else equation() for equation in made]
     return [equation for equation in held if equation is not None]
 
 
@@ -282,14 +293,15 @@ _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
 
 
 def is_closed_over_by_program(tracer: Any) -> bool:
-    """Tell whether a tracer is a constant of a program of its own that is being traced."""
+    """Tell whether a tracer may be a constant of a program of its own that is being traced."""
     trace = _core.trace_ctx.trace
     while trace is not None and trace is not tracer._trace:  # noqa: SLF001
         info = getattr(getattr(trace, "frame", None), "debug_info", None)
         if getattr(info, "traced_for", "") in _PROGRAMS:
             return True
         trace = getattr(trace, "parent_trace", None)
-    return False
+    # Before 0.6 the trace of a program does not know the one around it.
+    return trace is None
 
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
