@@ -1,0 +1,16 @@
+"""The plugin for tinygrad, broken on purpose: see `mutation`, which runs the mutants and says how to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from mutation import Mutants
+
+MUTANTS = Mutants("tinygrad", __file__)
+
+
+if __name__ == "__main__":
+    sys.exit(MUTANTS.main())
