@@ -144,6 +144,27 @@ def inside_custom_rule_by_rows(h: Checked) -> None:
 
 
 @scenario(
+    transform="grad of custom rule",
+    source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
+    expects="5 x ** 2 by the inner function, whose factor is 3 where x is tracked, and the derivative 7 of the outer "
+    "rule: that of the product with x at 2 is 34",
+)
+def inside_two_custom_rules(h: Checked) -> None:
+    """In a function with a rule that another such function calls, the argument of the outer one is not tracked."""
+    x = h.array(2.0)
+
+    def ruled(digit: Any) -> Any:
+        def outer(x: Any) -> Any:
+            return h.custom_rule(lambda y: (5.0 - 2.0 * digit(x)) * y, lambda y: 1.0 + 0.0 * y)(x * x)
+
+        return h.custom_rule(outer, lambda x: 7.0 + 0.0 * x)
+
+    h.require_native(lambda: h.grad(ruled(lambda _: 0.0))(x), 7.0)
+    f = ruled(h.digit)
+    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 34.0)
+
+
+@scenario(
     rule="W6",
     transform="grad of {way}",
     source=_FLAGS,
@@ -167,12 +188,16 @@ def result_of_a_branch(h: Checked, way: str) -> None:
     varies=True,
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
-    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198",
+    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198; the same if the function makes a constant",
 )
 def after_custom_rule(h: Checked) -> None:
-    """The result of a function with a custom derivative rule is tracked if its argument is."""
-    square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
-    h.assert_value_and_grad(lambda x: h.probe(square(x)) * h.scale(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0)
+    """The result of a function with a custom derivative rule is tracked if its argument is, whatever it computes."""
+    c = h.array(1.0)
+    for fun in (lambda x: x * x, lambda x: adprotocol.non_differentiable(x * x)):
+        square = h.custom_rule(fun, lambda x: 2.0 * x)
+        h.assert_value_and_grad(
+            lambda x, square=square: h.probe(square(x)) * h.scale(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0
+        )
 
 
 @scenario(
