@@ -152,10 +152,11 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36",
+    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36; the same if it is computed twice",
 )
 def evaluated(h: Checked) -> None:
     """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
     x = h.array(2.0)
     h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
     h.assert_value_and_grad(lambda x: h.probe(h.evaluate(x * x)) * x, (x,), 24.0, 36.0)
+    h.assert_value_and_grad(lambda x: h.probe(h.evaluate(0.5 * h.evaluate(2.0 * x * x))) * x, (x,), 24.0, 36.0, "twice")

@@ -148,6 +148,8 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
     def arguments(flag: bool) -> list[Any]:  # noqa: FBT001
         return [c] * place + [parameters[flag]] + [c] * (1 - place)
 
+    gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])  # noqa: FBT003
+    h.assert_equal(gradient, 3.0, "the gradient of the eager function")
     traced = h.trace(way, f)
     for flag in flags:
         want = h.numpy(adprotocol.non_differentiable(f(*arguments(flag))))
@@ -159,9 +161,10 @@ for _name, _place, _flags in (("first", 0, (False, True, False)), ("second", 1, 
         f"parameter-as-{_name}-argument",
         rule="W6",
         transform="{way}",
-        also_needs=("parameter",),
+        also_needs=NEEDS,
         source=_LEAVES,
-        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off",
+        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off; 3 "
+        "in its gradient",
         summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
     )(functools.partial(parameter_as_argument, place=_place, flags=_flags))
 
