@@ -163,8 +163,8 @@ for _name, _place, _flags in (("first", 0, (False, True, False)), ("second", 1, 
         transform="{way}",
         also_needs=NEEDS,
         source=_LEAVES,
-        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off; 3 "
-        "in its gradient",
+        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off; "
+        "3 in its gradient",
         summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
     )(functools.partial(parameter_as_argument, place=_place, flags=_flags))
 
