@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutation import Mutants
 
-MUTANTS = Mutants("tinygrad", __file__)
+os.environ.setdefault("DEV", "PYTHON")  # needs no compiler; each mutant runs in a process of its own
 
+MUTANTS = Mutants("tinygrad", __file__)
 
 if __name__ == "__main__":
     sys.exit(MUTANTS.main())
