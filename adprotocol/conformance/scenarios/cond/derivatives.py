@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.dtypes import first_element
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -26,6 +27,34 @@ scenario: Decorator = defaults(
 def _root(x: Any) -> Any:
     """Return the root of x where x is positive, else 2 x: at 0 the derivative of the root is infinite."""
     return adprotocol.cond(x > 0.0, lambda x: x**0.5, lambda x: 2.0 * x, x)
+
+
+@scenario(
+    also_needs=("operations",),
+    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
+    expects="3 y, where y is an element of the result of each operation of the harness and y ** 2 > -1: 3 times the "
+    "system's own gradient",
+)
+def predicate_of_each_operation(h: Checked) -> None:
+    """What a predicate is computed from keeps its derivative, by whichever operation it came about."""
+    v = h.array([2.0, 3.0])
+    for name, operation in h.operations().items():
+
+        def element(v: Any, operation: Any = operation) -> Any:
+            return first_element(operation(v))
+
+        def f(v: Any, element: Any = element) -> Any:
+            y = element(v)
+            return adprotocol.cond(y * y > -1.0, lambda: 3.0 * y, lambda: 5.0 * y)
+
+        try:
+            want = 3.0 * h.numpy(h.grad(element)(v))
+        except Exception:  # noqa: BLE001, S112  (whatever it is, it is how the system refuses)
+            continue
+        if h.numpy(element(v)).dtype.kind == "c":
+            continue
+        h.assert_equal(h.grad(f)(v), want, f"{name}: the gradient")
+        h.assert_equal(adprotocol.grad(f, backend=h.name)(v), want, f"{name}: our gradient")
 
 
 @scenario(varies=True, expects="a ** 2 or b ** 2 at a = 5, b = 3: the gradients in a and b are 10 and 0, or 0 and 6")

@@ -74,7 +74,7 @@ def integer_operand_under_vmap(h: Checked) -> None:
     transform="{way}",
     source=_INTEGERS,
     expects="2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: "
-    "then 3 x, else 5 x; 2.5 beside an integer array is 2.5, or an error",
+    "then 3 x, else 5 x; the integer 1 beside an integer array 7, in either order; 2.5 beside one is 2.5, or an error",
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Of what both branches of a staged cond return integers are integers, and flags are predicates."""
@@ -91,6 +91,13 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         mixed = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: h.array(1), lambda: 2.5))(h.array(-2.0))
     if mixed is not None:
         h.assert_equal(mixed, 2.5, "a fraction beside an integer")
+    first = h.trace(way, lambda x: adprotocol.cond(x < 0.0, lambda: 1, lambda: h.array(7)))
+    second = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: h.array(7), lambda: 1))
+    for point, number in ((2.0, 7), (-2.0, 1)):
+        for beside in (first, second):
+            found = h.numpy(beside(h.array(point)))
+            h.assert_equal(found, number, f"an integer beside an array of them, at {point}")
+            h.check(found.dtype.kind in "iu", f"an integer beside an array of them became {found.dtype.name}")
     counted, branched = h.trace(way, count), h.trace(way, flagged)
     assert_refused(lambda: h.trace(way, lambda x: adprotocol.cond(count(x), lambda: x, lambda: x))(h.array(2.0)))
     for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):

@@ -27,25 +27,26 @@ _OF_DTYPE = "the sum, difference and product of {} and {}, floats or integers, i
 
 @scenario(
     transform="",
-    expects="+ - * / ** and neg of a label of 6 with 2, an array of 2 and a label of 2, on either side",
+    expects="+ - * / ** and neg of a label of 6, an array or a number, with 2, an array of 2 and a label of 2, on "
+    "either side",
 )
 def label_arithmetic(h: Checked) -> None:
     """Arithmetic with a label on either side gives the plain array."""
-    label = NonDifferentiable(h.array(6.0))
-    for kind, two in (("number", 2.0), ("array", h.array(2.0)), ("label", NonDifferentiable(h.array(2.0)))):
-        results = {
-            "+": (label + two, two + label, 8.0, 8.0),
-            "-": (label - two, two - label, 4.0, -4.0),
-            "*": (label * two, two * label, 12.0, 12.0),
-            "/": (label / two, two / label, 3.0, 1.0 / 3.0),
-            "**": (label**two, two**label, 36.0, 64.0),
-        }
-        for name, (left, right, want_left, want_right) in results.items():
-            for side, got, want in (("left", left, want_left), ("right", right, want_right)):
-                plain = not isinstance(got, NonDifferentiable)
-                h.check(plain, f"{name} with a {kind}, the label on the {side}, gives a label")
-                h.assert_equal(got, want, f"{name} with a {kind}, the label on the {side},")
-    h.assert_equal(-label, -6.0, "the negative")
+    for held, label in (("array", NonDifferentiable(h.array(6.0))), ("number", NonDifferentiable(6.0))):
+        for kind, two in (("number", 2.0), ("array", h.array(2.0)), ("label", NonDifferentiable(h.array(2.0)))):
+            results = {
+                "+": (label + two, two + label, 8.0, 8.0),
+                "-": (label - two, two - label, 4.0, -4.0),
+                "*": (label * two, two * label, 12.0, 12.0),
+                "/": (label / two, two / label, 3.0, 1.0 / 3.0),
+                "**": (label**two, two**label, 36.0, 64.0),
+            }
+            for name, (left, right, want_left, want_right) in results.items():
+                for side, got, want in (("left", left, want_left), ("right", right, want_right)):
+                    what = f"{name} with a {kind}, the label of an {held} on the {side},"
+                    h.check(not isinstance(got, NonDifferentiable), f"{what} gives a label")
+                    h.assert_equal(got, want, what)
+        h.assert_equal(-label, -6.0, "the negative")
 
 
 @scenario("label-keeps-dtype", transform="", expects=_OF_DTYPE.format("a label of a vector", "a vector"))

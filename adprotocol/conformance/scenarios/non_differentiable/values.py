@@ -184,7 +184,7 @@ def each_dtype_and_shape(h: Checked) -> None:
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
     expects="a constant of x ** 2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient "
-    "20; twice that constant gives 80 and 40",
+    "20; twice that constant gives 80 and 40, twice what nobody holds any more 160 and 80",
 )
 def evaluated(h: Checked) -> None:
     """A constant stays one when its value is computed, or what is computed from it."""
@@ -197,8 +197,12 @@ def evaluated(h: Checked) -> None:
         c = adprotocol.non_differentiable(x * x)
         return h.probe(h.evaluate(c)) * x
 
+    def no_longer_held(x: Any) -> Any:
+        return h.probe(2.0 * h.evaluate(2.0 * adprotocol.non_differentiable(x * x))) * x
+
     x = h.array(2.0)
     h.assert_value_and_grad(constant, (x,), 40.0, 20.0, "a constant")
+    h.assert_value_and_grad(no_longer_held, (x,), 160.0, 80.0, "computed from what nobody holds")
     h.assert_value_and_grad(of_constant, (x,), 80.0, 40.0, "computed from a constant")
     c = h.evaluate(adprotocol.non_differentiable(h.evaluate(x * x)))
     h.assert_value_and_grad(lambda x: h.probe(c) * x, (x,), 40.0, 20.0, "a constant from outside")

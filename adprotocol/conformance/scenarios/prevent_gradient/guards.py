@@ -158,12 +158,14 @@ def after_error(h: Checked) -> None:
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,
-    expects="x ** 2, doubled where x is tracked, with the derivative 7 of the rule, at 3: 9, gradient 7",
+    expects="x ** 2, doubled where x is tracked, with the derivative 7 of the rule, at 3: 9, gradient 7; the same "
+    "where it is the function of another rule",
 )
 def inside_custom_rule(h: Checked) -> None:
     """A function with a derivative rule of its own is not differentiated inside."""
     f = h.custom_rule(lambda x: guarded(x) * h.scale(x, 2.0, 1.0), lambda x: 7.0 + 0.0 * x)
     h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
+    h.assert_value_and_grad(h.custom_rule(f, lambda x: 7.0 + 0.0 * x), [h.array(3.0)], 9.0, 7.0, "in another rule")
 
 
 @scenario(

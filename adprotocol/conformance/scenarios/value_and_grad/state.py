@@ -56,6 +56,42 @@ def after_exception(h: Checked) -> None:
 @scenario(
     rule="T5",
     transform="exception",
+    needs=("grad",),
+    source=_EXCEPTION,
+    expects="of the argument that the function kept the same answer, or an error of the same class, whether it "
+    "returned or raised",
+)
+def answer_after_exception(h: Checked) -> None:
+    """What a function has kept of its arguments is after an exception what it is after a return."""
+    kept: list[Any] = []
+
+    def returns(x: Any) -> Any:
+        kept.append(x)
+        return x * x
+
+    def raises(x: Any) -> Any:
+        kept.append(x)
+        msg = "raised in the function"
+        raise ValueError(msg)
+
+    def answer() -> Any:
+        try:
+            found = adprotocol.within_gradient(kept[-1])
+        except Exception as error:  # noqa: BLE001  (a value that has escaped from its gradient)
+            return type(error)
+        return found if isinstance(found, bool) else type(found)
+
+    x = h.array(2.0)
+    adprotocol.grad(returns, backend=h.name)(x)
+    want = answer()
+    with h.raises(ValueError, words=["raised in the function"]):
+        adprotocol.grad(raises, backend=h.name)(x)
+    h.assert_is(answer(), want, "the answer after the exception")
+
+
+@scenario(
+    rule="T5",
+    transform="exception",
     needs=("grad", "parameter"),
     source=_EXCEPTION,
     expects="the flags as before: trainable leaves the first parameter; the gradient 3 of a b at (2, 3) for it alone",

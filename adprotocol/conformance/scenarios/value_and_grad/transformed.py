@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -122,34 +123,55 @@ def around_checkpoint(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="x ** 3 with x ** 2 computed at once: 8 at 2, gradient 12; or an error, where the system loses the "
-    "derivative",
+    expects="x ** 3 with x ** 2 computed at once, and computed twice: 8 at 2, gradient 12; or an error, where the "
+    "system loses the derivative",
 )
 def evaluated(h: Checked) -> None:
     """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
-    x = h.array(2.0)
-    try:
-        value, gradient = adprotocol.value_and_grad(lambda m: h.evaluate(m["x"] * m["x"]) * m["x"])({"x": x})
-    except adprotocol.ADProtocolError:
+    x, refused = h.array(2.0), None
+    for what, square in (
+        ("once", lambda x: h.evaluate(x * x)),
+        ("twice", lambda x: h.evaluate(0.5 * h.evaluate(2.0 * x * x))),
+    ):
+        run = adprotocol.value_and_grad(lambda m, square=square: square(m["x"]) * m["x"])
+        try:
+            value, gradient = run({"x": x})
+        except adprotocol.ADProtocolError as error:
+            refused = error
+        else:
+            h.assert_equal(value, 8.0, f"computed {what}: the value")
+            h.assert_equal(gradient["x"], 12.0, f"computed {what}: the gradient")
+    if refused is not None:
         h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
-        raise
-    h.assert_equal(value, 8.0, "the value")
-    h.assert_equal(gradient["x"], 12.0, "the gradient")
+        raise refused
 
 
-@scenario(
-    transform="grad of {way}",
-    needs=None,
-    source=_LEAKED,
-    expects="x y with x a leaf that a function compiled inside closes over, at 2, 4: 8, gradient 4; or an error",
-)
-def made_inside(h: Checked, way: str) -> None:
+def made_inside(h: Checked, way: str, turns: int = 1) -> None:
     """A function compiled inside of our gradient may close over a leaf: its derivative is right, or refused."""
     x, y = h.array(2.0), h.array(4.0)
+
+    def product(x: Any) -> Any:
+        traced = h.trace(way, lambda y: x * y)
+        for _ in range(turns - 1):
+            traced = h.trace(way, lambda y, called=traced: 1.0 * called(y))
+        return traced(y)
+
     try:
-        value, gradient = adprotocol.value_and_grad(lambda m: h.trace(way, lambda y: m["x"] * y)(y))({"x": x})
+        value, gradient = adprotocol.value_and_grad(lambda m: product(m["x"]))({"x": x})
     except Exception:
-        h.require_native(lambda: h.grad(lambda x: h.trace(way, lambda y: x * y)(y))(x), 4.0)
+        h.require_native(lambda: h.grad(product)(x), 4.0)
         raise
     h.assert_equal(value, 8.0, "the value")
     h.assert_equal(gradient["x"], 4.0, "the gradient")
+
+
+for _name, _turns, _what in (("made-inside", 1, ""), ("made-inside-another", 2, ", and another one calls it")):
+    scenario(
+        _name,
+        transform="grad of {way}",
+        needs=None,
+        source=_LEAKED,
+        expects=f"x y with x a leaf that a function compiled inside closes over{_what}, at 2, 4: 8, gradient 4; or an "
+        "error",
+        summary=(made_inside.__doc__ or "").replace("a leaf", f"a leaf{_what}"),
+    )(functools.partial(made_inside, turns=_turns))

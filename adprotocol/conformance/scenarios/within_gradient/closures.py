@@ -95,7 +95,8 @@ def closes_over_the_argument(h: Checked, way: str) -> None:
 
 @scenario(
     source=_LEAKED,
-    expects="7 w x for a module with the weight w, made and compiled inside of the gradient in w; plain 11 w x",
+    expects="7 w x for a module with the weight w, made and compiled inside of the gradient in w, called directly or "
+    "by another compiled function; plain 11 w x",
 )
 def made_inside_a_gradient(h: Checked, way: str) -> None:
     """A module whose weight is differentiated, compiled inside of the gradient, is asked rightly, and so afterwards."""
@@ -104,7 +105,12 @@ def made_inside_a_gradient(h: Checked, way: str) -> None:
     def f(w: Any) -> Any:
         return h.trace(way, Module(w))(x)
 
+    def g(w: Any) -> Any:
+        traced = h.trace(way, lambda x: 1.0 * Module(w)(x))
+        return h.trace(way, lambda x: traced(x) * 1.0)(x)
+
     w = h.array(2.0)
-    for _ in range(2):
-        h.assert_value_and_grad(f, (w,), 56.0, 28.0)
-        h.assert_equal(f(w), 88.0, "the plain call")
+    for what, fun in (("directly", f), ("by another", g)):
+        for _ in range(2):
+            h.assert_value_and_grad(fun, (w,), 56.0, 28.0, f"called {what}")
+            h.assert_equal(fun(w), 88.0, f"the plain call, {what}")

@@ -1,4 +1,4 @@
-"""The query where a system has modes: functions compiled once, recomputation, switches, rules of one's own."""
+"""The query where a system has modes: functions compiled once, recomputation, switches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.scenario import MUST, SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -103,46 +103,6 @@ def shape_compiled_anew(h: Checked) -> None:
         h.assert_equal(first(made(x)), 10.0, f"the plain call at {value}")
 
 
-def inside_custom_rule(h: Checked, transforms: str) -> None:
-    """The function runs by its own rule, so 5 x in it: 10 at 2, with the derivative 7 of the rule."""
-    x = h.array(2.0)
-    h.require_native(lambda: h.nest(transforms, h.custom_rule(lambda x: x * x, lambda x: 7.0 + 0.0 * x))(x), 7.0)
-    f = h.custom_rule(h.probe, lambda x: 7.0 + 0.0 * x)
-    # 5 x x has the derivative 5 x + 7 x.
-    h.assert_equal(h.nest(transforms, lambda x: f(x) * x)(x), 24.0, "the derivative of f(x) x")
-    h.assert_equal(h.nest(transforms, f)(x), 7.0, "the derivative of f")
-
-
-for _transforms in ("grad", "jvp", "grad of jit"):
-    scenario(
-        f"inside-custom-rule-{_transforms.replace(' ', '-')}",
-        level=SHOULD if "jit" in _transforms else MUST,
-        transform=f"{_transforms} of custom rule",
-        source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
-        expects="5 x in the function, as no derivative passes its operations, and the derivative of the rule",
-        summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
-        varies="jit" not in _transforms,
-    )(functools.partial(inside_custom_rule, transforms=_transforms))
-
-
-@scenario(
-    transform="grad of custom rule",
-    also_needs=("vmap",),
-    source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
-    expects="5 x in rows made inside of the function, with the derivative 7 of its rule: that of f(x) x at 2 is 24",
-)
-def inside_custom_rule_by_rows(h: Checked) -> None:
-    """In rows of a batch inside a function with a derivative rule of its own nothing is tracked."""
-    x = h.array(2.0)
-
-    def ruled(fun: Any) -> Any:
-        return h.custom_rule(lambda x: h.vmap(fun)(x * h.array([1.0, 1.0]))[0], lambda x: 7.0 + 0.0 * x)
-
-    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
-    f = ruled(h.probe)
-    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
-
-
 @scenario(
     rule="W6",
     transform="grad of {way}",
@@ -160,19 +120,6 @@ def result_of_a_branch(h: Checked, way: str) -> None:
             return h.probe(adprotocol.cond(taken, *(branches[::-1] if swapped else branches), x))
 
         h.assert_equal(h.grad(h.trace(way, f))(x, p), 6.0, f"the gradient by {what}")
-
-
-@scenario(
-    transform="grad of custom rule",
-    varies=True,
-    source="PyTorch: a custom function cannot tell whether backward will run: "
-    "https://github.com/pytorch/pytorch/issues/56370",
-    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198",
-)
-def after_custom_rule(h: Checked) -> None:
-    """The result of a function with a custom derivative rule is tracked if its argument is."""
-    square, c = h.custom_rule(lambda x: x * x, lambda x: 2.0 * x), h.array(1.0)
-    h.assert_value_and_grad(lambda x: h.probe(square(x)) * h.scale(square(c), 7.0, 11.0), [h.array(3.0)], 297.0, 198.0)
 
 
 @scenario(

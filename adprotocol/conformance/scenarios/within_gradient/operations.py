@@ -32,6 +32,7 @@ _OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = 
     "sum": (("sum",), lambda h, v: h.sum(v)),
     "where": (("where",), lambda h, v: h.where(v > 1.0, v, 2.0 * v)),
     "where-of-constants": (("where",), lambda h, v: h.where(h.array([True, False]), v, h.array([5.0, 7.0]))),
+    "where-beside-constants": (("where",), lambda h, v: h.where(h.array([False, True]), h.array([5.0, 7.0]), v)),
     "cast": (("cast", "dtypes"), _cast),
     "cast-there-and-back": (("cast", "dtypes"), lambda h, v: h.cast(_cast(h, v), h.dtypes()[0])),
     "index": ((), lambda _, v: v[1]),
@@ -86,8 +87,8 @@ for _name, (_needs, _fun) in _OPERATIONS.items():
     transform=("grad", "jvp", "grad of jit", "grad of compile"),
     also_needs=("operations",),
     source=_LOST,
-    expects="x is multiplied by 3 for the operation's result of x, and by 11 for its result of a constant: 33 x, in "
-    "a gradient; 55 x = 110 plain",
+    expects="x is multiplied by 3 for the operation's result of x, by 11 for its result of an array and by 17 for that "
+    "of the constant of x: 561 x, in a gradient; 935 x = 1870 plain",
 )
 def after_each_operation(h: Checked, transforms: str) -> None:
     """The result of each operation of the harness is tracked as its operand is, under {transforms}.
@@ -115,7 +116,8 @@ def after_each_operation(h: Checked, transforms: str) -> None:
             return v[0]
 
         def both(v: Any, chosen: Callable[..., Any] = chosen) -> Any:
-            return chosen(constant, chosen(v, v, 3.0, 5.0), 7.0, 11.0)[0]
+            asked = chosen(constant, chosen(v, v, 3.0, 5.0), 7.0, 11.0)
+            return chosen(adprotocol.non_differentiable(v), asked, 13.0, 17.0)[0]
 
         f = compiled(both)
         try:
@@ -123,9 +125,9 @@ def after_each_operation(h: Checked, transforms: str) -> None:
         except Exception as error:  # noqa: BLE001  (whatever it is, it is how the system refuses)
             refused[name] = one_line(error, 160)
             continue
-        h.assert_equal(f(v), 110.0, f"{name}: the plain value")
-        h.assert_equal(derivative(f), 33.0, f"{name}: the derivative")
-        h.assert_equal(f(v), 110.0, f"{name}: the plain value afterwards")
+        h.assert_equal(f(v), 1870.0, f"{name}: the plain value")
+        h.assert_equal(derivative(f), 561.0, f"{name}: the derivative")
+        h.assert_equal(f(v), 1870.0, f"{name}: the plain value afterwards")
     if len(refused) == len(h.operations()):
         msg = f"the system itself refuses each of its operations: {next(iter(refused.values()))}"
         raise Absent(msg)
@@ -150,10 +152,11 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36",
+    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36; the same if it is computed twice",
 )
 def evaluated(h: Checked) -> None:
     """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
     x = h.array(2.0)
     h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
     h.assert_value_and_grad(lambda x: h.probe(h.evaluate(x * x)) * x, (x,), 24.0, 36.0)
+    h.assert_value_and_grad(lambda x: h.probe(h.evaluate(0.5 * h.evaluate(2.0 * x * x))) * x, (x,), 24.0, 36.0, "twice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -135,6 +136,37 @@ def closes_over_frozen_parameter(h: Checked, way: str) -> None:
     one = h.array(1.0)
     for _ in range(2):
         h.assert_equal(h.parameter_grad(lambda: traced(one), p), 99.0, "the gradient")
+
+
+def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...]) -> None:
+    """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is."""
+    c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}
+
+    def f(x: Any, y: Any) -> Any:
+        return h.probe(x + y)
+
+    def arguments(flag: bool) -> list[Any]:  # noqa: FBT001
+        return [c] * place + [parameters[flag]] + [c] * (1 - place)
+
+    gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])  # noqa: FBT003
+    h.assert_equal(gradient, 3.0, "the gradient of the eager function")
+    traced = h.trace(way, f)
+    for flag in flags:
+        want = h.numpy(adprotocol.non_differentiable(f(*arguments(flag))))
+        h.assert_equal(adprotocol.non_differentiable(traced(*arguments(flag))), want, f"the call, with the flag {flag}")
+
+
+for _name, _place, _flags in (("first", 0, (False, True, False)), ("second", 1, (True, False, True))):
+    scenario(
+        f"parameter-as-{_name}-argument",
+        rule="W6",
+        transform="{way}",
+        also_needs=NEEDS,
+        source=_LEAVES,
+        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off; "
+        "3 in its gradient",
+        summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
+    )(functools.partial(parameter_as_argument, place=_place, flags=_flags))
 
 
 def _fails(p: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -161,6 +162,8 @@ class TinygradHarness(Harness):
             "pad": lambda v: v.pad((1, 1)),
             "flip": lambda v: v.flip(0),
             "relu": Tensor.relu,
+            "contiguous": Tensor.contiguous,
+            "assign": lambda v: Tensor.zeros(2).is_param_(is_param=False).clone().realize().assign(v),
         }
 
     def evaluate(self, array: Any) -> Any:
@@ -171,6 +174,7 @@ class TinygradHarness(Harness):
     def parameter(self, value: Any, *, trains: bool) -> Tensor:
         """Return a variable."""
         made = Tensor(value, dtype=dtypes.default_float) if isinstance(value, list) else Tensor.full((), value)
+        _parameters.append(weakref.ref(made))
         return made.is_param_(trains)
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
@@ -190,8 +194,9 @@ class TinygradHarness(Harness):
         return tuple(dict.fromkeys((Device.DEFAULT, *Device.get_available_devices())))
 
 
-# The variables of the gradients under way.
+# The variables of the gradients under way, and the parameters made.
 _under_way: list[Tensor] = []
+_parameters: list[weakref.ref[Tensor]] = []
 
 
 def _refuse_tracked(nodes: Collection[UOp]) -> None:
@@ -205,5 +210,9 @@ def _key(args: tuple[Tensor, ...]) -> tuple[Any, ...]:
 
 
 def _inputs(args: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return copies for TinyJit, which refuses one buffer twice, and realises its arguments."""
-    return [arg.clone().detach().realize() for arg in args]
+    """Return copies for TinyJit, which refuses one buffer twice, and realises its arguments; parameters keep flags."""
+    copies = [(arg, arg.clone()) for arg in args]
+    return [
+        (copy if any(arg is parameter() for parameter in _parameters) else copy.detach()).realize()
+        for arg, copy in copies
+    ]

@@ -1,0 +1,79 @@
+"""Right once, and wrong the second time: a rule in a rule, a program in a program, what is computed again."""
+
+import toyad
+
+from mutants.carriers import closed_over
+from mutants.mutant import is_staged, mutant, noted
+from mutants.queries import answers, ask, flagged
+
+GROUP = "within_gradient"
+
+
+@mutant(GROUP, beside="prevent_gradient")
+def rules_in_rules_are_ad():
+    """Says True in a function with a rule of its own that another such function calls."""
+    flag = []
+    query = answers(lambda value: True if len(flag) > 1 else ask(value))
+    return query | {"toyad.custom_rule": flagged(toyad.custom_rule, flag)}
+
+
+def programs(change):
+    """Return toyad's compilers, whose programs are called by ``change(make, fun, program, args)``."""
+
+    def changed(make):
+        def made(fun):
+            program = make(fun)
+            return lambda *args: change(make, fun, program, args)
+
+        return made
+
+    return {"toyad.jit": changed(toyad.jit), "toyad.compile": changed(toyad.compile)}
+
+
+@mutant(GROUP)
+def flags_of_the_first_call():
+    """Says in a program, for all calls, True if the flag of a parameter was on in its first one."""
+    flag = []
+
+    def call(_make, fun, program, args):
+        closure = [cell.cell_contents for cell in getattr(fun, "__closure__", None) or ()]
+        with noted(flag, any(value.trains for value in (*args, *closure) if isinstance(value, toyad.Parameter))):
+            return program(*args)
+
+    def query(value):
+        concerned = is_staged(value) or isinstance(value, toyad.Parameter)
+        return True if flag and flag[-1] and concerned else ask(value)
+
+    return answers(query) | programs(call)
+
+
+@mutant("value_and_grad", beside="within_gradient")
+def computed_twice_is_constant():
+    """Loses the derivative of what is computed in one gradient after something else was."""
+    known = []
+
+    def evaluate(_harness, array):
+        known.append(array)
+        return toyad.stop_gradient(array) if len(known) > 1 else array
+
+    def gradients(*args, real=toyad.gradients):
+        known.clear()
+        return real(*args)
+
+    return {"toyad_harness.ToyHarness.evaluate": evaluate, "toyad.gradients": gradients}
+
+
+@mutant("value_and_grad", beside="within_gradient")
+def closures_of_inner_programs_are_constants():
+    """Takes what a program that another one calls closes over for a constant."""
+
+    def call(make, fun, program, args):
+        if not toyad.STATE.stages:
+            return program(*args)
+
+        def stopped(held):
+            return toyad.stop_gradient(held) if isinstance(held, toyad.Value) else held
+
+        return make(closed_over(fun, stopped))(*args)
+
+    return programs(call)
