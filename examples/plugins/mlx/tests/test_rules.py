@@ -90,6 +90,29 @@ def test_what_a_function_closes_over_is_an_error() -> None:
         mx.grad(loss)(mx.array(3.0))
 
 
+def test_what_a_rule_closes_over_is_an_error_where_vmap_puts_it_in() -> None:
+    def row(z: mx.array) -> mx.array:
+        f = custom_derivative(lambda x: x * x)
+        f.defvjp(lambda cotangent, *_: (z * cotangent,))
+        result: mx.array = f(mx.array(3.0))
+        return result
+
+    rows = mx.array([1.0, 2.0])
+    np.testing.assert_allclose(np.array(mx.vmap(row)(rows)), [9.0, 9.0])
+    with pytest.raises(GradientPreventedError, match="closes over"):
+        mx.grad(lambda z: mx.vmap(row)(z).sum())(rows)
+
+
+def test_double_precision_goes_through_numpy() -> None:
+    with mx.stream(mx.cpu):
+        x = mx.array([0.1], mx.float64)
+        assert host_function(lambda x: 1.0 * x)(x).item() == 0.1
+        assert host_function(lambda n: 0.5 * n)(mx.array([1])).dtype == mx.float32
+        f = custom_derivative(lambda x: 1.0 * x)
+        f.defvjp(lambda *_: (np.array([0.1]),))
+        assert mx.grad(lambda x: f(x).sum())(x).item() == 0.1
+
+
 def test_a_host_function_needs_values() -> None:
     f = host_function(lambda x: 2.0 * x, like=lambda x: x)
     np.testing.assert_allclose(np.array(f(mx.array([1.0]))), [2.0])
