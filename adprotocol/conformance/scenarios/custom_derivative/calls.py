@@ -94,7 +94,7 @@ def residuals(h: Checked, transforms: str) -> None:
 @scenario(
     rule="D13",
     source=FUNCTION_SOURCE,
-    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad"),
+    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad", "grad of grad of vmap"),
     expects="GradientPreventedError for the second derivative, which would lack that of the residuals",
 )
 def residuals_once(h: Checked, transforms: str) -> None:
@@ -154,6 +154,31 @@ def shared_by_rows(h: Checked) -> None:
         h.assert_value_and_grad(lambda w: h.sum_of_rows(lambda v: f(w, v), rows), [w], 9.0, 30.0, "shared")  # noqa: B023
         in_rows = h.grad(lambda v: h.sum_of_rows(lambda v: f(w, v), v))(rows)  # noqa: B023
         h.assert_equal(in_rows, [60.0, 60.0], "the gradient in the rows")
+
+
+@scenario(
+    rule="D14",
+    transform="grad of vmap",
+    source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
+    expects="f(x v, v) for rows x = (1, 2) and v = (1, 2, 3), with f(a, b) = a b and the gradients 10 b and 20 a: "
+    "((1, 4, 9), (2, 8, 18)); of two elements, weighed with 1 and 10, the gradients 40 and 900",
+)
+def rows_of_more_axes(h: Checked) -> None:
+    """An argument that a row has broadcast keeps its axes, in the function and in the rule."""
+
+    def jvp(tangents: Any, _: Any, a: Any, b: Any) -> Any:
+        return 10.0 * tangents[0] * b + 20.0 * tangents[1] * a
+
+    rows, v = h.array([1.0, 2.0]), h.array([1.0, 2.0, 3.0])
+    for rules in ({"vjp": lambda ct, _, a, b: (10.0 * ct * b, 20.0 * ct * a)}, {"jvp": jvp}):
+        f = ruled(h, product, **rules)
+
+        def run(rows: Any, f: Any = f) -> Any:
+            return h.vmap(lambda x: f(x * v, v))(rows)
+
+        h.assert_equal(run(rows), [[1.0, 4.0, 9.0], [2.0, 8.0, 18.0]])
+        slope = h.grad(lambda rows, run=run: run(rows)[0][1] + 10.0 * run(rows)[1][2])(rows)
+        h.assert_equal(slope, [40.0, 900.0], "the gradient")
 
 
 @scenario(

@@ -155,6 +155,24 @@ def after_error(h: Checked) -> None:
 
 
 @scenario(
+    transform="grad of vmap",
+    source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
+    expects="x v times v with x v guarded, for rows x = (1, 2) and v = (1, 2, 3): ((1, 4, 9), (2, 8, 18)); an error "
+    "with the message in a gradient",
+)
+def rows_of_more_axes(h: Checked) -> None:
+    """Under vmap a guarded value has the axes that it had."""
+    rows, v = h.array([1.0, 2.0]), h.array([1.0, 2.0, 3.0])
+
+    def run(rows: Any) -> Any:
+        return h.vmap(lambda x: guarded(x * v) * v)(rows)
+
+    h.assert_equal(run(rows), [[1.0, 4.0, 9.0], [2.0, 8.0, 18.0]])
+    with h.raises(GradientPreventedError, words=[MESSAGE]):
+        h.grad(lambda rows: run(rows)[1][2])(rows)
+
+
+@scenario(
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,

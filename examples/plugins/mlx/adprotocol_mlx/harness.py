@@ -138,6 +138,7 @@ class MlxHarness(Harness):
             "take": lambda v: mx.take(v, mx.array([1, 0])),
             "at": lambda v: mx.zeros_like(v).at[mx.array([0])].add(v[1]),
             "complex": lambda v: v.astype(mx.complex64),
+            "split": lambda v: mx.split(v, 2)[1],
             "fft": mx.fft.rfft,
         }
 

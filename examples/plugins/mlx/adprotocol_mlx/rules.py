@@ -260,8 +260,7 @@ def _listed(values: Any) -> list[Any]:
 def _as_like(found: Sequence[Any], likes: Sequence[mx.array]) -> list[mx.array]:
     """Return gradients or tangents as arrays of the right dtypes; None is zeros."""
     return [
-        mx.zeros_like(like) if one is None else _made(one, like.dtype)
-        for one, like in zip(found, likes, strict=True)
+        mx.zeros_like(like) if one is None else _made(one, like.dtype) for one, like in zip(found, likes, strict=True)
     ]
 
 
