@@ -159,10 +159,12 @@ def places(module: toyad.Module, prefix: str = "", *, frozen: bool = False) -> I
     trained = trainable_names(module, parts) if declares(type(module)) else parts
     for name, part in parts.items():
         out = frozen or name not in trained
-        if isinstance(part, toyad.Module):
-            yield from places(part, f"{prefix}{name}.", frozen=out)
-        elif isinstance(part, toyad.Parameter):
+        if isinstance(part, toyad.Parameter):
             yield prefix + name, module, name, out
+        below = {f"{name}.{i}": one for i, one in enumerate(part)} if isinstance(part, list) else {name: part}
+        for path, one in below.items():
+            if isinstance(one, toyad.Module):
+                yield from places(one, f"{prefix}{path}.", frozen=out)
 
 
 def view(module: toyad.Module) -> View:

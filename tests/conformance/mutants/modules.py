@@ -17,13 +17,13 @@ def shows(view):
     return {"views": lambda: {toyad.Module: view}}
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
+@mutant(GROUP, at("toyad_adprotocol.places"))
 def declarations_of_modules_are_ignored(module, prefix="", *, frozen=False):
     """Trains what the class of a module leaves out."""
     return ((name, owner, part, False) for name, owner, part, _ in places(module, prefix, frozen=frozen))
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
+@mutant(GROUP, at("toyad_adprotocol.places"))
 def declarations_end_at_the_next_module(module, prefix="", *, frozen=False):
     """Trains what is in a module that the class of another leaves out."""
     for name, owner, part, out in places(module, prefix, frozen=frozen):

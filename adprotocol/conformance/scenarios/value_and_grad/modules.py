@@ -66,3 +66,23 @@ def module_under_two_names(h: Checked) -> None:
     for where in (None, "a.w", "b.w"):
         gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w, where=where)(model)
         h.assert_gradients(gradient, {"a.w": 27.0}, f"the gradient with where={where!r}")
+
+
+@scenario(
+    rule="T2",
+    expects="w ** 2 a b ** 2 at (2, 3, 5), with a and b in a list of modules: the gradients 300, 100 and 120 by "
+    "qualified name, the first alone where the class of the module declares it, and the third where it is selected",
+)
+def module_with_a_list(h: Checked) -> None:
+    """What is in a list of modules belongs to the module, and is frozen where its class leaves the list out."""
+    due = {"w": 300.0, "layers.0.w": 100.0, "layers.1.w": 120.0}
+    for declared in (False, True):
+        model = h.module({"w": 2.0, "layers": [h.module({"w": 3.0}), h.module({"w": 5.0})]})
+        if declared:
+            adprotocol.register_trainable(type(model), ["w"])
+        for where, names in ((None, ["w"] if declared else list(due)), ("layers.1.*", ["layers.1.w"])):
+            gradient = adprotocol.grad(
+                lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w, where=where
+            )(model)
+            found = {name: one for name, one in gradient.items() if one is not None}
+            h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")
