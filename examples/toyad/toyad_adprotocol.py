@@ -8,6 +8,7 @@ differentiate, `toyad.is_differentiated` answers with a staged boolean, and
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,7 +188,23 @@ def view(module: toyad.Module) -> View:
         put(parts)
         return module, lambda: put(own)
 
-    return View(own, flags, fill, aliases)
+    def rebuild(parts: dict[str, Any]) -> toyad.Module:
+        made: toyad.Module = _copied(module, {})
+        for path, owner, name, _ in places(made):
+            setattr(owner, name, parts[aliases.get(path, path)])
+        return made
+
+    return View(own, flags, fill, aliases, rebuild)
+
+
+def _copied(part: Any, known: dict[int, Any]) -> Any:
+    """Return a copy of a module, and of the modules in it; what they hold is the same."""
+    if isinstance(part, list):
+        return [_copied(one, known) for one in part]
+    if isinstance(part, toyad.Module) and id(part) not in known:
+        made = known[id(part)] = copy.copy(part)
+        vars(made).update({name: _copied(one, known) for name, one in vars(part).items()})
+    return known.get(id(part), part)
 
 
 @hookimpl

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
@@ -86,3 +87,29 @@ def module_with_a_list(h: Checked) -> None:
             )(model)
             found = {name: one for name, one in gradient.items() if one is not None}
             h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")
+
+
+@scenario(
+    rule="T12",
+    expects="s a.w b.w of one module at a and b, at s = 2, w = 3, is 18 with the gradient 12, by what is combined too; "
+    "8 after a step to w = 2, by what is combined like the model, which keeps its own",
+)
+def module_combined(h: Checked) -> None:
+    """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
+    tied = h.module({"w": 3.0})
+    model = h.module({"a": tied, "b": tied, "scale": 2.0}, frozen=["scale"])
+
+    def loss(m: Any) -> Any:
+        return m.scale * m.a.w * m.b.w
+
+    chosen, rest = adprotocol.partition(model)
+    if isinstance(adprotocol.combine(chosen, rest, like=model), dict):
+        msg = "its plugin makes no module of what is combined"
+        raise Absent(msg)
+    slopes = adprotocol.grad(lambda parts: loss(adprotocol.combine(parts, rest, like=model)))(chosen)
+    h.assert_equal(slopes["a.w"], 12.0, "the gradient")
+    moved = adprotocol.combine({**chosen, "a.w": chosen["a.w"] - slopes["a.w"] / 12.0}, rest, like=model)
+    h.check(isinstance(moved, type(model)), f"what is combined is {type(moved).__name__}")
+    h.assert_equal(loss(moved), 8.0, "after a step")
+    h.assert_equal(loss(model), 18.0, "of the module afterwards")
+    h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")

@@ -126,7 +126,7 @@ def after_an_inner_gradient(h: Checked, transforms: str) -> None:
 
     for where, program, rows in (("inside", inside, 660.0), ("before", before, 396.0)):
         want = rows if inner == "vmap" else 132.0
-        h.require_native(lambda program=program: program(lambda y: 3.0 * y, lambda c: 11.0 * c), want)
+        h.require_native(functools.partial(program, lambda y: 3.0 * y, lambda c: 11.0 * c), want)
         h.assert_equal(program(h.probe, lambda c: h.scale(c, 7.0, 11.0)), want, f"with the gradient {where}")
 
 

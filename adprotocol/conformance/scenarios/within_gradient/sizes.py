@@ -79,7 +79,7 @@ def several_values_under_vmap(h: Checked) -> None:
         "the second": (lambda x, c: (c, x), 3.0),
         "one in a dict": (lambda x, c: ({"c": c, "x": x},), 3.0),
         # A system may have the axis of the batch behind those of the vector.
-        "one of more axes": (lambda x, c: (c, x * vector), 3.0),
+        "one of more axes": (lambda x, c: (x * vector, c), 3.0),
         "none": (lambda x, c: (c, 2.0 * c), 5.0),  # noqa: ARG005
     }
     for what, (values, want) in asked.items():

@@ -39,7 +39,8 @@ def ask(values: Sequence[mx.array]) -> Any:
     return _staged(*unknown) if unknown else False
 
 
-def _differentiated(*_: Any) -> NoReturn:
+def refuse_compiled(*_: Any) -> NoReturn:
+    """Raise where a derivative goes through compiled code that was given values too early."""
     raise levels.undecidable("compiled-after-inner-derivative")
 
 
@@ -56,5 +57,5 @@ def _batched(values: Any, axes: Any) -> tuple[mx.array, int | None]:
 # False where nothing is put in.
 _staged: Any = mx.custom_function(lambda *_: mx.array(False))  # noqa: FBT003  (the constant itself)
 _staged.vmap(_batched)
-_staged.vjp(_differentiated)
-_staged.jvp(_differentiated)
+_staged.vjp(refuse_compiled)
+_staged.jvp(refuse_compiled)

@@ -15,7 +15,7 @@ import numpy as np
 from adprotocol.errors import RuleError, UndecidableError
 from adprotocol.extend import gradient_prevented
 from adprotocol_mlx import trace
-from adprotocol_mlx.answer import ask, is_inexact
+from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
 from adprotocol_mlx.prevention import prevent
 
@@ -66,6 +66,8 @@ class _Call:
     def __init__(self, rule: DerivativeRule, arrays: Sequence[mx.array]) -> None:
         self.rule = rule
         self.outline: Any = None
+        # In a program of mx.compile; where vmap puts the values in, it makes a call of its own.
+        self.is_open = trace.is_tracing() and not trace.is_applying_vjp() and any(map(trace.is_open, arrays))
         self.needed = [is_inexact(array) and _may_move(array) for array in arrays]
         self.applied: Any = mx.custom_function(self._run)
         self.applied.vjp(self._vjp)
@@ -78,6 +80,8 @@ class _Call:
         return [mx.array(result) for result in found]
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
+        if self.is_open and trace.has_values(_listed(primals)):
+            refuse_compiled()  # mx.compile drops the stop_gradient that keeps the function's own derivative out
         arrays, results = self._guarded(_listed(primals), _listed(outputs))
         gradients = iter(self.backward(_listed(cotangents)[: self.outline.count], results, arrays))
         return [
