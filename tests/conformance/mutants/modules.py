@@ -81,3 +81,10 @@ def buffers_are_parameters(module):
 
     flags = {**shown.flags, **dict.fromkeys(arrays, True)}
     return View({**shown.container, **arrays}, flags, fill, shown.aliases)
+
+
+@mutant(GROUP, shows, alone="what is combined like a module is asked about in one way")
+def combined_in_the_module(module):
+    """Puts what is combined like a module into that module."""
+    shown = right_view(module)
+    return View(shown.container, shown.flags, shown.fill, shown.aliases, lambda parts: shown.fill(parts)[0])
