@@ -27,8 +27,9 @@ def is_inexact(value: mx.array) -> bool:
 
 def ask(values: Sequence[mx.array]) -> Any:
     """Tell whether a derivative goes through one of some values: a bool, or a staged boolean."""
-    # In a tuple, because a list would look like one of MLX.
-    tracked = tuple(value for value in values if is_inexact(value))
+    # In a tuple, because a list would look like one of MLX; and not of a generator, which leaves a tuple unfilled where
+    # a search in another thread reads it.
+    tracked = tuple([value for value in values if is_inexact(value)])
     if not tracked or not trace.is_tracing():
         return False
     graph = Graph(tracked)
