@@ -788,6 +788,24 @@ with tf.GradientTape() as outer:
 print(*map(float, f(x)), float(layer(variable)))
 """,
         """
+@tf.function
+def f(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = tf.while_loop(lambda i, _: i < 1, lambda i, y: (i + 1, layer(y)), (0, x))[1]
+    return value, tape.gradient(value, x)
+print(*map(float, f(x)), float(layer(variable)))
+""",
+        """
+@tf.function
+def f(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = tf.function(layer)(x)
+    return value, tape.gradient(value, x)
+print(*map(float, f(x)), float(layer(variable)))
+""",
+        """
 def elsewhere():
     with tf.GradientTape():
         ready.set()
@@ -804,7 +822,7 @@ thread.join()
 print(float(value), float(tape.gradient(value, variable)), plain)
 """,
     ],
-    ids=["eager", "trace", "tape inside", "other thread"],
+    ids=["eager", "trace", "tape inside", "tape around a loop", "tape around a call", "other thread"],
 )
 def test_loaded_by_the_first_question(program):
     """Tapes that were opened before the plugin was loaded count as well."""
