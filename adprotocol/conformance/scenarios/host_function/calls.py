@@ -111,7 +111,8 @@ def staged_without_like(h: Checked, way: str) -> None:
     rule="H2",
     source=_RULES,
     transform=("grad", "jvp", "grad of jit"),
-    expects="GradientPreventedError where x ** 2 of NumPy is differentiated; x f(c) with c constant, at 3: gradient 9",
+    expects="GradientPreventedError where x ** 2 of NumPy is differentiated, or c x in its second argument; x f(c) "
+    "with c constant, at 3: gradient 9",
 )
 def without_a_rule(h: Checked, transforms: str) -> None:
     """Without a rule its derivative raises under {transforms}, and that of a constant does not."""
@@ -121,6 +122,9 @@ def without_a_rule(h: Checked, transforms: str) -> None:
     c = h.array(3.0)
     found = h.nest(transforms, lambda x: x * f(adprotocol.non_differentiable(c)))(h.array(3.0))
     h.assert_equal(found, 9.0)
+    g = hosted(h, product, lambda c, _: c)
+    with h.raises(GradientPreventedError, words=["host function"]):
+        h.nest(transforms, lambda x: x * g(c, x))(h.array(3.0))
 
 
 @scenario(

@@ -169,7 +169,7 @@ def branch(question: Question | None, answer: bool) -> Iterator[None]:  # noqa: 
 
 
 def branches_here() -> list[tuple[Question, bool]]:
-    """Return the branches that are being traced in this function, and not those from which it is called, or was once."""
+    """Return the branches that are being traced in this function, and not those that call it."""
     function = stack.function_of(tf.compat.v1.get_default_graph())
     return [one for one in BRANCHES.taken if one[0].function is function]
 
