@@ -89,6 +89,7 @@ def parameter_under_two_gradients(h: Checked) -> None:
 @scenario(
     rule="W3",
     needs=NEEDS,
+    varies=True,
     source=_LEAVES,
     expects="True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p",
 )

@@ -272,7 +272,8 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
     Nothing is recorded in the first run, so what is computed from the arguments is not told from a constant.
     """
     around = recorders()
-    floats = [one for one in arguments if isinstance(one, tf.Tensor) and one.dtype.is_floating]
+    tensors = [one for one in arguments if isinstance(one, tf.Tensor)]
+    floats = [one for one in tensors if one.dtype.is_floating or one.dtype.is_complex]
     differentiated = any(around.follow(floats, stopped=True))
     if isinstance(value, tf.Variable):
         own = around.follow([value], stopped=True)[0]

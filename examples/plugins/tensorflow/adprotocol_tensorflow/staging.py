@@ -25,7 +25,7 @@ from tensorflow.python.saved_model import save_context
 from adprotocol.errors import UndecidableError
 from adprotocol_tensorflow import stack
 from adprotocol_tensorflow.paths import Walk, through
-from adprotocol_tensorflow.recording import recorders, recorders_around, recorders_unknown
+from adprotocol_tensorflow.recording import handles, recorders, recorders_around, recorders_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -299,9 +299,8 @@ def install(answer: Callable[[Sequence[Any]], Any]) -> None:
     def helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if kwargs.get("src_graph") is None and isinstance(graph, func_graph.FuncGraph):
-            tensors = [
-                x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)
-            ]
+            flat = tf.nest.flatten(xs, expand_composites=True)
+            tensors = [one for x in flat for one in (handles(x) if isinstance(x, tf.Variable) else [x])]
             function = stack.function_of(graph)
             guarded = [one.conditions[0][0] for one in notes(function).guards]
             for question in [*_questions(function), *guarded]:
