@@ -781,6 +781,18 @@ def test_guard_of_what_is_differentiated_inside_in_a_branch_not_taken():
         grad(lambda a: f(a, x))(a)
 
 
+def test_guard_in_the_branch_not_taken_of_rows():
+    """In tf.vectorized_map a branch is traced by itself, and its guards stand where the question has the answer."""
+
+    def row(x):
+        return cond(within_gradient(x), lambda x: 3.0 * x, lambda x: 5.0 * prevent_gradient(x, "no"), x)
+
+    f, x = tf.function(lambda x: tf.reduce_sum(tf.vectorized_map(row, x))), tf.constant([1.0, 2.0])
+    for _ in range(2):
+        same(f(x), 15.0)
+        same(grad(f)(x), 9.0, [3.0, 3.0])
+
+
 def test_fields_that_hold_one_tensor():
     """A dataclass with the methods of tf.nest has two fields also where they hold the same."""
 
