@@ -9,7 +9,15 @@ from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, hosted, ruled, square, vjp_of_cube
+from adprotocol.conformance.scenarios.rules import (
+    FUNCTION_SOURCE,
+    VJP_SOURCE,
+    hosted,
+    product,
+    ruled,
+    square,
+    vjp_of_cube,
+)
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
@@ -59,6 +67,19 @@ def each_mode_its_own_rule(h: Checked) -> None:
     h.assert_value_and_grad(f, [x], 9.0, 30.0)
     h.assert_value_and_tangent(f, x, one, 9.0, 20.0)
     h.assert_equal(h.grad(lambda t: h.jvp(f, x, t)[1])(one), 20.0, "the gradient of the tangent in the direction")
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of grad"),
+    expects="f(a, b) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place: the "
+    "derivatives 90 and 60, and 0 of these",
+)
+def tangent_of_a_constant(h: Checked, transforms: str) -> None:
+    """A jvp gets zeros for the tangent of an argument that is not differentiated, under {transforms}."""
+    f = ruled(h, product, jvp=lambda ts, _, a, b: 30.0 * b * ts[0] + 20.0 * a * ts[1])
+    c = h.array(3.0)
+    compare(h, transforms, lambda x: f(x, c), lambda x: [3.0 * x, 90.0, 0.0])
+    compare(h, transforms, lambda x: f(c, x), lambda x: [3.0 * x, 60.0, 0.0])
 
 
 @scenario(

@@ -267,6 +267,7 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
 @scenario(
     transform="",
     needs=NEEDS,
+    varies=True,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
     expects="GradientPreventedError in the gradient of a guarded parameter; 3 where its constant is guarded",
 )

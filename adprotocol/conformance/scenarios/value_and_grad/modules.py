@@ -43,15 +43,16 @@ def module(h: Checked) -> None:
 
 @scenario(
     rule="T3",
-    expects="head w ** 2 body w, with the class of the module declaring its head alone: 12 there and None in the body, "
-    "until the body is selected",
+    expects="head w ** 2 v body w, with the class of the module declaring its head alone and that of the head w alone: "
+    "12 there and None elsewhere, until the body is selected",
 )
 def module_declares(h: Checked) -> None:
     """What the class of a module leaves out is frozen, with all that is below it."""
-    model = h.module({"head": h.module({"w": 2.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
+    model = h.module({"head": h.module({"w": 2.0, "v": 1.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
     adprotocol.register_trainable(type(model), ["head"])
+    adprotocol.register_trainable(type(model.head), ["w"])
     for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
-        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.body.deep.w, where=where)(model)
+        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.head.v * m.body.deep.w, where=where)(model)
         found = {name: one for name, one in gradient.items() if one is not None}
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
