@@ -26,8 +26,8 @@ _REENTRANT: CodeType = _FORWARD.__code__
 def refuse_first_pass() -> None:
     """Raise in the first pass of a reentrant checkpoint that will run again with gradients.
 
-    Called only while gradients are switched off. Walking the stack costs about 1 µs
-    for 30 frames; PyTorch leaves no other mark.
+    Called only before the answer False: what is tracked in the first pass, where a function has switched gradients on
+    again, is so in the second. Walking the stack costs about 1 µs for 30 frames; PyTorch leaves no other mark.
     """
     for local in _callers(_REENTRANT):
         if _runs_again(local["ctx"]):
