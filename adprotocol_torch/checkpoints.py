@@ -91,6 +91,9 @@ def register() -> None:
     """Let PyTorch use the record above, and note the first passes of reentrant checkpoints."""
     internals.use_checkpoint_frame(_Frame)
     CheckpointFunction.forward = staticmethod(_forward)  # type: ignore[method-assign]
+    # The first call of the library may be inside such a pass. Its end is not seen, so each False walks the stack then.
+    if any(next(_frames(_REENTRANT, frame), None) for frame in sys._current_frames().values()):  # noqa: SLF001
+        FIRST_PASSES.change(1)
 
 
 def note_true() -> None:
@@ -141,7 +144,10 @@ class _SecondPass:
 
 def _callers(code: CodeType) -> Iterator[dict[str, Any]]:
     """Yield the local names of each frame of the stack that runs `code`."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    return _frames(code, sys._getframe(1))  # noqa: SLF001
+
+
+def _frames(code: CodeType, frame: FrameType | None) -> Iterator[dict[str, Any]]:
     while frame is not None:
         if frame.f_code is code:
             yield frame.f_locals

@@ -140,6 +140,25 @@ def test_false_in_the_first_pass_of_a_reentrant_checkpoint_is_an_error_where_gra
     assert x.grad == 6.0
 
 
+FIRST_CALL = """
+import torch
+from torch.utils.checkpoint import checkpoint
+import adprotocol
+def run(x):
+    with torch.enable_grad():
+        return adprotocol.within_gradient(2.0 * x.detach()) * x
+try:
+    checkpoint(run, torch.ones(2, requires_grad=True), use_reentrant=True)
+except adprotocol.ADProtocolError as error:
+    print(error)
+"""
+
+
+def test_the_first_call_of_all_may_be_in_the_first_pass_of_a_reentrant_checkpoint(fresh):
+    status, output = fresh(FIRST_CALL, "torch")
+    assert (status, "use_reentrant=False" in output) == (0, True), output
+
+
 def test_true_in_the_first_pass_of_a_reentrant_checkpoint_is_true_in_the_second(layer):
     x = tracked()
     checkpoint(lambda x: adprotocol.grad(layer)(x.detach()) * x, x, use_reentrant=True).backward()
