@@ -7,6 +7,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Modules are compiled when they are first imported, most of them never: half a minute less.
+INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt
 
 # Some hundred processes of the tests import the package, which each would compile for itself: 0.2 s of a processor.
 export PYTHONDONTWRITEBYTECODE :=
@@ -117,21 +119,21 @@ bench-peers-env: ## Keras, POT and geomstats, likewise
 		"$$(grep '^torch==' constraints.txt)" --editable .
 
 hooks: $(VENV)/.dev ## run .pre-commit-config.yaml before each commit
-	$(PIP) install --quiet --constraint constraints.txt --group hooks
+	$(INSTALL) --group hooks
 	$(BIN)/pre-commit install
 
 $(VENV)/.venv:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later found. Name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt pip
+	$(INSTALL) pip
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]'
+	$(INSTALL) --editable '.[all]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) install --quiet --constraint constraints.txt --group test --group lint --group docs --group bench
+	$(INSTALL) --group test --group lint --group docs --group bench
 	touch $@
 
 clean: ## remove the environment and what was built

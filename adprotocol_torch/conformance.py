@@ -154,6 +154,8 @@ class TorchHarness(Harness):
         for name, part in parts.items():
             if name in buffers:
                 made.register_buffer(name, self.array(part))
+            elif isinstance(part, list):
+                setattr(made, name, torch.nn.ModuleList(part))
             else:
                 is_module = isinstance(part, torch.nn.Module)
                 setattr(made, name, part if is_module else self.parameter(part, trains=name not in frozen))

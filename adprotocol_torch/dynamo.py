@@ -74,10 +74,10 @@ def mark() -> None:
 def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
-    # With a guard: the graph of an evaluation must not serve the first pass of a reentrant checkpoint.
-    if not torch.is_grad_enabled() and checkpoints.FIRST_PASSES.any:
-        checkpoints.refuse_first_pass()
     answer = ask_fake(value)
+    # With a guard: a graph in which the answer was False must not serve the first pass of a reentrant checkpoint.
+    if answer is False and checkpoints.FIRST_PASSES.any:
+        checkpoints.refuse_first_pass()
     if answer == "batched":
         raise _asked_inside(
             "torch.func.vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
@@ -96,7 +96,7 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
     install()
     first = first_tracked(values)
-    return False if first is None else within_gradient(values[first])
+    return within_gradient(values[0 if first is None else first])
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:

@@ -37,7 +37,7 @@ def within_gradient(value: torch.Tensor) -> bool:
     if value.requires_grad and is_grad_enabled():
         # Only before a True: 76 ns, and as much for what is called below autograd, by ``__torch_dispatch__``.
         return (level_of(value) == NO_LEVEL or is_on_tape(value)) and not is_below_autograd()
-    if FIRST_PASSES.any and not is_grad_enabled():
+    if FIRST_PASSES.any:
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
     if forward_ad._current_level >= 0 and _has_tangent(value):  # noqa: SLF001
@@ -55,6 +55,8 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     for value in values:  # a generator takes 0.5 µs
         if value.requires_grad and (level_of(value) == NO_LEVEL or is_on_tape(value)):
             return not is_below_autograd()
+    if FIRST_PASSES.any:
+        refuse_first_pass()
     return False
 
 
@@ -111,9 +113,11 @@ def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
     while (level := level_of(value)) > here or level < NO_LEVEL:
         value = internals.unwrapped(value)
     if interpreter is None:
-        if is_asked and FIRST_PASSES.any and not is_grad_enabled():
+        if is_grad_enabled() and value.requires_grad:
+            return True
+        if is_asked and FIRST_PASSES.any:
             refuse_first_pass()
-        return (is_grad_enabled() and value.requires_grad) or _has_tangent(value)
+        return _has_tangent(value)
     if level == here:
         # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))

@@ -46,7 +46,7 @@ QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE = (
     "value_and_grad/*",
     "trainable/*",
 )
-HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE, "plugins/*")
+HOOKS = (QUERY, CONSTANT, COND, GUARD, GRADIENT, TRAINABLE, "custom_derivative/*", "host_function/*", "plugins/*")
 
 SURVIVED = 3  # the exit status
 

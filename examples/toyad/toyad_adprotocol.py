@@ -8,6 +8,7 @@ differentiate, `toyad.is_differentiated` answers with a staged boolean, and
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,10 +160,12 @@ def places(module: toyad.Module, prefix: str = "", *, frozen: bool = False) -> I
     trained = trainable_names(module, parts) if declares(type(module)) else parts
     for name, part in parts.items():
         out = frozen or name not in trained
-        if isinstance(part, toyad.Module):
-            yield from places(part, f"{prefix}{name}.", frozen=out)
-        elif isinstance(part, toyad.Parameter):
+        if isinstance(part, toyad.Parameter):
             yield prefix + name, module, name, out
+        below = {f"{name}.{i}": one for i, one in enumerate(part)} if isinstance(part, list) else {name: part}
+        for path, one in below.items():
+            if isinstance(one, toyad.Module):
+                yield from places(one, f"{prefix}{path}.", frozen=out)
 
 
 def view(module: toyad.Module) -> View:
@@ -185,7 +188,23 @@ def view(module: toyad.Module) -> View:
         put(parts)
         return module, lambda: put(own)
 
-    return View(own, flags, fill, aliases)
+    def rebuild(parts: dict[str, Any]) -> toyad.Module:
+        made: toyad.Module = _copied(module, {})
+        for path, owner, name, _ in places(made):
+            setattr(owner, name, parts[aliases.get(path, path)])
+        return made
+
+    return View(own, flags, fill, aliases, rebuild)
+
+
+def _copied(part: Any, known: dict[int, Any]) -> Any:
+    """Return a copy of a module, and of the modules in it; what they hold is the same."""
+    if isinstance(part, list):
+        return [_copied(one, known) for one in part]
+    if isinstance(part, toyad.Module) and id(part) not in known:
+        made = known[id(part)] = copy.copy(part)
+        vars(made).update({name: _copied(one, known) for name, one in vars(part).items()})
+    return known.get(id(part), part)
 
 
 @hookimpl

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import within_gradient
+from adprotocol import cond, within_gradient
 
 X = torch.tensor(2.0)
 
@@ -124,6 +124,45 @@ def test_reentrant_checkpoint_is_an_error_and_not_two_answers(layer):
         checkpoint(lambda x: layer(x * 1.0), x, use_reentrant=True)
     with torch.no_grad():  # evaluated only, so nothing is computed again
         assert checkpoint(layer, x, use_reentrant=True) == 10.0
+
+
+@pytest.mark.parametrize("ask", [within_gradient, lambda x: within_gradient([x, x + 1.0])])
+def test_false_in_the_first_pass_of_a_reentrant_checkpoint_is_an_error_where_gradients_are_on_again(ask):
+    def run(x):
+        y = 2.0 * x  # tracked in the second pass alone
+        with torch.enable_grad():
+            return cond(ask(y), lambda: 3.0 * y, lambda: 5.0 * y)
+
+    with pytest.raises(adprotocol.ADProtocolError, match="use_reentrant=False"):
+        checkpoint(run, tracked(), use_reentrant=True)
+    x = tracked()
+    checkpoint(run, x, use_reentrant=False).backward()
+    assert x.grad == 6.0
+
+
+FIRST_CALL = """
+import torch
+from torch.utils.checkpoint import checkpoint
+import adprotocol
+def run(x):
+    with torch.enable_grad():
+        return adprotocol.within_gradient(2.0 * x.detach()) * x
+try:
+    checkpoint(run, torch.ones(2, requires_grad=True), use_reentrant=True)
+except adprotocol.ADProtocolError as error:
+    print(error)
+"""
+
+
+def test_the_first_call_of_all_may_be_in_the_first_pass_of_a_reentrant_checkpoint(fresh):
+    status, output = fresh(FIRST_CALL, "torch")
+    assert (status, "use_reentrant=False" in output) == (0, True), output
+
+
+def test_true_in_the_first_pass_of_a_reentrant_checkpoint_is_true_in_the_second(layer):
+    x = tracked()
+    checkpoint(lambda x: adprotocol.grad(layer)(x.detach()) * x, x, use_reentrant=True).backward()
+    assert x.grad == 3.0
 
 
 def test_query_inside_a_custom_function():

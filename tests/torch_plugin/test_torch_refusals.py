@@ -43,6 +43,22 @@ def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
             assert checkpoint(compiled, x, use_reentrant=True).tolist() == [5.0, 5.0]
 
 
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_graph_for_a_constant_serves_no_reentrant_checkpoint(fullgraph):
+    compiled = torch.compile(layer, backend="eager", fullgraph=fullgraph)
+
+    def run(x):
+        y = 2.0 * x
+        with torch.enable_grad():
+            return compiled(y)
+
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        assert compiled(2.0 * x.detach()).tolist() == [10.0, 10.0]
+        with pytest.raises(Exception, match=torch_release.in_graph("use_reentrant=True")):
+            checkpoint(run, x, use_reentrant=True)
+
+
 RESULTS = [
     (lambda x: (x.sin(), x.cos()), lambda x: (x * 2.0, x**2), lambda y: (y[0] + y[1]).sum()),
     (lambda x: {"a": x, "b": [x]}, lambda x: {"a": x * 2.0, "b": [x**3]}, lambda y: y["a"].sum() + y["b"][0].sum()),

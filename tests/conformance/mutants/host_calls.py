@@ -70,6 +70,12 @@ def derivative_is_zero(fun, arrays, like, batched, message):
     return call(fun, [toyad.stop_gradient(array) for array in arrays], like, batched, message)
 
 
+@mutant(GROUP, at("host_call"), alone="elsewhere what is differentiated is the first of the arguments, or all of them")
+def guards_the_first(fun, arrays, like, batched, message):
+    """Raises where the first of the arguments is differentiated, and takes the others for constants."""
+    return call(fun, arrays[:1] + [toyad.stop_gradient(array) for array in arrays[1:]], like, batched, message)
+
+
 @mutant(GROUP, at("toyad_rules.Call._guarded"))
 def rules_on_the_host_twice(_self, values):
     """Lets a rule on the host be differentiated again, to zeros."""

@@ -17,13 +17,13 @@ def shows(view):
     return {"views": lambda: {toyad.Module: view}}
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
+@mutant(GROUP, at("toyad_adprotocol.places"))
 def declarations_of_modules_are_ignored(module, prefix="", *, frozen=False):
     """Trains what the class of a module leaves out."""
     return ((name, owner, part, False) for name, owner, part, _ in places(module, prefix, frozen=frozen))
 
 
-@mutant(GROUP, at("toyad_adprotocol.places"), alone=ONE_WAY)
+@mutant(GROUP, at("toyad_adprotocol.places"))
 def declarations_end_at_the_next_module(module, prefix="", *, frozen=False):
     """Trains what is in a module that the class of another leaves out."""
     for name, owner, part, out in places(module, prefix, frozen=frozen):
@@ -81,3 +81,10 @@ def buffers_are_parameters(module):
 
     flags = {**shown.flags, **dict.fromkeys(arrays, True)}
     return View({**shown.container, **arrays}, flags, fill, shown.aliases)
+
+
+@mutant(GROUP, shows, alone="what is combined like a module is asked about in one way")
+def combined_in_the_module(module):
+    """Puts what is combined like a module into that module."""
+    shown = right_view(module)
+    return View(shown.container, shown.flags, shown.fill, shown.aliases, lambda parts: shown.fill(parts)[0])

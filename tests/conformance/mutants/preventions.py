@@ -70,6 +70,12 @@ def passes_jit():
 
 
 @mutant(GROUP, lets_pass)
+def passes_what_others_call(_value):
+    """Guards nothing in a program that is traced in another."""
+    return len(toyad.STATE.stages) > 1
+
+
+@mutant(GROUP, lets_pass)
 def passes_vmap(value):
     """Guards nothing that vmap batches."""
     return follows(toyad.Batched, value)

@@ -3,6 +3,7 @@
 import fnmatch
 import operator
 
+import numpy as np
 import toyad
 import toyad_adprotocol as right
 
@@ -41,6 +42,12 @@ def nothing(_value):
 def only_if_selected(value):
     """Trains no array, unless the call selects it."""
     return False if takes(value) else takes(value)
+
+
+@mutant(GROUP, leaves, beside="value_and_grad")
+def one_precision(value):
+    """Trains arrays of the default precision only."""
+    return None if value.dtype == np.float32 else takes(value)
 
 
 @mutant(GROUP, leaves)

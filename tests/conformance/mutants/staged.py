@@ -78,6 +78,23 @@ def numbers_become_floats(fun, *operands):
     return float(result) if type(result) is int else result
 
 
+@mutant("cond", later)
+def numbers_like_the_first(pred, t, f, operands):
+    """Gives a number from the second of two staged branches the type of that from the first."""
+    kinds = []
+
+    def first(*given):
+        result = t(*given)
+        kinds.append(type(result))
+        return result
+
+    def second(*given):
+        result = f(*given)
+        return int(result) if kinds == [int] and type(result) is float else result
+
+    return choose(pred, first, second, operands)
+
+
 @mutant("prevent_gradient")
 def message_of_the_first():
     """Gives all guards of a program the message of the first."""

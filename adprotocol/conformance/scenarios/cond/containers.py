@@ -168,3 +168,26 @@ def after_an_error_under_vmap(h: Checked) -> None:
     failing = False
     h.assert_equal(rows(points), [2.0, -2.0], "the gradients")
     h.assert_equal(3.0 * a, 6.0, "what was closed over, afterwards")
+
+
+@scenario(
+    rule="C6",
+    transform="vmap",
+    source=_FAILED,
+    expects="3 x by a branch that sets x, which it closes over, to 7, plus what x is behind it, at 2 and 3: 13 and 16",
+)
+def assigned_in_a_branch_of_rows(h: Checked) -> None:
+    """What a branch assigns to a name that it closes over, or to an attribute, is there behind it."""
+
+    def row(x: Any) -> Any:
+        held, kept = Layer(x), x
+
+        def assigns() -> Any:
+            nonlocal kept
+            found = 2.0 * kept + held.value
+            kept, held.value = 3.0, 4.0
+            return found
+
+        return adprotocol.cond(x > 0.0, assigns, lambda: 5.0 * x) + kept + held.value
+
+    h.assert_equal(h.vmap(row)(h.array([2.0, 3.0])), [13.0, 16.0])

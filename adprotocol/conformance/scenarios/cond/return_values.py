@@ -70,16 +70,21 @@ def numbers_from_both_branches(h: Checked) -> None:
     level=SHOULD,
     transform="{way}",
     source=_MIXED,
-    expects="the number 2.5 where x > 0, else the integer 1, times x, under {way}: 5 at 2, -2 at -2",
+    expects="the number 2.5 where x > 0, else the integer 1, times x, under {way}: 5 at 2, -2 at -2, whichever branch "
+    "is first",
 )
 def numbers_of_two_types(h: Checked, way: str) -> None:
     """A staged predicate under {way} may choose between a Python float and a Python int.
 
     A staged predicate may choose between a Python float and a Python int.
     """
-    jitted = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: 2.5, lambda: 1) * x)
-    h.assert_equal(jitted(h.array(2.0)), 5.0, "the float")
-    h.assert_equal(jitted(h.array(-2.0)), -2.0, "the integer")
+    for choose in (
+        lambda x: adprotocol.cond(x > 0.0, lambda: 2.5, lambda: 1) * x,
+        lambda x: adprotocol.cond(x < 0.0, lambda: 1, lambda: 2.5) * x,
+    ):
+        jitted = h.trace(way, choose)
+        h.assert_equal(jitted(h.array(2.0)), 5.0, "the float")
+        h.assert_equal(jitted(h.array(-2.0)), -2.0, "the integer")
 
 
 @scenario(

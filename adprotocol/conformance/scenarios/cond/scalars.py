@@ -57,7 +57,7 @@ def integer_operand(h: Checked, way: str) -> None:
     needs=("grad", "vmap"),
     source=_STATIC,
     expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3; the "
-    "integers 2 and 1",
+    "integers 2 and 1; 2 and 0.5, whichever is first",
 )
 def integer_operand_under_vmap(h: Checked) -> None:
     """Branches of a batched cond may count with an integer, look for None among operands, and return integers."""
@@ -66,6 +66,11 @@ def integer_operand_under_vmap(h: Checked) -> None:
     found = h.numpy(h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * one)(rows))
     h.assert_equal(found, [2, 1], "the integers")
     h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
+    for sign in (1.0, -1.0):
+        mixed = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 2, lambda: 0.5) * (1.0 + 0.0 * x))  # noqa: B023
+        h.assert_equal(mixed(sign * rows), [2.0, 0.5], "a fraction beside an integer")
+        swapped = h.vmap(lambda x: adprotocol.cond(sign * x > 0.0, lambda: 0.5, lambda: 2) * (1.0 + 0.0 * x))  # noqa: B023
+        h.assert_equal(swapped(sign * rows), [0.5, 2.0], "an integer beside a fraction")
 
 
 @scenario(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.grid import X, number
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
@@ -105,6 +106,32 @@ for _program, (_fun, _text) in _PROGRAMS.items():
         expects=functools.partial(_expects, _text),
         summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",
     )(functools.partial(clean, program=_program))
+
+
+@scenario(
+    rule="C4",
+    transform=("grad of jit", "vmap of grad", "grad of vmap"),
+    also_needs=("operations", "cast", "dtypes"),
+    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+    expects="{transforms} of the real part of z ** 3 for the complex z of x, that of x ** 3, at 2.5; 0 / 0 "
+    "of z is beside it",
+)
+def complex_nan(h: Checked, transforms: str) -> None:
+    """A complex NaN not taken stays out under {transforms}."""
+    lift = h.operations().get("complex")
+    if lift is None:
+        msg = "the system names no operation from real numbers to complex ones"
+        raise Absent(msg)
+
+    def real(z: Any) -> Any:
+        return h.cast(z, h.dtypes()[0])
+
+    def f(x: Any) -> Any:
+        return real(adprotocol.cond(x > FAR, _bad, lambda z: z * z * z, lift(x)))
+
+    want = nesting.expected(transforms, cube)(X)[0]
+    h.require_native(lambda: h.nest(transforms, lambda x: real(lift(x) * lift(x) * lift(x)))(h.array(X)), want)
+    h.assert_equal(h.nest(transforms, f)(h.array(X)), want)
 
 
 @scenario(

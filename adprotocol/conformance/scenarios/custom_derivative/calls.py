@@ -1,4 +1,4 @@
-"""Calls of functions with rules: what they close over and keep, in batches, one within another, and after errors."""
+"""Calls of functions with rules: what they close over and keep, one within another, and after errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from adprotocol.conformance.scenarios.grid import compare
 from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
     VJP_SOURCE,
-    noting_product,
-    product,
     ruled,
     square,
     vjp_of_cube,
@@ -94,7 +92,7 @@ def residuals(h: Checked, transforms: str) -> None:
 @scenario(
     rule="D13",
     source=FUNCTION_SOURCE,
-    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad"),
+    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad", "grad of grad of vmap"),
     expects="GradientPreventedError for the second derivative, which would lack that of the residuals",
 )
 def residuals_once(h: Checked, transforms: str) -> None:
@@ -133,48 +131,6 @@ def residuals_of_any_type(h: Checked) -> None:
     if h.has("jvp"):
         with h.raises(GradientPreventedError, words=["residuals"]):
             h.jvp(h.grad(f), h.array(3.0), h.array(1.0))
-
-
-@scenario(
-    rule="D14",
-    transform="grad of vmap",
-    source="PyTorch: a vmap of rules sums what rows share: https://docs.pytorch.org/docs/stable/notes/extending.func.html",
-    expects="the sum over v = (1, 2) of w v with the gradients 10 v in w, 20 w in v, at w = 3: 9, gradient 30 in w, "
-    "(60, 60) in v; with the jvp alone as well",
-)
-def shared_by_rows(h: Checked) -> None:
-    """The gradient of what the rows share is the sum over the rows."""
-
-    def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
-        return 10.0 * tangents[0] * v + 20.0 * tangents[1] * w
-
-    w, rows = h.array(3.0), h.array([1.0, 2.0])
-    for rules in ({"vjp": lambda ct, _, w, v: (10.0 * ct * v, 20.0 * ct * w)}, {"jvp": jvp}):
-        f = ruled(h, product, **rules)
-        h.assert_value_and_grad(lambda w: h.sum_of_rows(lambda v: f(w, v), rows), [w], 9.0, 30.0, "shared")  # noqa: B023
-        in_rows = h.grad(lambda v: h.sum_of_rows(lambda v: f(w, v), v))(rows)  # noqa: B023
-        h.assert_equal(in_rows, [60.0, 60.0], "the gradient in the rows")
-
-
-@scenario(
-    rule="D14",
-    transform=("vmap of grad", "vmap of jvp"),
-    expects="w v, at w = 3 and v = (1, 2), with the vjp 10 v, 20 w and the jvp 30 v, 40 w: in w (10, 20) and (30, 60), "
-    "in v (60, 60) and (120, 120); a gradient that is not needed is not computed",
-)
-def derivatives_by_rows(h: Checked, transforms: str) -> None:
-    """Under {transforms} each row has its own derivative, also of what all rows share."""
-
-    def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
-        return 30.0 * tangents[0] * v + 40.0 * tangents[1] * w
-
-    (f, runs), w, rows = noting_product(h, jvp), h.array(3.0), h.array([1.0, 2.0])
-    mode, factor = transforms.partition(" of ")[2], 10.0 if "grad" in transforms else 30.0
-    shared = h.vmap(lambda v: h.nest(mode, lambda w: f(w, v))(w))(rows)
-    h.assert_equal(shared, [factor, 2.0 * factor], "the derivatives in what is shared")
-    h.check("y" not in runs, "the gradient of the rows was computed in vain")
-    own = h.vmap(h.nest(mode, lambda v: f(w, v)))(rows)
-    h.assert_equal(own, [60.0, 60.0] if mode == "grad" else [120.0, 120.0], "the derivatives in the rows")
 
 
 @scenario(

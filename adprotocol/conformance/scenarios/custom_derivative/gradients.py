@@ -154,11 +154,15 @@ def _of_parts(h: Checked) -> Any:
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
     f = _of_parts(h)
+
+    def asked(y: Any) -> Any:
+        return h.scale(y["c"], 2.0, 7.0) + h.scale(y["a"].first, 3.0, 11.0) + h.scale(y["a"].second[0], 5.0, 13.0)
+
     uses: list[tuple[Any, float]] = [
         (lambda y: y["c"], 100.0),
         (lambda y: y["a"].first, 10.0),
         (lambda y: y["a"].second[0], 1.0),
-        (lambda y: 2.0 * y["c"] + 3.0 * y["a"].first + 5.0 * y["a"].second[0], 235.0),
+        (asked, 235.0),
     ]
     for use, want in uses:
         h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023

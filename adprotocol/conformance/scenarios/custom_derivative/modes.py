@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance.checks import Absent
+from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.rules import FUNCTION_SOURCE, VJP_SOURCE, hosted, ruled, square, vjp_of_cube
+from adprotocol.conformance.scenarios.rules import (
+    FUNCTION_SOURCE,
+    VJP_SOURCE,
+    hosted,
+    product,
+    ruled,
+    square,
+    vjp_of_cube,
+)
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -56,6 +67,19 @@ def each_mode_its_own_rule(h: Checked) -> None:
     h.assert_value_and_grad(f, [x], 9.0, 30.0)
     h.assert_value_and_tangent(f, x, one, 9.0, 20.0)
     h.assert_equal(h.grad(lambda t: h.jvp(f, x, t)[1])(one), 20.0, "the gradient of the tangent in the direction")
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of grad"),
+    expects="f(a, b) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place: the "
+    "derivatives 90 and 60, and 0 of these",
+)
+def tangent_of_a_constant(h: Checked, transforms: str) -> None:
+    """A jvp gets zeros for the tangent of an argument that is not differentiated, under {transforms}."""
+    f = ruled(h, product, jvp=lambda ts, _, a, b: 30.0 * b * ts[0] + 20.0 * a * ts[1])
+    c = h.array(3.0)
+    compare(h, transforms, lambda x: f(x, c), lambda x: [3.0 * x, 90.0, 0.0])
+    compare(h, transforms, lambda x: f(c, x), lambda x: [3.0 * x, 60.0, 0.0])
 
 
 @scenario(
@@ -236,3 +260,30 @@ def traced_before_the_rows(h: Checked) -> None:
     f = h.jit(ruled(h, square, vjp_of_cube))
     h.assert_equal(f(h.array(2.0)), 4.0, "the plain call")
     h.assert_equal(h.grad(lambda v: h.sum_of_rows(f, v))(h.array([2.0, 3.0])), [12.0, 27.0], "the gradients")
+
+
+@scenario(
+    rule="D3",
+    source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
+    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
+    also_needs=("grad", HIGHER_ORDER),
+    expects="f(y) = y ** 2 with the rule 3 y ** 2, for y = x ** 2, which a gradient inside has closed over: the "
+    "derivative is 192 at 2; for rows y and 2 y it is 1728",
+)
+def after_an_inner_gradient(h: Checked, transforms: str) -> None:
+    """Of what a gradient inside has closed over the derivative is that of the rule, under {transforms}."""
+    outer, _, inner = transforms.partition(" of ")
+    x, c = h.array(2.0), h.array(1.0)
+
+    def run(layer: Callable[[Any], Any]) -> Any:
+        called = h.nest(inner, layer)
+
+        def f(x: Any) -> Any:
+            y = x * x
+            h.grad(lambda z: z * y)(c)
+            return called(y)
+
+        return h.nest(outer, f)(x)
+
+    h.require_native(lambda: run(lambda y: 4.0 * y), 48.0 if inner == "vmap" else 16.0)
+    h.assert_equal(run(ruled(h, square, vjp_of_cube)), 1728.0 if inner == "vmap" else 192.0)

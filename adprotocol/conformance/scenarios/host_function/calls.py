@@ -111,14 +111,18 @@ def staged_without_like(h: Checked, way: str) -> None:
     rule="H2",
     source=_RULES,
     transform=("grad", "jvp", "grad of jit"),
-    expects="GradientPreventedError where x ** 2 of NumPy is differentiated; x f(c) with c constant, at 3: gradient 9",
+    expects="GradientPreventedError where x ** 2 of NumPy is differentiated, and where a b is in a or in b; x f(c) "
+    "with c constant, at 3: gradient 9",
 )
 def without_a_rule(h: Checked, transforms: str) -> None:
     """Without a rule its derivative raises under {transforms}, and that of a constant does not."""
     f = hosted(h, _squares, lambda x: x)
     with h.raises(GradientPreventedError, words=["host function"]):
         h.nest(transforms, f)(h.array(3.0))
-    c = h.array(3.0)
+    c, g = h.array(3.0), hosted(h, product, lambda _, b: b)
+    for one_of_two in (lambda x: g(x, c), lambda x: g(c, x)):
+        with h.raises(GradientPreventedError, words=["host function"]):
+            h.nest(transforms, one_of_two)(h.array(3.0))
     found = h.nest(transforms, lambda x: x * f(adprotocol.non_differentiable(c)))(h.array(3.0))
     h.assert_equal(found, 9.0)
 

@@ -198,6 +198,31 @@ def decorated_query(h: Checked) -> None:
 
 @scenario(
     transform="grad of {way}",
+    source="TensorFlow: functions as arguments of tf.function: https://www.tensorflow.org/guide/function",
+    expects="s(x) x with s = x ** 2 decorated, an argument of a function under {way}, by itself and in a list, at 3: "
+    "27, with the gradient 9, before and after a plain call",
+)
+def decorated_as_an_argument(h: Checked, way: str) -> None:
+    """A decorated function returns constants in a jitted function that it is given to."""
+    x = h.array(3.0)
+
+    def square(x: Any) -> Any:
+        return x * x
+
+    for what, shown, f in (
+        ("by itself", lambda s: s, lambda s, x: s(x) * x),
+        ("in a list", lambda s: [s], lambda s, x: s[0](x) * x),
+    ):
+        jitted = h.trace(way, f)
+        h.require_native(lambda: h.trace(way, f)(shown(square), x), 27.0)  # noqa: B023
+        s = shown(adprotocol.non_differentiable(square))
+        for _ in range(2):
+            h.assert_value_and_grad(lambda x, jitted=jitted, s=s: jitted(s, x), (x,), 27.0, 9.0, what)
+            h.assert_equal(jitted(s, x), 27.0, f"the plain value, {what}")
+
+
+@scenario(
+    transform="grad of {way}",
     source=_KEYWORDS,
     expects="s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.threads import in_threads
 
@@ -215,3 +216,29 @@ def in_a_child_thread(h: Checked) -> None:
     x = h.array(3.0)
     h.require_native(lambda: h.grad(product(lambda x: x * 1.0))(x), 6.0)
     h.assert_value_and_grad(product(adprotocol.non_differentiable), (x,), 9.0, 3.0)
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "jvp of jit", "grad of vmap"),
+    also_needs=("grad", HIGHER_ORDER),
+    source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
+    expects="constant(y) y for y = x ** 2, which a gradient inside has closed over: the derivative is 16 at 2; for "
+    "rows y and 2 y it is 80",
+)
+def after_an_inner_gradient(h: Checked, transforms: str) -> None:
+    """What a gradient inside has closed over can be made constant behind it, under {transforms}."""
+    outer, _, inner = transforms.partition(" of ")
+    x, c = h.array(2.0), h.array(1.0)
+
+    def run(layer: Callable[[Any], Any]) -> Any:
+        called = h.nest(inner, layer)
+
+        def f(x: Any) -> Any:
+            y = x * x
+            h.grad(lambda z: z * y)(c)
+            return called(y)
+
+        return h.nest(outer, f)(x)
+
+    h.require_native(lambda: run(lambda y: 4.0 * y), 48.0 if inner == "vmap" else 16.0)
+    h.assert_equal(run(lambda y: adprotocol.non_differentiable(y) * y), 80.0 if inner == "vmap" else 16.0)

@@ -8,6 +8,7 @@ import adprotocol
 from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+from adprotocol.conformance.scenarios.rules import noted
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -206,3 +207,25 @@ def evaluated(h: Checked) -> None:
     h.assert_value_and_grad(of_constant, (x,), 80.0, 40.0, "computed from a constant")
     c = h.evaluate(adprotocol.non_differentiable(h.evaluate(x * x)))
     h.assert_value_and_grad(lambda x: h.probe(c) * x, (x,), 40.0, 20.0, "a constant from outside")
+
+
+@scenario(
+    needs=("grad", "operations"),
+    source="JAX: complex numbers and derivatives: https://docs.jax.dev/en/latest/notebooks/autodiff_cookbook.html",
+    expects="the constant of each operation's result has its value and is untracked, so 5 x: the gradient 5 in the "
+    "first element",
+)
+def of_each_operation(h: Checked) -> None:
+    """The result of each operation of the harness, complex ones included, can be made constant."""
+    v = h.array([2.0, 3.0])
+    for name, operation in h.operations().items():
+        try:
+            h.grad(lambda v, operation=operation: noted([], operation(v), v[0]))(v)
+        except Exception:  # noqa: BLE001, S112  (whatever it is, the system itself refuses the operation)
+            continue
+        h.assert_equal(adprotocol.non_differentiable(operation(v)), h.numpy(operation(v)), f"{name}: the value")
+
+        def f(v: Any, operation: Any = operation) -> Any:
+            return h.probe_by(v, adprotocol.non_differentiable(operation(v)))[0]
+
+        h.assert_equal(h.grad(f)(v), [5.0, 0.0], f"{name}: the gradient")

@@ -52,6 +52,26 @@ def registered_structure(h: Checked, way: str) -> None:
 
 
 @scenario(
+    transform="{way}",
+    also_needs=("node",),
+    source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
+    expects="a subclass with a field more, registered as its base is: itself, with 3 times that field, "
+    "12, and 2 of its base",
+)
+def registered_subclass(h: Checked, way: str) -> None:
+    """A registered subclass of a registered class is argument and result under {way} as what it is."""
+    fields = [("offset", Any, dataclasses.field(default=None))]
+    made = dataclasses.make_dataclass("Offset", fields, bases=(power_class(),), frozen=True)
+    adprotocol.register_structure(made, static=("power",))
+    run = h.trace(way, lambda model: dataclasses.replace(model, offset=3.0 * model.offset))
+    for _ in range(2):
+        found = run(made(h.array(2.0), h.array(1.0), 1, h.array(4.0)))
+        h.check(type(found) is made, f"{way} returned a {type(found).__name__}")
+        h.assert_equal(found.offset, 12.0, "the field of the subclass")
+        h.assert_equal(found.scale, 2.0, "the field of its base")
+
+
+@scenario(
     transform="vmap",
     needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.conformance.harness import PROMOTION
+from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.models import Pair
 from adprotocol.conformance.scenarios.prevent_gradient.grid import MESSAGE, guarded
@@ -14,6 +14,8 @@ from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -72,6 +74,38 @@ def label_in_gradient(h: Checked) -> None:
     """A label passes, although it holds what is differentiated."""
     h.assert_value_and_grad(lambda x: guarded(NonDifferentiable(x)) * x, [h.array(3.0)], 9.0, 3.0)
     h.assert_value_and_grad(lambda x: guarded({"c": NonDifferentiable(x)})["c"] * x, [h.array(3.0)], 9.0, 3.0)
+
+
+@scenario(
+    transform=("grad", "jvp", "grad of jit", "jvp of jit"),
+    also_needs=("grad", HIGHER_ORDER),
+    source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
+    expects="y ** 2 with a guarded y = x ** 2, which a gradient inside has closed over, at 2: 16 plain and an error "
+    "in a derivative; 16 where its constant is guarded",
+)
+def after_an_inner_gradient(h: Checked, transforms: str) -> None:
+    """What a gradient inside has closed over raises behind it, under {transforms}."""
+    outer, _, inner = transforms.partition(" of ")
+    x, c = h.array(2.0), h.array(1.0)
+
+    def behind(layer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        called = h.nest(inner, layer)
+
+        def f(x: Any) -> Any:
+            y = x * x
+            h.grad(lambda z: z * y)(c)
+            return called(y)
+
+        return f
+
+    f = behind(lambda y: guarded(y) * y)
+    h.assert_equal(f(x), 16.0, "the plain call")
+    # Where the system no longer tells, another error will do.
+    with h.raises(Exception):
+        h.nest(outer, f)(x)
+    h.require_native(lambda: h.nest(outer, behind(lambda y: 4.0 * y))(x), 16.0)
+    constant = behind(lambda y: guarded(adprotocol.non_differentiable(y)) * y)
+    h.assert_equal(h.nest(outer, constant)(x), 16.0, "of a constant")
 
 
 @scenario(expects="an error with the message and the path 'rest.0.second'; without that leaf x, gradient 1")
@@ -155,6 +189,24 @@ def after_error(h: Checked) -> None:
 
 
 @scenario(
+    transform="grad of vmap",
+    source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
+    expects="x v times v with x v guarded, for rows x = (1, 2) and v = (1, 2, 3): ((1, 4, 9), (2, 8, 18)); an error "
+    "with the message in a gradient",
+)
+def rows_of_more_axes(h: Checked) -> None:
+    """Under vmap a guarded value has the axes that it had."""
+    rows, v = h.array([1.0, 2.0]), h.array([1.0, 2.0, 3.0])
+
+    def run(rows: Any) -> Any:
+        return h.vmap(lambda x: guarded(x * v) * v)(rows)
+
+    h.assert_equal(run(rows), [[1.0, 4.0, 9.0], [2.0, 8.0, 18.0]])
+    with h.raises(GradientPreventedError, words=[MESSAGE]):
+        h.grad(lambda rows: run(rows)[1][2])(rows)
+
+
+@scenario(
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,
@@ -215,6 +267,7 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
 @scenario(
     transform="",
     needs=NEEDS,
+    varies=True,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
     expects="GradientPreventedError in the gradient of a guarded parameter; 3 where its constant is guarded",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenario import MAY, SHOULD, defaults
 from adprotocol.conformance.scenarios.orders import in_both_orders
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _CHECKS = "JAX: checks inside of transformed functions, and which of them failed: https://docs.jax.dev/en/latest/debugging/checkify_guide.html"
+_CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
 
 scenario: Decorator = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
@@ -82,7 +83,7 @@ def after_an_error_in_a_branch(h: Checked, way: str) -> None:
 
 @scenario(
     native="grad of {way} of {way}",
-    source="TensorFlow: a function calls another: https://www.tensorflow.org/guide/function",
+    source=_CALLED,
     expects="x ** 3 with x guarded in a compiled function that another one calls: 8 plain; an error with the message "
     "in a gradient, and again; 4 where its constant is given",
 )
@@ -98,6 +99,58 @@ def in_a_called_function(h: Checked, way: str) -> None:
         with h.raises(Exception, words=["not this one"]):
             h.grad(outer)(x)
         h.assert_value_and_grad(of_constant, (x,), 8.0, 4.0, "of a constant")
+
+
+def _calling(h: Checked, way: str) -> tuple[Any, Any]:
+    """Return x ** 2 with x guarded, and what has it times c in a branch where c is differentiated, else 5 x c."""
+    inner = h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x)
+
+    def outer(x: Any, c: Any) -> Any:
+        return adprotocol.cond(h.query(c), lambda x, c: inner(x) * c, lambda x, c: 5.0 * x * c, x, c)
+
+    return inner, h.trace(way, outer)
+
+
+@scenario(
+    native="grad of {way} of {way}",
+    source=_CALLED,
+    expects="x ** 2 with x guarded, in a compiled function that a branch of another calls where c is differentiated: "
+    "30 plain at 2, 3; the gradient 4 in c; an error in x and c, and of the function by itself",
+)
+def in_a_call_in_a_branch(h: Checked, way: str) -> None:
+    """A guard in a function that a branch calls raises there and by itself, whichever call traced it."""
+    x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
+
+    def in_the_branch(made: tuple[Any, Any]) -> None:
+        _, outer = made
+        h.assert_equal(outer(x, c), 30.0, "the plain call")
+        h.assert_value_and_grad(lambda c: outer(x, c), (c,), 12.0, 4.0, "in what decides")
+        # A compiler that runs Python may show the error as one of its own, with the text.
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(lambda t: outer(t * x, t * c))(one)
+
+    def by_itself(made: tuple[Any, Any]) -> None:
+        inner, _ = made
+        h.assert_equal(inner(x), 4.0, "the plain call of the function by itself")
+        with h.raises(Exception, words=["not this one"]):
+            h.grad(inner)(x)
+
+    in_both_orders(lambda: _calling(h, way), in_the_branch, by_itself)
+
+
+@scenario(
+    level=MAY,
+    native="grad of {way} of {way}",
+    source=_CALLED,
+    expects="5 x c at 2, 3, with the gradient 15 in x, where a guard of x is in a function that the other branch calls",
+)
+def in_a_call_in_a_branch_not_taken(h: Checked, way: str) -> None:
+    """A guard in a function that a branch calls passes where the branch is not taken."""
+    x, c = h.array(2.0), h.array(3.0)
+    inner, outer = _calling(h, way)
+    h.assert_equal(inner(x), 4.0, "the plain call of the function by itself")
+    for _ in range(2):
+        h.assert_value_and_grad(lambda x: outer(x, c), (x,), 30.0, 15.0)
 
 
 def _nested(h: Checked, way: str) -> Any:

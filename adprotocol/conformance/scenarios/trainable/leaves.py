@@ -34,12 +34,16 @@ def selected(h: Checked, tree: dict[str, Any], names: Sequence[str], where: Any 
 
 @scenario(
     source="Equinox: filters by is_inexact_array: https://docs.kidger.site/equinox/all-of-equinox/",
-    expects="a scalar, a vector, a matrix and an array without elements are returned as the identical objects",
+    expects="a scalar, a vector, a matrix and an array without elements are returned as the identical objects, and so "
+    "is one of each floating-point dtype",
 )
 def float_arrays(h: Checked) -> None:
-    """Floating-point arrays of any shape take gradients."""
+    """Floating-point arrays of any shape and dtype take gradients."""
     values: dict[str, Any] = {"scalar": 1.0, "vector": [1.0, 2.0], "matrix": [[1.0], [2.0]], "empty": []}
-    selected(h, {name: h.array(value) for name, value in values.items()}, list(values))
+    tree = {name: h.array(value) for name, value in values.items()}
+    if h.has("dtypes", "cast"):
+        tree |= {dtype: h.cast(h.array(1.0), dtype) for dtype in h.dtypes()}
+    selected(h, tree, list(tree))
 
 
 @scenario(

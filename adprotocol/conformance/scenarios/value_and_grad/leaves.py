@@ -76,8 +76,8 @@ def empty_leaf(h: Checked) -> None:
     rule="T8",
     needs=_PARAMETERS,
     source=_SHARED,
-    expects="p ** 2 * q with two parameters of the value 3, p by two names: the gradients 18, None and 9; with one of "
-    "them frozen 9 alone",
+    expects="p ** 2 * q with two parameters of the value 3, p by two names: the gradients 18, None and 9, with p's "
+    "flag off too; with one of them frozen 9 alone",
 )
 def equal_parameters(h: Checked) -> None:
     """Two parameters of the same value are two leaves."""
@@ -90,6 +90,9 @@ def equal_parameters(h: Checked) -> None:
     h.assert_gradients(found, {"p": 18.0, "too": None, "q": 9.0})
     only = adprotocol.grad(loss, where="q", backend=h.name)({"p": p, "q": q})
     h.assert_gradients(only, {"p": None, "q": 9.0}, "the gradient of q alone")
+    p = h.parameter(3.0, trains=False)
+    selected = adprotocol.grad(loss, where="*", backend=h.name)({"p": p, "too": p, "q": q})
+    h.assert_gradients(selected, {"p": 18.0, "too": None, "q": 9.0}, "the gradient of one whose flag is off, selected,")
 
 
 @scenario(

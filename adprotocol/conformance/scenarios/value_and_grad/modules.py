@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 
 if TYPE_CHECKING:
@@ -42,15 +43,16 @@ def module(h: Checked) -> None:
 
 @scenario(
     rule="T3",
-    expects="head w ** 2 body w, with the class of the module declaring its head alone: 12 there and None in the body, "
-    "until the body is selected",
+    expects="head w ** 2 v body w, with the class of the module declaring its head alone and that of the head w alone: "
+    "12 there and None elsewhere, until the body is selected",
 )
 def module_declares(h: Checked) -> None:
     """What the class of a module leaves out is frozen, with all that is below it."""
-    model = h.module({"head": h.module({"w": 2.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
+    model = h.module({"head": h.module({"w": 2.0, "v": 1.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
     adprotocol.register_trainable(type(model), ["head"])
+    adprotocol.register_trainable(type(model.head), ["w"])
     for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
-        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.body.deep.w, where=where)(model)
+        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.head.v * m.body.deep.w, where=where)(model)
         found = {name: one for name, one in gradient.items() if one is not None}
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
@@ -66,3 +68,49 @@ def module_under_two_names(h: Checked) -> None:
     for where in (None, "a.w", "b.w"):
         gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w, where=where)(model)
         h.assert_gradients(gradient, {"a.w": 27.0}, f"the gradient with where={where!r}")
+
+
+@scenario(
+    rule="T2",
+    expects="w ** 2 a b ** 2 at (2, 3, 5), with a and b in a list of modules: the gradients 300, 100 and 120 by "
+    "qualified name, the first alone where the class of the module declares it, and the third where it is selected",
+)
+def module_with_a_list(h: Checked) -> None:
+    """What is in a list of modules belongs to the module, and is frozen where its class leaves the list out."""
+    due = {"w": 300.0, "layers.0.w": 100.0, "layers.1.w": 120.0}
+    for declared in (False, True):
+        model = h.module({"w": 2.0, "layers": [h.module({"w": 3.0}), h.module({"w": 5.0})]})
+        if declared:
+            adprotocol.register_trainable(type(model), ["w"])
+        for where, names in ((None, ["w"] if declared else list(due)), ("layers.1.*", ["layers.1.w"])):
+            gradient = adprotocol.grad(
+                lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w, where=where
+            )(model)
+            found = {name: one for name, one in gradient.items() if one is not None}
+            h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")
+
+
+@scenario(
+    rule="T12",
+    expects="s a.w b.w of one module at a and b, at s = 2, w = 3, is 18 with the gradient 12, by what is combined too; "
+    "8 after a step to w = 2, by what is combined like the model, which keeps its own",
+)
+def module_combined(h: Checked) -> None:
+    """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
+    tied = h.module({"w": 3.0})
+    model = h.module({"a": tied, "b": tied, "scale": 2.0}, frozen=["scale"])
+
+    def loss(m: Any) -> Any:
+        return m.scale * m.a.w * m.b.w
+
+    chosen, rest = adprotocol.partition(model)
+    if isinstance(adprotocol.combine(chosen, rest, like=model), dict):
+        msg = "its plugin makes no module of what is combined"
+        raise Absent(msg)
+    slopes = adprotocol.grad(lambda parts: loss(adprotocol.combine(parts, rest, like=model)))(chosen)
+    h.assert_equal(slopes["a.w"], 12.0, "the gradient")
+    moved = adprotocol.combine({**chosen, "a.w": chosen["a.w"] - slopes["a.w"] / 12.0}, rest, like=model)
+    h.check(isinstance(moved, type(model)), f"what is combined is {type(moved).__name__}")
+    h.assert_equal(loss(moved), 8.0, "after a step")
+    h.assert_equal(loss(model), 18.0, "of the module afterwards")
+    h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")

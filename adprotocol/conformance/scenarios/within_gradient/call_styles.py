@@ -164,3 +164,62 @@ def carried_later(h: Checked, transforms: str) -> None:
         h.require_native(lambda: run(lambda x: 3.0 * x), 3.0 if nesting.differentiates(transforms) else 6.0)
         raise
     h.assert_equal(found, want)
+
+
+def _turns(h: Checked, count: float, body: Callable[[Any], Any], state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Run the body of a loop on a state, behind a counter."""
+    found = h.while_loop(lambda s: s[0] < count, lambda s: (s[0] + 1.0, *body(s[1:])), (h.array(0.0), *state))
+    return tuple(found)[1:]
+
+
+@scenario(
+    transform=tuple(f"{outer} of while_loop of while_loop" for outer in ("grad", "jvp", "jvp of jit")),
+    source=_FIXED,
+    expects="{transforms} of the sum over two turns of each loop of 3 x 11 c, x carried by one and c by the other, at "
+    "2 and 4: 4 * 33 * 4 = 528",
+)
+def loop_in_a_loop(h: Checked, transforms: str) -> None:
+    """Each of two loops in one another has carries of its own, under {transforms}."""
+    parts, x, c = nesting.parse(transforms), h.array(2.0), h.array(4.0)
+    outer = " of ".join(parts[:-2])
+    for x_is_inside in (True, False):
+
+        def f(x: Any, layer: Any, x_is_inside: bool = x_is_inside) -> Any:  # noqa: FBT001
+            def one_turn(state: tuple[Any, Any]) -> tuple[Any, Any]:
+                kept, total = state
+
+                def inner(state: tuple[Any, Any]) -> tuple[Any, Any]:
+                    own, part = state
+                    a, b = (own, kept) if x_is_inside else (kept, own)
+                    return own, part + layer(a, 3.0, 5.0) * layer(b, 7.0, 11.0)
+
+                return kept, total + _turns(h, 2.0, inner, (x if x_is_inside else c, 0.0 * c * x))[1]
+
+            return _turns(h, 2.0, one_turn, (c if x_is_inside else x, 0.0 * c * x))[1]
+
+        h.require_native(lambda: h.nest(outer, lambda x: f(x, lambda v, *_: v))(x), 16.0)
+        h.assert_equal(h.nest(outer, lambda x: f(x, h.scale))(x), 528.0, f"with x inside: {x_is_inside}")
+
+
+@scenario(
+    transform=("jit of grad of while_loop", "jit of jvp of while_loop"),
+    needs=None,
+    source=_FIXED,
+    expects="in each of two turns the derivative in y, at x = 2, of a loop of two turns that adds 3 y: 2 * 6 = 12",
+)
+def derivative_in_a_loop(h: Checked, transforms: str) -> None:
+    """What a derivative in a loop follows, a loop in it is told, under {transforms}."""
+    _, mode, _ = nesting.parse(transforms)
+
+    def run(layer: Callable[[Any], Any]) -> Any:
+        def slope(y: Any) -> Any:
+            return _turns(h, 2.0, lambda s: (s[0], s[1] + layer(s[0])), (1.0 * y, 0.0 * y))[1]
+
+        def body(state: tuple[Any, Any]) -> tuple[Any, Any]:
+            kept, total = state
+            return kept, total + h.nest(mode, slope)(kept)
+
+        return h.jit(lambda x: _turns(h, 2.0, body, (x, 0.0 * x))[1])(h.array(2.0))
+
+    h.require_native(lambda: run(lambda y: 3.0 * y), 12.0)
+    h.assert_equal(run(h.probe), 12.0)

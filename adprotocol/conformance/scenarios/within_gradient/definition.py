@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
-from adprotocol.conformance.harness import PROMOTION
+from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.rules import noted
 
@@ -102,6 +103,45 @@ def second_argument_of_jit(h: Checked) -> None:
     jitted = h.jit(lambda x, y: h.probe(x) * h.scale(y, 7.0, 11.0) * h.probe_by(x, y, x))
     h.assert_value_and_grad(jitted, [h.array(3.0), h.array(4.0)], 3564.0, 2376.0)
     h.assert_equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
+
+
+def after_an_inner_gradient(h: Checked, transforms: str) -> None:
+    """What a gradient inside has closed over is tracked behind it, under {transforms}."""
+    outer, _, inner = transforms.partition(" of ")
+    x, c = h.array(2.0), h.array(1.0)
+
+    def behind(layer: Callable[[Any], Any], factor: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def f(x: Any) -> Any:
+            y = x * x
+            h.grad(lambda z: z * y)(c)
+            return layer(y) * factor(c)
+
+        return f
+
+    def inside(layer: Callable[[Any], Any], factor: Callable[[Any], Any]) -> Any:
+        return h.nest(transforms, behind(layer, factor))(x)
+
+    def before(layer: Callable[[Any], Any], factor: Callable[[Any], Any]) -> Any:
+        return h.nest(outer, behind(h.nest(inner, layer), factor))(x)
+
+    for where, program, rows in (("inside", inside, 660.0), ("before", before, 396.0)):
+        want = rows if inner == "vmap" else 132.0
+        h.require_native(functools.partial(program, lambda y: 3.0 * y, lambda c: 11.0 * c), want)
+        h.assert_equal(program(h.probe, lambda c: h.scale(c, 7.0, 11.0)), want, f"with the gradient {where}")
+
+
+for _transforms in ("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap"):
+    scenario(
+        f"after-an-inner-gradient-{_transforms.replace(' ', '-')}",
+        rule="W1",
+        transform=_transforms,
+        also_needs=("grad", HIGHER_ORDER),
+        source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
+        expects="3 y times 11 c for y = x ** 2, which a gradient inside has closed over: the derivative is 132 at 2; "
+        "for rows x and 2 x it is 660, and for rows y and 2 y 396",
+        summary=f"What a gradient inside has closed over is tracked behind it, under {_transforms}.",
+        varies=" of " not in _transforms,
+    )(functools.partial(after_an_inner_gradient, transforms=_transforms))
 
 
 @scenario(

@@ -104,6 +104,29 @@ def shape_compiled_anew(h: Checked) -> None:
 
 
 @scenario(
+    level=SHOULD,
+    transform="grad of custom rule",
+    source="PyTorch: the forward of a Function tracks nothing: https://github.com/pytorch/pytorch/issues/55438",
+    expects="the gradient of 5 z z with a rule 7 for 5 z, so 5 z + 7 z, in a function with the rule 9, at 2: 24 plain "
+    "and the gradient 9",
+)
+def inside_a_rule_of_a_rule(h: Checked) -> None:
+    """A gradient in a function with a rule does not track what a second rule inside of it has for its own."""
+    x = h.array(2.0)
+
+    def ruled(fun: Any) -> Any:
+        inner = h.custom_rule(fun, lambda z: 7.0 + 0.0 * z)
+        return h.custom_rule(h.grad(lambda z: inner(z) * z), lambda x: 9.0 + 0.0 * x)
+
+    h.require_native(lambda: ruled(lambda z: 5.0 * z)(x), 24.0)
+    f = ruled(h.probe)
+    h.assert_equal(f(x), 24.0, "the plain call")
+    # f(x) x has the derivative f(x) + 9 x.
+    h.require_native(lambda: h.grad(lambda x: ruled(lambda z: 5.0 * z)(x) * x)(x), 42.0)
+    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 42.0, "the derivative of f(x) x")
+
+
+@scenario(
     rule="W6",
     transform="grad of {way}",
     source=_FLAGS,

@@ -72,8 +72,25 @@ def value_beside_its_gradient(h: Checked) -> None:
 
 
 @scenario(
+    rule="W1",
+    needs=("grad", *NEEDS),
+    expects="3 p x with the parameter p, inside of a gradient in x that does not select it: its gradient 3 p has the "
+    "gradient 3 in p",
+)
+def parameter_under_two_gradients(h: Checked) -> None:
+    """A parameter is tracked by an outer gradient inside of one that is of something else."""
+    p, x = h.parameter(2.0, trains=True), h.array(4.0)
+
+    def slope() -> Any:
+        return adprotocol.grad(lambda x: h.probe(p) * x, backend=h.name)(x)
+
+    h.assert_equal(h.parameter_grad(slope, p), 3.0, "the gradient")
+
+
+@scenario(
     rule="W3",
     needs=NEEDS,
+    varies=True,
     source=_LEAVES,
     expects="True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p",
 )

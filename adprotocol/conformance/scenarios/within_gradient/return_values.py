@@ -61,5 +61,7 @@ def after_several_results(h: Checked, way: str) -> None:
             pair, outer, _ = made
             h.assert_value_and_grad(outer, (x,), want, want)
             h.assert_value_and_grad(lambda x: asked_product(h, *pair(x)), (x,), want, want, "asked outside")
+            passed = h.trace(way, lambda x: pair(x))  # noqa: PLW0108  (a compiler may take a compiled function as it is)
+            h.assert_value_and_grad(lambda x: asked_product(h, *passed(x)), (x,), want, want, "passed on by another")
 
         in_both_orders(make, plain, differentiated)

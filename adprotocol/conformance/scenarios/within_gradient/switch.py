@@ -62,6 +62,20 @@ def results_under_the_switch(h: Checked) -> None:
 
 
 @scenario(
+    needs=("grad", "parameter", "no_grad"),
+    expects="5 p under the switch, where no gradient is one in p: 10 x y at 2, the gradient 10 x in y, and 10 in x",
+)
+def parameter_of_no_gradient(h: Checked) -> None:
+    """A switch under two gradients, neither in the parameter, leaves it untracked."""
+    p, y = h.parameter(2.0, trains=True), h.array(4.0)
+
+    def slope(x: Any) -> Any:
+        return x * adprotocol.grad(lambda y: y * h.no_grad(lambda: h.probe(p))(), backend=h.name)(y)
+
+    h.assert_equal(h.grad(slope)(h.array(3.0)), 10.0, "the gradient")
+
+
+@scenario(
     "parameter-under-the-switch",
     transform="{way}",
     needs=None,

@@ -15,7 +15,6 @@ from mlx import nn
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_mlx import answer, branch, gradient, modules, prevention, rules, trace
-from adprotocol_mlx.gradient import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,8 +44,7 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 @hookimpl
 def non_differentiable(value: Any) -> Any:
     """Stop the derivatives of all levels."""
-    # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
-    return renamed(mx.stop_gradient(value))
+    return prevention.constant(value)
 
 
 @hookimpl

@@ -27,8 +27,9 @@ def is_inexact(value: mx.array) -> bool:
 
 def ask(values: Sequence[mx.array]) -> Any:
     """Tell whether a derivative goes through one of some values: a bool, or a staged boolean."""
-    # In a tuple, because a list would look like one of MLX.
-    tracked = tuple(value for value in values if is_inexact(value))
+    # In a tuple, because a list would look like one of MLX; and not of a generator, which leaves a tuple unfilled where
+    # a search in another thread reads it.
+    tracked = tuple([value for value in values if is_inexact(value)])
     if not tracked or not trace.is_tracing():
         return False
     graph = Graph(tracked)
@@ -39,7 +40,8 @@ def ask(values: Sequence[mx.array]) -> Any:
     return _staged(*unknown) if unknown else False
 
 
-def _differentiated(*_: Any) -> NoReturn:
+def refuse_compiled(*_: Any) -> NoReturn:
+    """Raise where a derivative goes through compiled code that was given values too early."""
     raise levels.undecidable("compiled-after-inner-derivative")
 
 
@@ -56,5 +58,5 @@ def _batched(values: Any, axes: Any) -> tuple[mx.array, int | None]:
 # False where nothing is put in.
 _staged: Any = mx.custom_function(lambda *_: mx.array(False))  # noqa: FBT003  (the constant itself)
 _staged.vmap(_batched)
-_staged.vjp(_differentiated)
-_staged.jvp(_differentiated)
+_staged.vjp(refuse_compiled)
+_staged.jvp(refuse_compiled)

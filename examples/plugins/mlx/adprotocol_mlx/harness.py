@@ -138,6 +138,7 @@ class MlxHarness(Harness):
             "take": lambda v: mx.take(v, mx.array([1, 0])),
             "at": lambda v: mx.zeros_like(v).at[mx.array([0])].add(v[1]),
             "complex": lambda v: v.astype(mx.complex64),
+            "split": lambda v: mx.split(v, 2)[1],
             "fft": mx.fft.rfft,
         }
 
@@ -146,7 +147,8 @@ class MlxHarness(Harness):
         hidden = {name: property(operator.itemgetter(f"_{name}")) for name in buffers}
         made = type("Model", (nn.Module,), hidden)()
         for name, part in parts.items():
-            made[f"_{name}" if name in buffers else name] = part if isinstance(part, nn.Module) else self.array(part)
+            kept = isinstance(part, (nn.Module, list))
+            made[f"_{name}" if name in buffers else name] = part if kept else self.array(part)
         made.freeze(recurse=False, keys=list(frozen))
         return made
 

@@ -15,8 +15,9 @@ import numpy as np
 from adprotocol.errors import RuleError, UndecidableError
 from adprotocol.extend import gradient_prevented
 from adprotocol_mlx import trace
-from adprotocol_mlx.answer import ask, is_inexact
+from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
+from adprotocol_mlx.prevention import prevent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 def custom_rule(rule: DerivativeRule, arrays: list[mx.array]) -> tuple[list[mx.array], Outline]:
     """Return what the function returns, with the rule as its derivative."""
-    call = _Call(rule, arrays)
-    refuse(rule.closed_over(), f"{rule.name} closes over what is differentiated; make it an argument")
-    return call.applied(*arrays), call.outline
+    call, message = _Call(rule, arrays), f"{rule.name} closes over what is differentiated; make it an argument"
+    hidden = [*rule.closed_over(), *rule.closed_over_by_rules()]
+    guards = [guarded for array in hidden if (guarded := prevent(array, message)) is not array]
+    results = call.applied(*arrays)
+    return [_tied(result, guards) for result in results], call.outline
 
 
 def host_call(fun: Callable[[list[Any]], list[Any]], arrays: list[mx.array], message: str) -> list[mx.array]:
@@ -45,7 +48,9 @@ def host_call(fun: Callable[[list[Any]], list[Any]], arrays: list[mx.array], mes
             "outside, on all rows"
         )
         raise RuleError(msg) from error
-    return [mx.array(result) for result in fun(given)]
+    # MLX makes 32 bits of NumPy's 64 unless it is told the dtype.
+    wide = mx.float64 if any(array.dtype == mx.float64 for array in arrays) else None
+    return [mx.array(result, wide if result.dtype == np.float64 else None) for result in fun(given)]
 
 
 def refuse(arrays: Sequence[mx.array], message: str) -> None:
@@ -61,6 +66,8 @@ class _Call:
     def __init__(self, rule: DerivativeRule, arrays: Sequence[mx.array]) -> None:
         self.rule = rule
         self.outline: Any = None
+        # In a program of mx.compile; where vmap puts the values in, it makes a call of its own.
+        self.is_open = trace.is_tracing() and not trace.is_applying_vjp() and any(map(trace.is_open, arrays))
         self.needed = [is_inexact(array) and _may_move(array) for array in arrays]
         self.applied: Any = mx.custom_function(self._run)
         self.applied.vjp(self._vjp)
@@ -73,6 +80,8 @@ class _Call:
         return [mx.array(result) for result in found]
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
+        if self.is_open and trace.has_values(_listed(primals)):
+            refuse_compiled()  # mx.compile drops the stop_gradient that keeps the function's own derivative out
         arrays, results = self._guarded(_listed(primals), _listed(outputs))
         gradients = iter(self.backward(_listed(cotangents)[: self.outline.count], results, arrays))
         return [
@@ -147,11 +156,7 @@ class _Call:
 
     def _tied(self, one: mx.array, arrays: list[mx.array], results: list[mx.array]) -> mx.array:
         """Return what a rule computed, of which a derivative comes by the guards although it may not use them."""
-        if not self.rule.once:
-            return one
-        guards = [mx.sum(guard).astype(one.dtype) for guard in (*arrays, *results) if is_inexact(guard)]
-        tied: mx.array = mx.where(mx.array(True), one, sum(guards))  # noqa: FBT003  (the constant itself)
-        return tied
+        return _tied(one, [*arrays, *results]) if self.rule.once else one
 
     def _vmap(self, arrays: Any, axes: Any) -> tuple[list[mx.array], list[int]]:
         given, places = _listed(arrays), _listed(axes)
@@ -168,6 +173,9 @@ class _Rows:
         self.name, self.has_vjp, self.has_jvp, self.once = rule.name, rule.has_vjp, rule.has_jvp, rule.once
 
     def closed_over(self) -> list[Any]:
+        return []
+
+    def closed_over_by_rules(self) -> list[Any]:
         return []
 
     def _by_rows(self, fun: Callable[..., Any], values: list[Any], mapped: list[bool]) -> list[Any]:
@@ -223,6 +231,13 @@ def _may_move(array: mx.array) -> bool:
         return True
 
 
+def _tied(one: mx.array, guards: Sequence[mx.array]) -> mx.array:
+    """Return an array of which a derivative, and vmap, come by the guards."""
+    sums = [mx.sum(guard).astype(one.dtype) for guard in guards if is_inexact(guard)]
+    tied: mx.array = mx.where(mx.array(True), one, sum(sums)) if sums else one  # noqa: FBT003  (the constant itself)
+    return tied
+
+
 def _once(array: mx.array, message: str) -> mx.array:
     """Return an array that raises where a derivative comes by."""
 
@@ -249,6 +264,9 @@ def _listed(values: Any) -> list[Any]:
 def _as_like(found: Sequence[Any], likes: Sequence[mx.array]) -> list[mx.array]:
     """Return gradients or tangents as arrays of the right dtypes; None is zeros."""
     return [
-        mx.zeros_like(like) if one is None else mx.array(one).astype(like.dtype)
-        for one, like in zip(found, likes, strict=True)
+        mx.zeros_like(like) if one is None else _made(one, like.dtype) for one, like in zip(found, likes, strict=True)
     ]
+
+
+def _made(value: Any, dtype: mx.Dtype) -> mx.array:
+    return value.astype(dtype) if isinstance(value, mx.array) else mx.array(value, dtype)

@@ -128,3 +128,12 @@ def keeping_graphs(function: Callable[[], T]) -> T:
 
     mx.vjp(identity, [_ZERO], [_ZERO])
     return results[0]
+
+
+def has_values(arrays: list[mx.array]) -> bool:
+    """Tell whether arrays can be computed; to be asked in a vjp rule, where they keep their graphs."""
+    try:
+        mx.eval(*arrays)
+    except (ValueError, RuntimeError):
+        return False
+    return True

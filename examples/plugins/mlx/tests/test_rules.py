@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from adprotocol import custom_derivative, host_function
+from adprotocol import custom_derivative, host_function, non_differentiable
 from adprotocol.conformance import check_rule
-from adprotocol.errors import GradientPreventedError, RuleError
+from adprotocol.errors import GradientPreventedError, RuleError, UndecidableError
 
 A, B = np.array([[2.0, 0.5], [1.0, 4.0]], np.float32), np.array([2.0, 6.0], np.float32)
 
@@ -88,6 +88,56 @@ def test_what_a_function_closes_over_is_an_error() -> None:
 
     with pytest.raises((RuleError, GradientPreventedError)):
         mx.grad(loss)(mx.array(3.0))
+
+
+def test_what_a_rule_closes_over_is_an_error_where_vmap_puts_it_in() -> None:
+    def row(z: mx.array) -> mx.array:
+        f = custom_derivative(lambda x: x * x)
+        f.defvjp(lambda cotangent, *_: (z * cotangent,))
+        result: mx.array = f(mx.array(3.0))
+        return result
+
+    rows = mx.array([1.0, 2.0])
+    np.testing.assert_allclose(np.array(mx.vmap(row)(rows)), [9.0, 9.0])
+    with pytest.raises(GradientPreventedError, match="closes over"):
+        mx.grad(lambda z: mx.vmap(row)(z).sum())(rows)
+
+
+@custom_derivative
+def self_product(x):
+    return x @ x
+
+
+@self_product.defvjp
+def self_product_vjp(cotangent, y, x):
+    return (7.0 * cotangent * x,)
+
+
+def test_a_compiled_rule_or_constant_that_is_differentiated_after_all_raises() -> None:
+    v = mx.array([1.0, 2.0])
+    for layer in (self_product, lambda y: (non_differentiable(y) * y).sum()):
+
+        def f(v, layer=layer):
+            y = v * v
+            mx.grad(lambda z: (z * y).sum())(mx.array(1.0))
+            return mx.compile(layer)(y)
+
+        with pytest.raises(UndecidableError, match="compiled function"):
+            mx.grad(f)(v)
+    for transform in (mx.compile(mx.grad(self_product)), mx.grad(mx.compile(self_product)), mx.grad(self_product)):
+        np.testing.assert_allclose(np.array(transform(v)), [7.0, 14.0])
+    rows = mx.vmap(mx.compile(mx.grad(self_product)))(mx.stack([v, v]))
+    np.testing.assert_allclose(np.array(rows), [[7.0, 14.0]] * 2)
+
+
+def test_double_precision_goes_through_numpy() -> None:
+    with mx.stream(mx.cpu):
+        x = mx.array([0.1], mx.float64)
+        assert host_function(lambda x: 1.0 * x)(x).item() == 0.1
+        assert host_function(lambda n: 0.5 * n)(mx.array([1])).dtype == mx.float32
+        f = custom_derivative(lambda x: 1.0 * x)
+        f.defvjp(lambda *_: (np.array([0.1]),))
+        assert mx.grad(lambda x: f(x).sum())(x).item() == 0.1
 
 
 def test_a_host_function_needs_values() -> None:

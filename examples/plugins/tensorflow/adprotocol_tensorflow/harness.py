@@ -63,7 +63,10 @@ class TensorFlowHarness(Harness):
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return further ways to do the same."""
-        return {"grad": {"persistent": self.grad_by_persistent_tape, "symbolic": self.grad_by_graph}}
+        return {
+            "grad": {"persistent": self.grad_by_persistent_tape, "symbolic": self.grad_by_graph},
+            "parameter_grad": {"symbolic": self.parameter_grad_by_graph},
+        }
 
     def array(self, value: Any) -> tf.Tensor:
         """Return a tensor."""
@@ -222,11 +225,21 @@ class TensorFlowHarness(Harness):
         slope = tape.gradient(value, parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return tf.convert_to_tensor(slope)
 
+    def parameter_grad_by_graph(self, fun: Callable[[], Any], parameter: tf.Variable) -> Any:
+        """Return the same by `tf.gradients`."""
+
+        @tf.function
+        def differentiated() -> Any:
+            slope = tf.gradients(tensor(fun()), parameter, unconnected_gradients=tf.UnconnectedGradients.ZERO)[0]
+            return tf.convert_to_tensor(slope)
+
+        return differentiated()
+
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
         """Return an instance of a subclass of `tf.Module`."""
         made = type("Model", (tf.Module,), {})()
         for name, part in parts.items():
-            if not isinstance(part, tf.Module):
+            if not isinstance(part, (tf.Module, list)):
                 part = self.array(part) if name in buffers else self.parameter(part, trains=name not in frozen)  # noqa: PLW2901
             setattr(made, name, part)
         return made

@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.eager import tape as tape_stack
+from tensorflow.python.framework import func_graph
 
 from adprotocol.errors import UndecidableError, kind_of
 from adprotocol_tensorflow import stack
@@ -110,13 +111,13 @@ def _opened_in(found: Any) -> Callable[[], Any]:
     """Return where something was opened before anybody noted it, by the frames that have it."""
     if tf.executing_eagerly():
         return _eager
-    opened = _here()
+    graph: Any = tf.compat.v1.get_default_graph()
     frame: Any = sys._getframe()
     while frame is not None:
         if frame.f_code is stack.TRACE:
-            opened = _eager
+            graph = getattr(graph, "outer_graph", None)  # none is around eager code
         if frame.f_globals is not globals() and any(value is found for value in frame.f_locals.values()):
-            return opened
+            return weakref.ref(graph) if isinstance(graph, func_graph.FuncGraph) else _eager
         frame = frame.f_back
     return unknown
 
@@ -271,7 +272,8 @@ def _in_first_run(value: Any, arguments: tuple[Any, ...]) -> bool:
     Nothing is recorded in the first run, so what is computed from the arguments is not told from a constant.
     """
     around = recorders()
-    floats = [one for one in arguments if isinstance(one, tf.Tensor) and one.dtype.is_floating]
+    tensors = [one for one in arguments if isinstance(one, tf.Tensor)]
+    floats = [one for one in tensors if one.dtype.is_floating or one.dtype.is_complex]
     differentiated = any(around.follow(floats, stopped=True))
     if isinstance(value, tf.Variable):
         own = around.follow([value], stopped=True)[0]

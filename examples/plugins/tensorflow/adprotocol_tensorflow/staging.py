@@ -25,7 +25,7 @@ from tensorflow.python.saved_model import save_context
 from adprotocol.errors import UndecidableError
 from adprotocol_tensorflow import stack
 from adprotocol_tensorflow.paths import Walk, through
-from adprotocol_tensorflow.recording import recorders, recorders_around, recorders_unknown
+from adprotocol_tensorflow.recording import handles, recorders, recorders_around, recorders_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,6 +168,12 @@ def branch(question: Question | None, answer: bool) -> Iterator[None]:  # noqa: 
         BRANCHES.taken.pop()
 
 
+def branches_here() -> list[tuple[Question, bool]]:
+    """Return the branches that are being traced in this function, and not those that call it."""
+    function = stack.function_of(tf.compat.v1.get_default_graph())
+    return [one for one in BRANCHES.taken if one[0].function is function]
+
+
 def undecidable(what: str) -> UndecidableError:
     """Return the error for a value about which there is no answer."""
     return UndecidableError(
@@ -205,9 +211,10 @@ def guard(value: Any, error: Callable[[], Exception]) -> None:
             raise error()
         return
     question = Question([value])
-    if not BRANCHES.taken and (question.known or (question.can_decide and question.decide())):
+    around = branches_here()
+    if not around and (question.known or (question.can_decide and question.decide())):
         raise error()
-    notes(question.function).guards.append(Guard([(question, True), *BRANCHES.taken], error))
+    notes(question.function).guards.append(Guard([(question, True), *around], error))
 
 
 def answered(graph: Any, arguments: Sequence[Any], captured: Sequence[Any], answer: Callable[..., Any]) -> list[Any]:
@@ -237,7 +244,7 @@ def _stand(one: Guard, of: Callable[[Question], Any]) -> None:
             conditions.append((question_of(answer), expected))
         elif answer is not expected:
             return
-    conditions += BRANCHES.taken
+    conditions += branches_here()
     if not conditions:
         raise one.error()
     notes(conditions[0][0].function).guards.append(Guard(conditions, one.error))
@@ -292,9 +299,8 @@ def install(answer: Callable[[Sequence[Any]], Any]) -> None:
     def helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if kwargs.get("src_graph") is None and isinstance(graph, func_graph.FuncGraph):
-            tensors = [
-                x.handle if isinstance(x, tf.Variable) else x for x in tf.nest.flatten(xs, expand_composites=True)
-            ]
+            flat = tf.nest.flatten(xs, expand_composites=True)
+            tensors = [one for x in flat for one in (handles(x) if isinstance(x, tf.Variable) else [x])]
             function = stack.function_of(graph)
             guarded = [one.conditions[0][0] for one in notes(function).guards]
             for question in [*_questions(function), *guarded]:

@@ -11,6 +11,7 @@ from tensorflow.core.function import trace_type
 from tensorflow.core.function.trace_type import custom_nest_trace_type
 
 from adprotocol import NonDifferentiable
+from adprotocol.errors import StructureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,15 +54,24 @@ def _names(value: Any, children: tuple[Any, ...]) -> tuple[str, ...] | None:
 
 def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
     """Give a dataclass the methods of `tf.nest`; attrs classes it knows."""
-    if hasattr(cls, "__tf_flatten__") or not dataclasses.is_dataclass(cls):
+    known = next((base for base in cls.__mro__ if "__tf_flatten__" in vars(base)), None)
+    if known is cls or not (known is None or known in _REGISTERED) or not dataclasses.is_dataclass(cls):
         return
 
     def tf_flatten(self: Any) -> tuple[Any, tuple[Any, ...]]:
         children, metadata, _ = flatten(self)
         return metadata, tuple(children)
 
+    def tf_unflatten(made: type, metadata: Any, children: Any) -> Any:
+        if made is not cls:  # which inherits this method
+            msg = (
+                f"{made.__qualname__} is not registered, and its base class {cls.__qualname__} is; register it as well"
+            )
+            raise StructureError(msg)
+        return unflatten(metadata, children)
+
     cls.__tf_flatten__ = tf_flatten  # type: ignore[attr-defined]
-    cls.__tf_unflatten__ = classmethod(lambda _, metadata, children: unflatten(metadata, children))  # type: ignore[attr-defined]
+    cls.__tf_unflatten__ = classmethod(tf_unflatten)  # type: ignore[attr-defined]
     _REGISTERED.add(cls)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import tensorflow as tf
 
 import adprotocol
 from adprotocol import cond, non_differentiable, prevent_gradient, within_gradient
-from adprotocol.errors import GradientPreventedError, UndecidableError
+from adprotocol.errors import GradientPreventedError, StructureError, UndecidableError
 
 ORDERS = ["plain first", "differentiated first"]
 
@@ -745,6 +747,96 @@ class TestElsewhere:
         assert within_gradient(w) is False
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: tf.SparseTensor([[0], [2]], x, [4]),
+        lambda x: tf.RaggedTensor.from_row_lengths(x, [0, 2]),
+        lambda x: tf.IndexedSlices(x, tf.constant([0, 2])),
+    ],
+    ids=["sparse", "ragged", "slices"],
+)
+@pytest.mark.parametrize("traced", [False, True])
+def test_tensors_made_of_tensors(made, traced):
+    """Where one holds integers beside its values, these decide."""
+
+    def f(x):
+        return layer(x, asked=made(x)) * layer(x, asked=made(tf.constant([1.0, 2.0])))
+
+    f, x = tf.function(f) if traced else f, tf.constant([1.0, 2.0])
+    same(f(x)[1], 100.0)
+    same(grad(lambda x: f(x)[1])(x)[0], 60.0)
+
+
+def test_guard_of_what_is_differentiated_inside_in_a_branch_not_taken():
+    """What a tape in the function follows in each of its calls is guarded in the branch that is taken alone."""
+
+    def inner(a, x):
+        return cond(within_gradient(a), lambda x: prevent_gradient(x, "not this") * 2.0, lambda x: x * 3.0, x)
+
+    f = tf.function(lambda a, x: grad(lambda x: inner(a, x))(x)[1] * a)
+    a, x = tf.constant(2.0), tf.constant(1.0)
+    same(f(a, x), 6.0)
+    with pytest.raises(GradientPreventedError, match="not this"):
+        grad(lambda a: f(a, x))(a)
+
+
+def test_guard_in_the_branch_not_taken_of_rows():
+    """In tf.vectorized_map a branch is traced by itself, and its guards stand where the question has the answer."""
+
+    def row(x):
+        return cond(within_gradient(x), lambda x: 3.0 * x, lambda x: 5.0 * prevent_gradient(x, "no"), x)
+
+    f, x = tf.function(lambda x: tf.reduce_sum(tf.vectorized_map(row, x))), tf.constant([1.0, 2.0])
+    for _ in range(2):
+        same(f(x), 15.0)
+        same(grad(f)(x), 9.0, [3.0, 3.0])
+
+
+def test_fields_that_hold_one_tensor():
+    """A dataclass with the methods of tf.nest has two fields also where they hold the same."""
+
+    @dataclasses.dataclass
+    class Pair:
+        first: Any
+        second: Any
+
+        def __tf_flatten__(self):
+            return None, (self.first, self.second)
+
+        @classmethod
+        def __tf_unflatten__(cls, _, children):
+            return cls(*children)
+
+    x = tf.constant(3.0)
+    found = adprotocol.grad(lambda p: p.first * p.second**2, where="second")(Pair(x, x))
+    assert found.first is None
+    same(found.second, 18.0)
+
+
+def test_subclass_that_is_not_registered():
+    """It has the methods of its base, which would make an instance of that."""
+
+    @dataclasses.dataclass
+    class Base:
+        first: Any
+
+    @dataclasses.dataclass
+    class Sub(Base):
+        second: Any
+
+    adprotocol.register_structure(Base)
+    with pytest.raises(StructureError, match="Sub is not registered"):
+        tf.nest.map_structure(lambda x: x, Sub(tf.constant(1.0), tf.constant(2.0)))
+
+
+def test_recompute_grad_of_complex_numbers():
+    """The answer for a complex argument is that for a real one."""
+    z = tf.constant(1.0 + 2.0j)
+    value, gradient = grad(lambda z: tf.math.real(tf.recompute_grad(layer)(z)))(z)
+    same((value, gradient), 3.0, 3.0)
+
+
 LOADED_IN_A_TRACE = """
 import subprocess
 import sys
@@ -788,6 +880,24 @@ with tf.GradientTape() as outer:
 print(*map(float, f(x)), float(layer(variable)))
 """,
         """
+@tf.function
+def f(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = tf.while_loop(lambda i, _: i < 1, lambda i, y: (i + 1, layer(y)), (0, x))[1]
+    return value, tape.gradient(value, x)
+print(*map(float, f(x)), float(layer(variable)))
+""",
+        """
+@tf.function
+def f(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = tf.function(layer)(x)
+    return value, tape.gradient(value, x)
+print(*map(float, f(x)), float(layer(variable)))
+""",
+        """
 def elsewhere():
     with tf.GradientTape():
         ready.set()
@@ -804,7 +914,7 @@ thread.join()
 print(float(value), float(tape.gradient(value, variable)), plain)
 """,
     ],
-    ids=["eager", "trace", "tape inside", "other thread"],
+    ids=["eager", "trace", "tape inside", "tape around a loop", "tape around a call", "other thread"],
 )
 def test_loaded_by_the_first_question(program):
     """Tapes that were opened before the plugin was loaded count as well."""
