@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
 import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
@@ -31,6 +29,8 @@ from adprotocol_torch.divergence import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import torch
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
