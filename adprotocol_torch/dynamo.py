@@ -75,9 +75,6 @@ def within_gradient(value: torch.Tensor) -> bool:
     """Answer `within_gradient` in a function that Dynamo traces."""
     install()
     answer = ask_fake(value)
-    # With a guard: a graph in which the answer was False must not serve the first pass of a reentrant checkpoint.
-    if answer is False and checkpoints.FIRST_PASSES.any:
-        checkpoints.refuse_first_pass()
     if answer == "batched":
         raise _asked_inside(
             "torch.func.vmap; the compiled graph cannot tell a batch that is tracked from one that is not",
@@ -88,7 +85,7 @@ def within_gradient(value: torch.Tensor) -> bool:
             "torch.autograd.forward_ad.dual_level; the compiled graph cannot tell dual tensors from plain ones",
             "dual-level-around-compiled",
         )
-    return answer  # type: ignore[return-value]  # a bool is left
+    return True if answer else _untracked()
 
 
 @internals.skip
@@ -96,7 +93,14 @@ def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors in a function that Dynamo traces."""
     install()
     first = first_tracked(values)
-    return within_gradient(values[0 if first is None else first])
+    return _untracked() if first is None else within_gradient(values[first])
+
+
+def _untracked() -> bool:
+    """Answer False, with a guard: the graph must not serve the first pass of a reentrant checkpoint."""
+    if checkpoints.FIRST_PASSES.any:
+        checkpoints.refuse_first_pass()
+    return False
 
 
 def _asked_inside(what: str, divergence: str) -> UndecidableError:
