@@ -9,6 +9,7 @@ from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.dtypes import assert_near
 from adprotocol.conformance.scenarios.grid import compare
+from adprotocol.conformance.scenarios.inner import behind_a_gradient
 from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
     VJP_SOURCE,
@@ -273,17 +274,10 @@ def traced_before_the_rows(h: Checked) -> None:
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     """Of what a gradient inside has closed over the derivative is that of the rule, under {transforms}."""
     outer, _, inner = transforms.partition(" of ")
-    x, c = h.array(2.0), h.array(1.0)
+    x = h.array(2.0)
 
     def run(layer: Callable[[Any], Any]) -> Any:
-        called = h.nest(inner, layer)
-
-        def f(x: Any) -> Any:
-            y = x * x
-            h.grad(lambda z: z * y)(c)
-            return called(y)
-
-        return h.nest(outer, f)(x)
+        return h.nest(outer, behind_a_gradient(h, h.nest(inner, layer)))(x)
 
     h.require_native(lambda: run(lambda y: 4.0 * y), 48.0 if inner == "vmap" else 16.0)
     h.assert_equal(run(ruled(h, square, vjp_of_cube)), 1728.0 if inner == "vmap" else 192.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.inner import behind_a_gradient
 from adprotocol.conformance.scenarios.threads import in_threads
 
 if TYPE_CHECKING:
@@ -228,17 +229,10 @@ def in_a_child_thread(h: Checked) -> None:
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     """What a gradient inside has closed over can be made constant behind it, under {transforms}."""
     outer, _, inner = transforms.partition(" of ")
-    x, c = h.array(2.0), h.array(1.0)
+    x = h.array(2.0)
 
     def run(layer: Callable[[Any], Any]) -> Any:
-        called = h.nest(inner, layer)
-
-        def f(x: Any) -> Any:
-            y = x * x
-            h.grad(lambda z: z * y)(c)
-            return called(y)
-
-        return h.nest(outer, f)(x)
+        return h.nest(outer, behind_a_gradient(h, h.nest(inner, layer)))(x)
 
     h.require_native(lambda: run(lambda y: 4.0 * y), 48.0 if inner == "vmap" else 16.0)
     h.assert_equal(run(lambda y: adprotocol.non_differentiable(y) * y), 80.0 if inner == "vmap" else 16.0)

@@ -8,6 +8,7 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.inner import behind_a_gradient
 from adprotocol.conformance.scenarios.models import Pair
 from adprotocol.conformance.scenarios.prevent_gradient.grid import MESSAGE, guarded
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
@@ -86,17 +87,10 @@ def label_in_gradient(h: Checked) -> None:
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     """What a gradient inside has closed over raises behind it, under {transforms}."""
     outer, _, inner = transforms.partition(" of ")
-    x, c = h.array(2.0), h.array(1.0)
+    x = h.array(2.0)
 
     def behind(layer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        called = h.nest(inner, layer)
-
-        def f(x: Any) -> Any:
-            y = x * x
-            h.grad(lambda z: z * y)(c)
-            return called(y)
-
-        return f
+        return behind_a_gradient(h, h.nest(inner, layer))
 
     f = behind(lambda y: guarded(y) * y)
     h.assert_equal(f(x), 16.0, "the plain call")

@@ -9,6 +9,7 @@ import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.inner import behind_a_gradient
 from adprotocol.conformance.scenarios.rules import noted
 
 if TYPE_CHECKING:
@@ -111,12 +112,7 @@ def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     x, c = h.array(2.0), h.array(1.0)
 
     def behind(layer: Callable[[Any], Any], factor: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def f(x: Any) -> Any:
-            y = x * x
-            h.grad(lambda z: z * y)(c)
-            return layer(y) * factor(c)
-
-        return f
+        return behind_a_gradient(h, lambda y: layer(y) * factor(c))
 
     def inside(layer: Callable[[Any], Any], factor: Callable[[Any], Any]) -> Any:
         return h.nest(transforms, behind(layer, factor))(x)
