@@ -40,7 +40,9 @@ def node_of(tensor: torch.Tensor) -> Any:
 
 
 def edge_of(tensor: torch.Tensor) -> Any:
-    """Return a tensor that was computed as the engine takes it: by its node and output."""
+    """Return a tensor as the engine takes it: a leaf itself, another by its node and output."""
+    if tensor.is_leaf:
+        return tensor
     node_of(tensor)
     return get_gradient_edge(tensor)
 
@@ -189,19 +191,23 @@ def leaves(results: Iterable[torch.Tensor], seen: set[Any] | None = None) -> lis
             found.append(result)
         else:
             waiting.append((node, 0))
-    left = _left
+    known = len(seen)
     while waiting:
         node = waiting.pop()[0]
         if node is None or node in seen:
             continue
         seen.add(node)
-        left -= 1
-        if left <= 0:
-            left = _stop_at(node)
         following = node.next_functions
         if following:
             waiting += following
         elif (leaf := getattr(node, "variable", None)) is not None:
             found.append(leaf)
-    _left = left
+    left, _left = _left, _left - (len(seen) - known)
+    if _left <= 0:
+        # A loop of its own, for most walks end before the next stop.
+        for node in seen:
+            left -= 1
+            if left <= 0:
+                left = _stop_at(node)
+        _left = left
     return found

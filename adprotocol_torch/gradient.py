@@ -8,9 +8,7 @@ where tensors are dual, and in a graph that Dynamo traces.
 
 from __future__ import annotations
 
-import operator
 import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +19,12 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, functorch_gradient, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
-from adprotocol_torch.parameters import here, parameter_of
+from adprotocol_torch.parameters import LOCAL, owners_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-_is_leaf: Callable[[torch.Tensor], bool] = operator.attrgetter("is_leaf")
 _NOT_LAZY = (torch.Tensor, torch.nn.Parameter)
 # Loaded with the first function that is compiled for a backward pass.
 _COMPILER = "torch._functorch.aot_autograd"
@@ -36,16 +33,24 @@ _COMPILER = "torch._functorch.aot_autograd"
 class _Call:
     """One call of `value_and_grad`, to which its leaves refer; once it is over, nothing needs their gradient."""
 
-    __slots__ = ("calls", "is_differentiable", "is_over", "own", "undo", "was_enabled")
+    __slots__ = ("calls", "has_history", "is_differentiable", "is_over", "own", "undo", "was_enabled")
 
     def __init__(self, *, is_differentiable: bool) -> None:
-        self.calls = here()
+        """Begin the call."""
+        self.calls = calls = LOCAL.calls
         self.is_differentiable = is_differentiable
-        self.is_over = True
+        # Whether something tracked is no leaf.
+        self.has_history = False
         # The ids of what is tracked.
         self.own: set[int] = set()
         # What ends, last first, what has been done for this call.
         self.undo: list[Callable[[], None]] = []
+        self.is_over = False
+        calls.changes.append(self.open)
+        self.was_enabled = torch.is_grad_enabled()
+        set_grad_enabled(True)
+        # Autocast keeps what it has cast, with its history, until it ends.
+        torch.clear_autocast_cache()
 
     def open(self) -> Callable[[], None]:
         """Let gradients with respect to this call's leaves be needed until the returned function is called."""
@@ -56,15 +61,8 @@ class _Call:
 
         return close
 
-    def __enter__(self) -> None:
-        self.is_over = False
-        self.calls.changes.append(self.open)
-        self.was_enabled = torch.is_grad_enabled()
-        set_grad_enabled(True)
-        # Autocast keeps what it has cast, with its history, until it ends.
-        torch.clear_autocast_cache()
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Take back all that was done for this call."""
         set_grad_enabled(self.was_enabled)
         # Not before: a checkpoint runs parts of the function again for the derivative.
         for leave in reversed(self.undo):
@@ -72,11 +70,6 @@ class _Call:
         self.is_over = True
         self.calls.changes.remove(self.open)
         torch.clear_autocast_cache()
-
-    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Make a tensor a leaf of this call."""
-        tensor.requires_grad_()._adprotocol_call = self  # type: ignore[attr-defined]  # noqa: SLF001
-        return tensor
 
     def tracked(self, tensor: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
         """Return the tensor to differentiate with respect to: a leaf, or a copy of a tensor that is tracked already."""
@@ -93,8 +86,11 @@ class _Call:
             if self.is_differentiable:
                 # A copy, for the function may change it in place. No view: a compiled function saves views without
                 # their history, so that a second derivative would be lost where it is refused otherwise.
+                self.has_history = True
                 return tensor.clone()
-        return self.leaf(tensor.detach())
+        leaf = tensor.detach().requires_grad_()
+        leaf._adprotocol_call = self  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+        return leaf
 
     def is_other(self, leaf: torch.Tensor) -> bool:
         """Tell whether another call may differentiate with respect to a leaf."""
@@ -132,19 +128,18 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def _by_engine(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor], *, is_differentiable: bool
 ) -> tuple[Any, Any, list[Any]]:
+    owners = owners_of(tensors)
+    has_owners = len(owners) > 0
     call = _Call(is_differentiable=is_differentiable)
-    owners = [parameter_of(tensor) for tensor in tensors]
-    has_owners = len([owner for owner in owners if owner is not None]) > 0
-    with call:
+    try:
         if has_owners:
             call.undo.append(distributed.guard(tensors, owners))
             call.undo.append(call.calls.lift(tensors))
-        tracked = list(map(call.tracked, tensors, owners))
+        tracked = list(map(call.tracked, tensors, owners or [None] * len(tensors)))
         if has_owners:
             call.undo.append(call.calls.replace(tensors, tracked, owners))
-        has_history = False in map(_is_leaf, tracked)
         # A function that changes a copy in place changes what the name stands for, not what was given.
-        inputs = [t if t.is_leaf else autograd_graph.edge_of(t) for t in tracked] if has_history else tracked.copy()
+        inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if call.has_history else tracked.copy()
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own = set(map(id, tracked))
         start = next_sequence_number()
@@ -153,11 +148,15 @@ def _by_engine(
             check_output(value, value)
             if not isinstance(value, torch.Tensor):
                 functorch_gradient.refuse_number(value, start)
+        is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
         # The results must be differentiable themselves if anything outside this call
         # may need it: a leaf with a history, or something closed over.
-        results = _tracked_results(value, aux)
-        again = is_differentiable and len(results) > 0 and (has_history or call.reaches_others(results))
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        results = [value] if is_tracked else []
+        if aux is not None:
+            results += [leaf for leaf in partition_aux(aux, torch.Tensor)[1] if leaf.requires_grad]
+        again = is_differentiable and len(results) > 0 and (call.has_history or call.reaches_others(results))
+        gradients: list[Any] = [None] * len(tracked)
+        if is_tracked:
             is_compiled = _COMPILER in sys.modules and _refuse_second_derivative(value)
             if are_held:
                 aliases.refuse_history(value, tracked, start)
@@ -166,27 +165,24 @@ def _by_engine(
             if again and is_compiled:
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
-                call.leaf(one)
-            watch = backward.Watch(call.is_other) if is_differentiable and not again else nullcontext()
-            with watch:
-                found = list(run_engine(value, one, [*inputs, *others.values()], create_graph=again))
-            found = _with_others(found, others, tracked) if others else found
-            gradients = [g if g is not None else torch.zeros_like(t) for t, g in zip(tracked, found, strict=True)]
-            if len(gradients) > 1:
-                gradients = _separate(gradients)
-        else:
-            gradients = [torch.zeros_like(tensor) for tensor in tensors]
+                one.requires_grad_()._adprotocol_call = call  # type: ignore[attr-defined]  # noqa: SLF001
+            watch = backward.Watch(call.is_other) if is_differentiable and not again else None
+            if others:
+                inputs += others.values()
+            gradients = list(run_engine(value, one, inputs, create_graph=again, watch=watch))
+            if others:
+                gradients = _with_others(gradients, others, tracked)
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                gradients[i] = torch.zeros_like(tracked[i])
+        if len(gradients) > 1:
+            gradients = _separate(gradients)
+    finally:
+        call.end()
     if not again:
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
-
-
-def _tracked_results(value: Any, aux: Any) -> list[torch.Tensor]:
-    if aux is None:
-        return [value] if isinstance(value, torch.Tensor) and value.requires_grad else []
-    results = [value, *partition_aux(aux, torch.Tensor)[1]]
-    return [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
 
 
 def _with_others(

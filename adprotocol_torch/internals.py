@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType
 
+    from torch.overrides import TorchFunctionMode
+
 F = TypeVar("F", bound="Callable[..., Any]")
 
 # The kinds of transformation, to compare with what a compiler notes of those around a graph.
@@ -93,7 +95,8 @@ def is_in_forward_mode() -> bool:
 
 def in_transform() -> bool:
     """Tell whether torch.func or a dual level is active."""
-    return functorch_is_active() or is_in_forward_mode()
+    # A function less than with `is_in_forward_mode`.
+    return functorch_is_active() or forward_ad._current_level >= 0  # noqa: SLF001
 
 
 # Tells whether PyTorch is past autograd in the operation under way; no public switch shows that. Half the time of a
@@ -295,18 +298,30 @@ def is_differentiating() -> bool:
 
 
 def run_engine(
-    value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
+    value: torch.Tensor,
+    cotangent: torch.Tensor,
+    inputs: Sequence[Any],
+    *,
+    create_graph: bool,
+    watch: TorchFunctionMode | None,
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    return graph._engine_run_backward(  # noqa: SLF001
-        (value,),
-        (cotangent,),
-        create_graph,  # and keep the graph
-        create_graph,
-        tuple(inputs),
-        allow_unreachable=True,
-        accumulate_grad=False,
-    )
+    if watch is not None:
+        # As ``with watch``, in two functions of C for four of Python.
+        torch._C._push_on_torch_function_stack(watch)  # noqa: SLF001
+    try:
+        return graph._engine_run_backward(  # noqa: SLF001
+            (value,),
+            (cotangent,),
+            create_graph,  # and keep the graph
+            create_graph,
+            tuple(inputs),
+            allow_unreachable=True,
+            accumulate_grad=False,
+        )
+    finally:
+        if watch is not None:
+            torch._C._pop_torch_function_stack()  # noqa: SLF001
 
 
 def shards(module: Any) -> list[torch.Tensor]:

@@ -61,6 +61,8 @@ class _Contents:
     def _collect(self) -> None:
         module = self._module
         elsewhere = self._calls.filled_elsewhere()
+        # The classes that were met, declare nothing and cache nothing.
+        silent: set[type] = set()
         # A declaration holds for all submodules below.
         waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
@@ -68,16 +70,22 @@ class _Contents:
             if elsewhere and id(owner) in elsewhere:
                 raise _used_by_two(module)
             # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
-            if depth & (depth - 1) == 0 and _is_above(owner, above):
+            if above and depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
             above = (owner, above)
             self._owners.append(owner)
             parameters, buffers, children = internals.tables_of(owner)
             if "__trainable__" in owner.__dict__:
                 _refuse_own_declaration(owner)
-            allowed = trainable_names(owner, (*parameters, *buffers, *children)) if declares(type(owner)) else None
-            for name in closure_search.cached_names(type(owner)):
-                self._cached.append((owner.__dict__, name))
+            allowed = None
+            cls = type(owner)
+            if cls not in silent:
+                cached = closure_search.cached_names(cls)
+                self._cached += [(owner.__dict__, name) for name in cached]
+                if declares(cls):
+                    allowed = trainable_names(owner, (*parameters, *buffers, *children))
+                elif not cached:
+                    silent.add(cls)
             if parameters:
                 self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
             for name, buffer in buffers.items():

@@ -181,9 +181,10 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
             _check_trainable(by_position, where)
         leaves += structure.selected()
     # Where no derivative can enclose the call, what it does not select is constant in every argument.
-    is_constant = len(others) > 0 and not binding.is_recording()
-    constant = _constants(args, kwargs, by_position) if is_constant else {}
-    structures += constant.values()
+    constant: dict[int | str, Structure] = {}
+    if len(others) > 0 and not binding.is_recording():
+        constant = _constants(args, kwargs, by_position)
+        structures += constant.values()
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
     for structure in structures:
