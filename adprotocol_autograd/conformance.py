@@ -33,6 +33,8 @@ class AutogradHarness(Harness):
         "parameter": "autograd has no parameters",
         "module": "autograd has no modules",
         "parameter_grad": "autograd has no parameters",
+        "assign": "autograd has no parameters",
+        "set_flag": "autograd has no parameters",
         "evaluate": "autograd computes at once",
         "node": "autograd has no registry of containers",
         "threads": "autograd counts its traces in one counter for all threads",

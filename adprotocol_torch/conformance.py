@@ -148,6 +148,15 @@ class TorchHarness(Harness):
         """Return a parameter of ``torch.nn``."""
         return torch.nn.Parameter(self.array(value), requires_grad=trains)
 
+    def assign(self, parameter: Any, value: Any) -> None:
+        """Copy into the parameter, as optimisers do."""
+        with torch.no_grad():
+            parameter.copy_(self.array(value))
+
+    def set_flag(self, parameter: Any, *, trains: bool) -> None:
+        """Call ``requires_grad_``."""
+        parameter.requires_grad_(trains)
+
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
         """Return an instance of a subclass of ``torch.nn.Module``."""
         made = type("Model", (torch.nn.Module,), {})()

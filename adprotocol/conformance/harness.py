@@ -156,8 +156,8 @@ class Harness:
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Return further operations by name: functions of a vector of two positive floats, each with a derivative.
 
-        Each returns an array, floating-point or complex: elementwise functions, products of matrices, concatenation,
-        sorting, what makes complex numbers of real ones. The suite asks about their results.
+        Each returns an array, floating-point or complex: elementwise functions, the larger of two, products of
+        matrices, concatenation, sorting, what makes complex numbers of real ones. The suite asks about their results.
         """
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
@@ -169,6 +169,12 @@ class Harness:
         It is an array: zeros if `fun` does not use the parameter. In PyTorch the parameter is a leaf of the graph; in
         TensorFlow a tape watches the variable when it is read.
         """
+
+    def assign(self, parameter: Any, value: Any) -> None:
+        """Put another value into a parameter, in place, as a step of training does."""
+
+    def set_flag(self, parameter: Any, *, trains: bool) -> None:
+        """Turn the flag of a parameter on or off."""
 
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
         """Return an object of a new subclass of the system's own class of models.

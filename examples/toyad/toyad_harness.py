@@ -109,6 +109,14 @@ class ToyHarness(Harness):
         """Return the gradient with respect to a parameter that the function reads."""
         return toyad.parameter_grad(fun, parameter)
 
+    def assign(self, parameter: toyad.Parameter, value: Any) -> None:
+        """Put another value into a parameter."""
+        parameter.value[...] = value
+
+    def set_flag(self, parameter: toyad.Parameter, *, trains: bool) -> None:
+        """Set the flag of a parameter."""
+        parameter.trains = trains
+
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
         """Return a module."""
         made = type("Model", (toyad.Module,), {})()

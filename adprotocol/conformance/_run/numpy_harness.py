@@ -22,7 +22,7 @@ class NumpyHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_DERIVATIVES, "NumPy does not differentiate"),
         **dict.fromkeys(("jit", "compile", "abstract"), "NumPy does not trace"),
-        **dict.fromkeys(("parameter", "parameter_grad", "module"), "NumPy has no parameters"),
+        **dict.fromkeys(("parameter", "parameter_grad", "assign", "set_flag", "module"), "NumPy has no parameters"),
         "node": "NumPy has no containers",
         "scan": "NumPy has no scan",
         "while_loop": "NumPy has no loop; loops are Python's",

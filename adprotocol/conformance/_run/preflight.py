@@ -31,6 +31,8 @@ BASIS = {
     "where": ("grad",),
     "cast": ("dtypes",),
     "parameter_grad": ("parameter",),
+    "assign": ("parameter",),
+    "set_flag": ("parameter",),
     HIGHER_ORDER: ("grad",),
 }
 

@@ -218,6 +218,14 @@ class Probe(Checked):
         self.assert_equal(found, 12.0, "parameter_grad of p * p * 3 at p = 2")
         self._of_system(found, x, "parameter_grad")
 
+    def _check_assign(self, x: Any) -> None:  # noqa: ARG002
+        parameter = self.parameter(2.0, trains=True)
+        self.assign(parameter, 5.0)
+        self.assert_equal(1.0 * parameter, 5.0, "a parameter of 2 after assign(parameter, 5.0)")
+
+    def _check_set_flag(self, x: Any) -> None:  # noqa: ARG002
+        self.set_flag(self.parameter(2.0, trains=True), trains=False)
+
     def _check_parameter(self, x: Any) -> None:  # noqa: ARG002
         made = self.parameter(3.0, trains=False)
         if made is None or made is self.parameter(3.0, trains=False):

@@ -1,6 +1,8 @@
 """Right once, and wrong the second time: a rule in a rule, a program in a program, what is computed again."""
 
+import numpy as np
 import toyad
+import toyad_adprotocol as right
 
 from mutants.carriers import closed_over
 from mutants.mutant import is_staged, mutant, noted
@@ -77,3 +79,57 @@ def closures_of_inner_programs_are_constants():
         return make(closed_over(fun, stopped))(*args)
 
     return programs(call)
+
+
+@mutant(GROUP)
+def values_of_the_first_call():
+    """Runs a program, in all calls, with the values that the parameters it closes over had in its first one."""
+    known = {}
+
+    def call(_make, fun, program, args):
+        held = [cell.cell_contents for cell in getattr(fun, "__closure__", None) or ()]
+        parameters = [value for value in held if isinstance(value, toyad.Parameter)]
+        now = [value.value.copy() for value in parameters]
+        first = known.setdefault(id(fun), now)
+        for parameter, value in zip(parameters, first, strict=True):
+            parameter.value[...] = value
+        try:
+            return program(*args)
+        finally:
+            for parameter, value in zip(parameters, now, strict=True):
+                parameter.value[...] = value
+
+    return programs(call)
+
+
+@mutant("value_and_grad")
+def flags_as_they_were_first():
+    """Trains a parameter, at all times, if its flag was on when it was made."""
+
+    def put(parameter, name, value):
+        if name != "trains" or name not in vars(parameter):
+            object.__setattr__(parameter, name, value)
+
+    return {"toyad.Parameter.__setattr__": put}
+
+
+@mutant("value_and_grad")
+def parameters_as_they_were_first():
+    """Differentiates, at all times, at the value that a parameter had when it was first read."""
+    known = {}
+
+    def read(parameter, real=toyad.read):
+        return known.setdefault(id(parameter), (parameter, real(parameter)))[1]
+
+    return {"toyad.read": read}
+
+
+@mutant("value_and_grad")
+def arrays_of_numpy_in_double_precision():
+    """Differentiates with respect to an array of NumPy as if it was of double precision."""
+
+    def value_and_grad(fun, leaves):
+        given = [leaf.astype(float) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+        return right.value_and_grad(fun, given)
+
+    return {"value_and_grad": value_and_grad}

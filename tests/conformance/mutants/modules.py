@@ -3,6 +3,7 @@
 import toyad
 import toyad_adprotocol as right
 
+from adprotocol import extend
 from adprotocol.extend import View
 from mutants.mutant import at, mutant
 
@@ -88,3 +89,20 @@ def combined_in_the_module(module):
     """Puts what is combined like a module into that module."""
     shown = right_view(module)
     return View(shown.container, shown.flags, shown.fill, shown.aliases, lambda parts: shown.fill(parts)[0])
+
+
+@mutant(GROUP, shows)
+def declarations_train_what_is_frozen(module):
+    """Trains what the class of a module declares although its flag is off."""
+    shown = right_view(module)
+    flags = {path: not out for path, _, _, out in places(module) if path in shown.container}
+    declares = extend.declares(type(module))
+    return View(shown.container, flags if declares else shown.flags, shown.fill, shown.aliases)
+
+
+@mutant(GROUP, shows)
+def neighbours_have_the_name_of_a_tie(module):
+    """Lets a pattern for a tied module select what stands beside it as well."""
+    shown = right_view(module)
+    names = {f"{alias.partition('.')[0]}: {path}": path for alias in shown.aliases for path in shown.container}
+    return View(shown.container, shown.flags, shown.fill, {**shown.aliases, **names})

@@ -273,3 +273,19 @@ def label_takes_none(h: Checked) -> None:
     h.assert_gradients(gradient, {"scale": None, "w": 30.0})
     with h.raises(adprotocol.ADProtocolError, words=("scale",)):
         adprotocol.grad(f, where="scale", backend=h.name)(model)
+
+
+@scenario(
+    rule="T1",
+    needs=("grad", "parameter", "set_flag"),
+    source=_FLAGS,
+    expects="p q at (2, 3), the flag of q off, on, off: the gradient 3 of p, and 2 of q while its flag is on",
+)
+def parameter_whose_flag_changes(h: Checked) -> None:
+    """The flag of the moment decides whether a parameter takes a gradient."""
+    p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
+    for flag in (False, True, False):
+        h.set_flag(q, trains=flag)
+        gradient = adprotocol.grad(lambda m: m["p"] * m["q"], backend=h.name)({"p": p, "q": q})
+        h.assert_gradients(gradient, {"p": 3.0, "q": 2.0 if flag else None}, f"with the flag {flag}")
+        h.assert_is(adprotocol.trainable({"q": q})["q"], q if flag else None, f"what trains with the flag {flag}")

@@ -248,3 +248,38 @@ def thirds(h: Checked) -> None:
         h.assert_equal(h.numpy(gradient["third"]).reshape(()), 3.0e6, "the gradient")
         found, want = h.numpy(value).dtype, h.numpy(three).dtype
         h.check(found == want, f"the value has dtype {found.name}, and the arrays {want.name}")
+    for dtype in h.dtypes() if h.has("dtypes", "cast") else ():
+        x = h.cast(three, dtype)
+        leaf = np.array([1.0 / 3.0], h.numpy(x).dtype)
+        value, _ = adprotocol.value_and_grad(lambda m, x: (m["third"] * x)[0], backend=h.name)({"third": leaf}, x)
+        found, want = h.numpy(value).dtype, leaf.dtype
+        h.check(found == want, f"the value has dtype {found.name}, and both arrays {want.name}")
+
+
+@scenario(
+    level=SHOULD,
+    rule="T10",
+    needs=("grad", "dtypes", "cast"),
+    source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
+    expects="the gradient c of c x for an array of NumPy, in the dtype that the system's own array has it in, for each "
+    "floating-point dtype",
+)
+def numpy_leaf_of_each_dtype(h: Checked) -> None:
+    """The gradient of an array of NumPy has the dtype that the gradient of the system's own array has."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    for dtype in h.dtypes():
+        own = h.cast(h.array([2.0, 3.0]), dtype)
+        leaf = np.array([2.0, 3.0], h.numpy(own).dtype)
+        c = h.cast(h.array([3.0, 5.0]), dtype)
+
+        def loss(m: dict[str, Any], c: Any) -> Any:
+            return (m["x"] * c)[1]
+
+        want = adprotocol.grad(loss, backend=h.name)({"x": own}, c)["x"]
+        found = adprotocol.grad(loss, backend=h.name)({"x": leaf}, c)["x"]
+        h.assert_equal(found, [0.0, 5.0], f"the gradient of an array of {dtype}")
+        dtypes = h.numpy(found).dtype, h.numpy(want).dtype
+        h.check(
+            dtypes[0] == dtypes[1], f"for {dtype} the dtype is {dtypes[0].name}, and of its own array {dtypes[1].name}"
+        )

@@ -39,6 +39,10 @@ def module(h: Checked) -> None:
         found = {name: one for name, one in gradient.items() if one is not None}
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
     h.check(model.a is a and model.inner.w is w, "the call has put other parameters into the module")
+    for flag in (False, True) if h.has("set_flag") else ():
+        h.set_flag(a, trains=flag)
+        found = adprotocol.trainable(model)["a"]
+        h.assert_is(found, a if flag else None, f"a, of which the flag is {flag} now, among what trains")
 
 
 @scenario(
@@ -58,30 +62,53 @@ def module_declares(h: Checked) -> None:
 
 
 @scenario(
+    rule="T1",
+    expects="w ** 2 v at (2, 3), where w is frozen and the class declares w and v: 4 in the gradient of v alone, 12 in "
+    "w where it is selected",
+)
+def module_declares_what_is_frozen(h: Checked) -> None:
+    """A declaration of its class trains no parameter of a module whose flag is off."""
+    for declared, where, due in (
+        (["w", "v"], None, {"v": 4.0}),
+        (["w", "v"], "w", {"w": 12.0}),
+        (["v"], None, {"v": 4.0}),
+    ):
+        model = h.module({"w": 2.0, "v": 3.0}, frozen=["w"])
+        adprotocol.register_trainable(type(model), declared)
+        gradient = adprotocol.grad(lambda m: m.w * m.w * m.v, where=where)(model)
+        found = {name: one for name, one in gradient.items() if one is not None}
+        h.assert_gradients(found, due, f"the gradient with {declared=}, {where=}")
+
+
+@scenario(
     rule="T8",
-    expects="a.w b.w ** 2 at 3 for one module under two names: 27 at the first, by whichever name it is selected",
+    expects="a.w b.w ** 2 a2.w at 3 and 5 for one module under the names a and b: 135 at the first, by whichever it is "
+    "selected, and 27 at a2, a module of its own",
 )
 def module_under_two_names(h: Checked) -> None:
     """A module that another holds under two names is one part, with the total derivative at the first."""
     tied = h.module({"w": 3.0})
-    model = h.module({"a": tied, "b": tied})
-    for where in (None, "a.w", "b.w"):
-        gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w, where=where)(model)
-        h.assert_gradients(gradient, {"a.w": 27.0}, f"the gradient with where={where!r}")
+    model = h.module({"a": tied, "a2": h.module({"w": 5.0}), "b": tied})
+    due = {"a.w": 135.0, "a2.w": 27.0}
+    for where, names in ((None, list(due)), ("a.w", ["a.w"]), ("b*", ["a.w"]), ("a2.*", ["a2.w"])):
+        gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w * m.a2.w, where=where)(model)
+        h.assert_gradients(gradient, {name: due[name] if name in names else None for name in due}, f"{where=}")
 
 
 @scenario(
     rule="T2",
     expects="w ** 2 a b ** 2 at (2, 3, 5), with a and b in a list of modules: the gradients 300, 100 and 120 by "
-    "qualified name, the first alone where the class of the module declares it, and the third where it is selected",
+    "qualified name, the first alone where the class of the module declares it (beside one whose flag is off), and the "
+    "third where it is selected",
 )
 def module_with_a_list(h: Checked) -> None:
     """What is in a list of modules belongs to the module, and is frozen where its class leaves the list out."""
     due = {"w": 300.0, "layers.0.w": 100.0, "layers.1.w": 120.0}
     for declared in (False, True):
-        model = h.module({"w": 2.0, "layers": [h.module({"w": 3.0}), h.module({"w": 5.0})]})
+        parts = {"w": 2.0, "still": 1.0, "layers": [h.module({"w": 3.0}), h.module({"w": 5.0})]}
+        model = h.module(parts, frozen=["still"])
         if declared:
-            adprotocol.register_trainable(type(model), ["w"])
+            adprotocol.register_trainable(type(model), ["w", "still"])
         for where, names in ((None, ["w"] if declared else list(due)), ("layers.1.*", ["layers.1.w"])):
             gradient = adprotocol.grad(
                 lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w, where=where
@@ -92,25 +119,29 @@ def module_with_a_list(h: Checked) -> None:
 
 @scenario(
     rule="T12",
-    expects="s a.w b.w of one module at a and b, at s = 2, w = 3, is 18 with the gradient 12, by what is combined too; "
-    "8 after a step to w = 2, by what is combined like the model, which keeps its own",
+    expects="s a.w b.w c.w of one module at a and b and another, of 1, in a list, at s = 2, w = 3, is 18 with the "
+    "gradient 12, by what is combined too; 40 after a step to w = 2 and 5 in the list, by what is combined like the "
+    "model, which keeps its own",
 )
 def module_combined(h: Checked) -> None:
     """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
     tied = h.module({"w": 3.0})
-    model = h.module({"a": tied, "b": tied, "scale": 2.0}, frozen=["scale"])
+    model = h.module({"a": tied, "b": tied, "scale": 2.0, "list": [h.module({"w": 1.0})]}, frozen=["scale"])
 
     def loss(m: Any) -> Any:
-        return m.scale * m.a.w * m.b.w
+        return m.scale * m.a.w * m.b.w * m.list[0].w
 
+    picked = adprotocol.trainable(model, "b*")
+    h.check([name for name in picked if picked[name] is not None] == ["a.w"], f"b* selects in {picked!r:.200}")
     chosen, rest = adprotocol.partition(model)
     if isinstance(adprotocol.combine(chosen, rest, like=model), dict):
         msg = "its plugin makes no module of what is combined"
         raise Absent(msg)
     slopes = adprotocol.grad(lambda parts: loss(adprotocol.combine(parts, rest, like=model)))(chosen)
     h.assert_equal(slopes["a.w"], 12.0, "the gradient")
-    moved = adprotocol.combine({**chosen, "a.w": chosen["a.w"] - slopes["a.w"] / 12.0}, rest, like=model)
+    step = {"a.w": chosen["a.w"] - slopes["a.w"] / 12.0, "list.0.w": 5.0 * chosen["list.0.w"]}
+    moved = adprotocol.combine({**chosen, **step}, rest, like=model)
     h.check(isinstance(moved, type(model)), f"what is combined is {type(moved).__name__}")
-    h.assert_equal(loss(moved), 8.0, "after a step")
+    h.assert_equal(loss(moved), 40.0, "after a step")
     h.assert_equal(loss(model), 18.0, "of the module afterwards")
     h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")

@@ -186,6 +186,54 @@ for _name, _place, _flags in (("first", 0, (False, True, False)), ("second", 1, 
     )(functools.partial(parameter_as_argument, place=_place, flags=_flags))
 
 
+_STEPS = "PyTorch: optimisers change parameters in place: https://docs.pytorch.org/docs/stable/optim.html"
+
+
+@scenario(
+    rule="W1",
+    needs=(*NEEDS, "assign"),
+    source=_STEPS,
+    expects="3 p p at p = 2 and, after p is assigned to, at 5, 7: gradients 12, 30, 42, and the values 12, 75, 147",
+)
+def parameter_that_is_assigned_to(h: Checked) -> None:
+    """A parameter is what it was after it has been assigned to, with its new value."""
+    p = h.parameter(2.0, trains=True)
+    for value in (2.0, 5.0, 7.0):
+        h.assign(p, value)
+        h.assert_equal(h.parameter_grad(lambda: h.probe(p) * p, p), 6.0 * value, f"the gradient at {value}")
+        found, gradient = adprotocol.value_and_grad(lambda m: h.probe(m["p"]) * m["p"], backend=h.name)({"p": p})
+        h.assert_equal(found, 3.0 * value * value, f"the value at {value}")
+        h.assert_gradients(gradient, {"p": 6.0 * value}, f"our gradient at {value}")
+
+
+@scenario(
+    "parameter-that-changes",
+    rule="W6",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=(*NEEDS, "assign", "set_flag"),
+    source=_STEPS,
+    expects="3 p times 7 q or 11 q, whichever the eager function gives, at each value of p and with each flag of q; "
+    "gradients likewise",
+)
+def parameter_that_changes_compiled(h: Checked, way: str) -> None:
+    """A compiled function follows the values and the flags of the parameters that it reads."""
+    p, q, one = h.parameter(2.0, trains=True), h.parameter(3.0, trains=True), h.array(1.0)
+
+    def f(x: Any) -> Any:
+        return h.probe(p) * h.scale(q, 7.0, 11.0) * x
+
+    traced = h.trace(way, f)
+    for value, flag in ((2.0, True), (5.0, False), (5.0, True)):
+        h.assign(p, value)
+        h.set_flag(q, trains=flag)
+        for what, run in (
+            ("the plain call", lambda f: adprotocol.non_differentiable(f(one))),
+            ("the gradient", lambda f: h.parameter_grad(lambda: f(one), p)),
+        ):
+            h.assert_equal(run(traced), h.numpy(run(f)), f"{what} at {value}, with the flag {flag}")
+
+
 def _fails(p: Any) -> Any:
     msg = f"no loss of {type(p).__name__}"
     raise ArithmeticError(msg)

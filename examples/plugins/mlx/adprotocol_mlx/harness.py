@@ -127,6 +127,7 @@ class MlxHarness(Harness):
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Name functions of MLX."""
         return {
+            "larger": lambda v: mx.maximum(mx.minimum(v, 9.0), 0.5),
             "exp": mx.exp,
             "matmul": lambda v: v @ mx.ones((2, 3), dtype=v.dtype),
             "reshape": lambda v: v.reshape(2, 1),

@@ -267,6 +267,14 @@ class PyTensorHarness(Harness):
         made.tag.trainable = trains
         return made
 
+    def assign(self, parameter: Any, value: Any) -> None:
+        """Set the value of the shared variable."""
+        parameter.set_value(np.asarray(value))
+
+    def set_flag(self, parameter: Any, *, trains: bool) -> None:
+        """Set the tag that the plugin reads."""
+        parameter.tag.trainable = trains
+
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Return the gradient with respect to a shared variable."""
         return pytensor.grad(as_variable(fun()), parameter, disconnected_inputs="ignore")
@@ -294,6 +302,7 @@ class PyTensorHarness(Harness):
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Name functions of PyTensor."""
         return {
+            "larger": lambda v: pt.maximum(pt.minimum(v, 9.0), 0.5),
             "exp": pt.exp,
             "matmul": lambda v: v @ pt.ones((2, 3)),
             "reshape": lambda v: v.reshape((2, 1)),

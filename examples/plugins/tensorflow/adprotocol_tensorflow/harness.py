@@ -214,6 +214,10 @@ class TensorFlowHarness(Harness):
         """Return a variable."""
         return tf.Variable(self.array(value), trainable=trains)
 
+    def assign(self, parameter: tf.Variable, value: Any) -> None:
+        """Assign to the variable."""
+        parameter.assign(self.array(value))
+
     def parameter_grad(self, fun: Callable[[], Any], parameter: tf.Variable) -> Any:
         """Return the gradient of a function that reads a variable."""
         with tf.GradientTape() as tape:
@@ -275,6 +279,7 @@ class TensorFlowHarness(Harness):
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Name functions of TensorFlow."""
         return {
+            "larger": lambda v: tf.maximum(tf.minimum(v, 9.0), 0.5),
             "exp": tf.exp,
             "matmul": lambda v: v[None] @ tf.ones((2, 3), v.dtype),
             "reshape": lambda v: tf.reshape(v, (2, 1)),

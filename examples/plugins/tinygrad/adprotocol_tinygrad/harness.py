@@ -151,6 +151,7 @@ class TinygradHarness(Harness):
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
         """Name methods of tinygrad."""
         return {
+            "larger": lambda v: v.minimum(9.0).maximum(0.5),
             "exp": Tensor.exp,
             "matmul": lambda v: v @ Tensor.ones(2, 3),
             "reshape": lambda v: v.reshape(2, 1),
@@ -176,6 +177,14 @@ class TinygradHarness(Harness):
         made = Tensor(value, dtype=dtypes.default_float) if isinstance(value, list) else Tensor.full((), value)
         _parameters.append(weakref.ref(made))
         return made.is_param_(trains)
+
+    def assign(self, parameter: Tensor, value: Any) -> None:
+        """Assign to the tensor."""
+        parameter.assign(Tensor.full((), value)).realize()
+
+    def set_flag(self, parameter: Tensor, *, trains: bool) -> None:
+        """Set the flag that the plugin reads."""
+        parameter.is_param_(trains)
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Name the parameter."""
