@@ -218,14 +218,14 @@ def parameter_that_is_assigned_to(h: Checked) -> None:
 )
 def parameter_that_changes_compiled(h: Checked, way: str) -> None:
     """A compiled function follows the values and the flags of the parameters that it reads."""
-    p, q, one = h.parameter(2.0, trains=True), h.parameter(3.0, trains=True), h.array(1.0)
+    p, q, one = h.parameter([2.0], trains=True), h.parameter([3.0], trains=True), h.array(1.0)
 
     def f(x: Any) -> Any:
-        return h.probe(p) * h.scale(q, 7.0, 11.0) * x
+        return (h.probe(p) * h.scale(q, 7.0, 11.0))[0] * x
 
     traced = h.trace(way, f)
     for value, flag in ((2.0, True), (5.0, False), (5.0, True)):
-        h.assign(p, value)
+        h.assign(p, [value])
         h.set_flag(q, trains=flag)
         for what, run in (
             ("the plain call", lambda f: adprotocol.non_differentiable(f(one))),

@@ -28,6 +28,8 @@ class MlxHarness(Harness):
         "abstract": "MLX has no abstract evaluation",
         "parameter": "MLX has no parameters; every leaf is an array, and flags are those of modules",
         "parameter_grad": "MLX has no parameters",
+        "assign": "MLX has no parameters",
+        "set_flag": "MLX has no parameters",
         "node": "MLX has no registry of containers; it knows lists, tuples and dicts",
         "threads": "another thread cannot evaluate what a thread has left unevaluated",
         "devices": "arrays are in memory that all devices share; the device is that of an operation",

@@ -180,7 +180,7 @@ class TinygradHarness(Harness):
 
     def assign(self, parameter: Tensor, value: Any) -> None:
         """Assign to the tensor."""
-        parameter.assign(Tensor.full((), value)).realize()
+        parameter.assign(Tensor(value, dtype=parameter.dtype)).realize()
 
     def set_flag(self, parameter: Tensor, *, trains: bool) -> None:
         """Set the flag that the plugin reads."""
