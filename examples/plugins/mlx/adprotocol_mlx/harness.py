@@ -38,7 +38,8 @@ class MlxHarness(Harness):
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return the further functions of MLX for each capability."""
-        return {"grad": {"vjp": _grad_by_vjp}, "custom_rule": {"vjp": _rule_by_vjp}}
+        gradients = {"vjp": _grad_by_vjp, "keyword": _grad_by_keyword, "nested": _grad_of_nested}
+        return {"grad": gradients, "custom_rule": {"vjp": _rule_by_vjp}}
 
     def array(self, value: Any) -> mx.array:
         """Return an array in MLX's default dtypes."""
@@ -175,6 +176,22 @@ def _grad_by_vjp(fun: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(x: Any, *rest: Any) -> Any:
         _, gradients = mx.vjp(lambda x: _returning_array(fun)(x, *rest), [x], [mx.ones(())])
         return gradients[0]
+
+    return gradient
+
+
+def _grad_by_keyword(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(x: Any, *rest: Any) -> Any:
+        by_name = mx.grad(lambda *, x: _returning_array(fun)(x, *rest), argnums=[], argnames="x")
+        return by_name(x=x)[1]["x"]
+
+    return gradient
+
+
+def _grad_of_nested(fun: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(x: Any, *rest: Any) -> Any:
+        of_tree = mx.grad(lambda tree: _returning_array(fun)(tree["layers"][0]["x"], *rest))
+        return of_tree({"layers": [{"x": x}]})["layers"][0]["x"]
 
     return gradient
 
