@@ -190,6 +190,7 @@ class TorchHarness(Harness):
             "cumsum": lambda v: torch.cumsum(v, 0),
             "index_select": lambda v: torch.index_select(v, 0, torch.tensor([1, 0], device=v.device)),
             "in place": lambda v: torch.zeros_like(v).copy_(v).mul_(2.0),
+            "bits": lambda v: (v.view(torch.int64) + 1).view(v.dtype),
             "complex": lambda v: torch.complex(v, torch.zeros_like(v)),
             "fft": torch.fft.fft,
         }

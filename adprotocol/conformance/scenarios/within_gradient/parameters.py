@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,27 @@ def parameter_that_is_read(h: Checked) -> None:
 
     h.assert_equal(h.parameter_grad(keeps, p), 6732.0, "the gradient")
     h.assert_equal(values[0], 13464.0, "the value under the gradient")
+
+
+@scenario(
+    rule="W3",
+    needs=(*NEEDS, "operations", "sum"),
+    source=_LEAVES,
+    expects="3 p times 11 q, of which q has its flag off, while the results of all operations on q are held: the "
+    "gradient 33 q in p, 66 and 99",
+)
+def frozen_parameter_beside_results(h: Checked) -> None:
+    """A parameter whose flag is off is not tracked for what operations make of it."""
+    p, q = h.parameter([1.0, 1.0], trains=True), h.parameter([2.0, 3.0], trains=False)
+    if h.has("evaluate"):
+        q = h.evaluate(q)
+    held: list[Any] = []
+    for operation in h.operations().values():
+        with contextlib.suppress(Exception):  # what the system refuses
+            held.append(operation(q))
+    h.check(not any(h.numpy(h.digit(result)) for result in held), "a result of the parameter is said to be tracked")
+    found = h.parameter_grad(lambda: h.sum(h.probe(p) * h.scale(q, 7.0, 11.0)), p)
+    h.assert_equal(found, [66.0, 99.0], "the gradient")
 
 
 @scenario(
@@ -160,13 +182,13 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
     c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}
 
     def f(x: Any, y: Any) -> Any:
-        return h.probe(x + y)
+        return h.probe(x + y) + h.scale(x, 7.0, 11.0)
 
     def arguments(flag: bool) -> list[Any]:  # noqa: FBT001
         return [c] * place + [parameters[flag]] + [c] * (1 - place)
 
     gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])  # noqa: FBT003
-    h.assert_equal(gradient, 3.0, "the gradient of the eager function")
+    h.assert_equal(gradient, 3.0 if place else 10.0, "the gradient of the eager function")
     traced = h.trace(way, f)
     for flag in flags:
         want = h.numpy(adprotocol.non_differentiable(f(*arguments(flag))))
@@ -180,8 +202,8 @@ for _name, _place, _flags in (("first", 0, (False, True, False)), ("second", 1, 
         transform="{way}",
         also_needs=NEEDS,
         source=_LEAVES,
-        expects="3 (x + y) or 5 (x + y), whichever the eager function gives, for parameters whose flag is on and off; "
-        "3 in its gradient",
+        expects="3 (x + y) or 5 (x + y), then 7 x or 11 x, whichever the eager function gives, for parameters whose "
+        "flag is on and off; 3, or 10 for x, in its gradient",
         summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
     )(functools.partial(parameter_as_argument, place=_place, flags=_flags))
 

@@ -142,7 +142,7 @@ class TinygradHarness(Harness):
 
     def dtypes(self) -> Sequence[str]:
         """Name the floating-point dtypes, the default first."""
-        return ("float32", "float64", "float16")
+        return ("float32", "float64", "float16", "bfloat16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Convert."""
@@ -163,6 +163,7 @@ class TinygradHarness(Harness):
             "flip": lambda v: v.flip(0),
             "relu": Tensor.relu,
             "contiguous": Tensor.contiguous,
+            "bits": lambda v: (v.bitcast(dtypes.int32) + 1).bitcast(dtypes.float32),
             "assign": lambda v: Tensor.zeros(2).is_param_(is_param=False).clone().realize().assign(v),
         }
 
