@@ -3,8 +3,8 @@
 import toyad
 
 from mutants.carriers import closed_over
-from mutants.mutant import is_staged, mutant, noted
-from mutants.queries import answers, ask, flagged
+from mutants.mutant import follows, is_staged, mutant, noted
+from mutants.queries import answers, ask, flagged, while_inside
 
 GROUP = "within_gradient"
 
@@ -15,6 +15,14 @@ def rules_in_rules_are_ad():
     flag = []
     query = answers(lambda value: True if len(flag) > 1 else ask(value))
     return query | {"toyad.custom_rule": flagged(toyad.custom_rule, flag)}
+
+
+@mutant(GROUP)
+def transformed_in_a_rule():
+    """Says True in a program, and of rows, that a function with a rule of its own makes."""
+    return while_inside(
+        "custom_rule", lambda value: bool(toyad.STATE.stages) or follows(toyad.Batched, value) or ask(value)
+    )
 
 
 def programs(change):

@@ -174,14 +174,6 @@ def custom_rule_is_ad():
 
 
 @mutant(GROUP)
-def transformed_in_a_custom_rule():
-    """Says True in a program, and of rows, that a function with a rule of its own makes."""
-    return while_inside(
-        "custom_rule", lambda value: bool(toyad.STATE.stages) or follows(toyad.Batched, value) or ask(value)
-    )
-
-
-@mutant(GROUP)
 def abstract_is_ad():
     """Says True where a function runs on shapes alone."""
     return while_inside("abstract", lambda _value: True)
