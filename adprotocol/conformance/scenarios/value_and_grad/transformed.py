@@ -128,12 +128,13 @@ def around_checkpoint(h: Checked) -> None:
 )
 def evaluated(h: Checked) -> None:
     """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
-    x, refused = h.array(2.0), None
+    x, refused = 1.0 + h.array(1.0), None
+    inner = adprotocol.grad(lambda y: h.evaluate(y) * y * y / 12.0, backend=h.name)
     for what, square in (
         ("once", lambda x: h.evaluate(x * x)),
         ("twice", lambda x: h.evaluate(0.5 * h.evaluate(2.0 * x * x))),
         ("of the leaf itself, 3 x where it is still tracked,", lambda x: h.probe(h.evaluate(x)) * x / 3.0),
-        ("in a gradient of y ** 3 / 3", adprotocol.grad(lambda y: h.evaluate(y) * y * y / 3.0, backend=h.name)),
+        ("in a gradient of y ** 3 / 12 at y = 2 x", lambda x: inner(2.0 * x)),
     ):
         run = adprotocol.value_and_grad(lambda m, square=square: square(m["x"]) * m["x"])
         try:

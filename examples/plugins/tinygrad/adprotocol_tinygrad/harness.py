@@ -117,8 +117,9 @@ class TinygradHarness(Harness):
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function with a rule for its gradient."""
 
-        def rule(upstream: Any, call: Any) -> tuple[Any]:
-            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop,)
+        def rule(upstream: Any, call: Any) -> tuple[Any, ...]:
+            # What the function closes over are further sources, which have no derivative.
+            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop, *[None] * (len(call.src) - 2))
 
         return function(fun, grad_fxn=rule, allow_implicit=True)
 
