@@ -26,12 +26,19 @@ def transformed_in_a_rule():
 
 
 def programs(change):
-    """Return toyad's compilers, whose programs are called by ``change(make, fun, program, args)``."""
+    """Return toyad's compilers, whose programs are called by ``change(make, fun, program, args)``, keywords last."""
 
     def changed(make):
         def made(fun):
             program = make(fun)
-            return lambda *args: change(make, fun, program, args)
+
+            def call(*args, **kwargs):
+                def positional(*given):
+                    return program(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+
+                return change(make, fun, positional, (*args, *kwargs.values()))
+
+            return call
 
         return made
 
