@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.orders import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.closures import Module
+from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +53,35 @@ def parameter_that_is_read(h: Checked) -> None:
 
     h.assert_equal(h.parameter_grad(keeps, p), 6732.0, "the gradient")
     h.assert_equal(values[0], 13464.0, "the value under the gradient")
+
+
+@scenario(
+    rule="W3",
+    needs=NEEDS,
+    source="tinygrad, optimizers: https://docs.tinygrad.org/nn/",
+    expects="3 p in the gradient of p = 1, which was 2 before a constant was taken from it in place, and is computed "
+    "later or at once: 3, twice; 11 q of q with its flag off, after the same",
+)
+def parameter_updated_in_place(h: Checked) -> None:
+    """After a step that updates it in place a parameter is tracked by its flag, as before."""
+    p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
+
+    def step(parameter: Any) -> None:
+        same = operator.isub(parameter, adprotocol.non_differentiable(0.5 * parameter))
+        if same is not parameter:
+            msg = "its parameters are not updated in place by operators"
+            raise Absent(msg)
+
+    try:
+        for parameter in (p, q):
+            (h.no_grad(step) if h.has("no_grad") else step)(parameter)
+    except (TypeError, RuntimeError) as error:
+        raise Absent(one_line(error, 160)) from error
+    h.require_native(lambda: h.parameter_grad(lambda: 3.0 * p, p), 3.0)
+    h.assert_equal(h.parameter_grad(lambda: h.probe(p) * h.scale(q, 7.0, 11.0), p), 49.5, "the gradient")
+    if h.has("evaluate"):
+        p = h.evaluate(p)
+    h.assert_equal(h.parameter_grad(lambda: h.probe(p) * h.scale(q, 7.0, 11.0), p), 49.5, "the gradient, computed")
 
 
 @scenario(
@@ -205,7 +237,7 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
 for _name, _place, _flags, _keywords in (
     ("first", 0, (False, True, False), ()),
     ("second", 1, (True, False, True), ()),
-    ("keyword", 1, (False, True, False), ("y",)),
+    ("keyword", 1, (True, False, True), ("y",)),
 ):
     scenario(
         f"parameter-as-{_name}-argument",
