@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -67,7 +66,8 @@ def parameter_updated_in_place(h: Checked) -> None:
     p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
 
     def step(parameter: Any) -> None:
-        same = operator.isub(parameter, adprotocol.non_differentiable(0.5 * parameter))
+        same = parameter
+        same -= adprotocol.non_differentiable(0.5 * parameter)
         if same is not parameter:
             msg = "its parameters are not updated in place by operators"
             raise Absent(msg)
