@@ -57,8 +57,8 @@ class TorchHarness(Harness):
         return torch.tensor(np.asarray(value), device=self.device)
 
     def to_numpy(self, array: Any) -> Any:
-        """Copy the tensor to the host, without its graph."""
-        return array.numpy(force=True)
+        """Copy the tensor to the host, without its graph; NumPy has no bfloat16."""
+        return (array.float() if array.dtype is torch.bfloat16 else array).numpy(force=True)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.autograd.grad``, and ``torch.func.grad`` where PyTorch takes nothing else."""
@@ -170,8 +170,8 @@ class TorchHarness(Harness):
         return torch.where(mask, x, y)
 
     def dtypes(self) -> Sequence[str]:
-        """Name the dtypes of PyTorch that NumPy knows."""
-        return ("float64", "float32", "float16")
+        """Name the dtypes of PyTorch."""
+        return ("float64", "float32", "float16", "bfloat16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Call ``to``."""
