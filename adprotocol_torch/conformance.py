@@ -146,6 +146,8 @@ class TorchHarness(Harness):
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
         """Return a parameter of ``torch.nn``."""
+        if isinstance(value, torch.nn.Parameter):
+            return value.requires_grad_(trains)
         return torch.nn.Parameter(self.array(value), requires_grad=trains)
 
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:

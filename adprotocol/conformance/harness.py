@@ -162,7 +162,10 @@ class Harness:
         """
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
-        """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag."""
+        """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag.
+
+        If `value` is a parameter, and the flags of the system change, set its flag and return it.
+        """
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Return the gradient of ``fun()``, a scalar, with respect to a parameter that `fun` reads.

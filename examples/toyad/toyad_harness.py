@@ -103,6 +103,9 @@ class ToyHarness(Harness):
 
     def parameter(self, value: Any, *, trains: bool) -> toyad.Parameter:
         """Return a parameter."""
+        if isinstance(value, toyad.Parameter):
+            value.trains = trains
+            return value
         return toyad.Parameter(value, trains, self.device or "cpu")
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
 from adprotocol.conformance.scenarios.orders import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.closures import Module
-from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,57 +49,6 @@ def parameter_that_is_read(h: Checked) -> None:
 
     h.assert_equal(h.parameter_grad(keeps, p), 6732.0, "the gradient")
     h.assert_equal(values[0], 13464.0, "the value under the gradient")
-
-
-@scenario(
-    rule="W3",
-    needs=NEEDS,
-    source="tinygrad, optimizers: https://docs.tinygrad.org/nn/",
-    expects="3 p in the gradient of p = 1, which was 2 before a constant was taken from it in place, and is computed "
-    "later or at once: 3, twice; 11 q of q with its flag off, after the same",
-)
-def parameter_updated_in_place(h: Checked) -> None:
-    """After a step that updates it in place a parameter is tracked by its flag, as before."""
-    p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
-
-    def step(parameter: Any) -> None:
-        same = parameter
-        same -= adprotocol.non_differentiable(0.5 * parameter)
-        if same is not parameter:
-            msg = "its parameters are not updated in place by operators"
-            raise Absent(msg)
-
-    try:
-        for parameter in (p, q):
-            (h.no_grad(step) if h.has("no_grad") else step)(parameter)
-    except (TypeError, RuntimeError) as error:
-        raise Absent(one_line(error, 160)) from error
-    h.require_native(lambda: h.parameter_grad(lambda: 3.0 * p, p), 3.0)
-    h.assert_equal(h.parameter_grad(lambda: h.probe(p) * h.scale(q, 7.0, 11.0), p), 49.5, "the gradient")
-    if h.has("evaluate"):
-        p = h.evaluate(p)
-    h.assert_equal(h.parameter_grad(lambda: h.probe(p) * h.scale(q, 7.0, 11.0), p), 49.5, "the gradient, computed")
-
-
-@scenario(
-    rule="W3",
-    needs=(*NEEDS, "operations", "sum"),
-    source=_LEAVES,
-    expects="3 p times 11 q, of which q has its flag off, while the results of all operations on q are held: the "
-    "gradient 33 q in p, 66 and 99",
-)
-def frozen_parameter_beside_results(h: Checked) -> None:
-    """A parameter whose flag is off is not tracked for what operations make of it."""
-    p, q = h.parameter([1.0, 1.0], trains=True), h.parameter([2.0, 3.0], trains=False)
-    if h.has("evaluate"):
-        q = h.evaluate(q)
-    held: list[Any] = []
-    for operation in h.operations().values():
-        with contextlib.suppress(Exception):  # what the system refuses
-            held.append(operation(q))
-    h.check(not any(h.numpy(h.digit(result)) for result in held), "a result of the parameter is said to be tracked")
-    found = h.parameter_grad(lambda: h.sum(h.probe(p) * h.scale(q, 7.0, 11.0)), p)
-    h.assert_equal(found, [66.0, 99.0], "the gradient")
 
 
 @scenario(

@@ -182,6 +182,8 @@ class TinygradHarness(Harness):
 
     def parameter(self, value: Any, *, trains: bool) -> Tensor:
         """Return a variable."""
+        if isinstance(value, Tensor):
+            return value.is_param_(trains)
         made = Tensor(value, dtype=dtypes.default_float) if isinstance(value, list) else Tensor.full((), value)
         _parameters.append(weakref.ref(made))
         return made.is_param_(trains)
