@@ -152,6 +152,7 @@ class JaxHarness(Harness):
             "cumsum": jnp.cumsum,
             "take": lambda v: jnp.take(v, jnp.array([1, 0]), axis=0),
             "at": lambda v: jnp.zeros_like(v).at[0].set(v[1]),
+            "bits": lambda v: jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(v, "int32") + 1, v.dtype),
             "complex": lambda v: jax.lax.complex(v, jnp.zeros_like(v)),
             "fft": jnp.fft.fft,
         }

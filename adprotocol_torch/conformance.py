@@ -57,8 +57,8 @@ class TorchHarness(Harness):
         return torch.tensor(np.asarray(value), device=self.device)
 
     def to_numpy(self, array: Any) -> Any:
-        """Copy the tensor to the host, without its graph."""
-        return array.numpy(force=True)
+        """Copy the tensor to the host, without its graph; NumPy has no bfloat16."""
+        return (array.float() if array.dtype is torch.bfloat16 else array).numpy(force=True)
 
     def grad(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Call ``torch.autograd.grad``, and ``torch.func.grad`` where PyTorch takes nothing else."""
@@ -179,8 +179,8 @@ class TorchHarness(Harness):
         return torch.where(mask, x, y)
 
     def dtypes(self) -> Sequence[str]:
-        """Name the dtypes of PyTorch that NumPy knows."""
-        return ("float64", "float32", "float16")
+        """Name the dtypes of PyTorch."""
+        return ("float64", "float32", "float16", "bfloat16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Call ``to``."""
@@ -199,6 +199,7 @@ class TorchHarness(Harness):
             "cumsum": lambda v: torch.cumsum(v, 0),
             "index_select": lambda v: torch.index_select(v, 0, torch.tensor([1, 0], device=v.device)),
             "in place": lambda v: torch.zeros_like(v).copy_(v).mul_(2.0),
+            "bits": lambda v: (v.view(torch.int64) + 1).view(v.dtype),
             "complex": lambda v: torch.complex(v, torch.zeros_like(v)),
             "fft": torch.fft.fft,
         }

@@ -154,10 +154,11 @@ class Harness:
         """Return an array in another floating-point dtype, named as `dtypes` names it."""
 
     def operations(self) -> Mapping[str, Callable[[Any], Any]]:
-        """Return further operations by name: functions of a vector of two positive floats, each with a derivative.
+        """Return further operations by name: functions of a vector of two positive floats.
 
         Each returns an array, floating-point or complex: elementwise functions, the larger of two, products of
-        matrices, concatenation, sorting, what makes complex numbers of real ones. The suite asks about their results.
+        matrices, concatenation, sorting, what makes complex numbers of real ones, and what takes floats apart into
+        bits, which alone may be without a derivative. The suite asks about their results.
         """
 
     def parameter(self, value: Any, *, trains: bool) -> Any:

@@ -285,6 +285,10 @@ class Parameter(Array):
         super().__init__(np.array(value), device)
         self.trains = trains
 
+    def __isub__(self, step):
+        self.value[...] -= lift(step).numpy()
+        return self
+
 
 class Module:
     """A model: its attributes are parameters, arrays, other modules and lists of modules."""

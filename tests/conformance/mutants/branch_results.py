@@ -145,6 +145,20 @@ def mismatch_takes_the_first(pred, t, f, operands):
 
 
 @mutant(GROUP, branches)
+def lengths_are_not_compared(pred, t, f, operands):
+    """Takes the first branch where the results differ in the lengths of their axes alone."""
+    try:
+        return choose(pred, t, f, operands)
+    except adprotocol.errors.BranchMismatchError:
+        results = [t(*operands), f(*operands)]
+        leaves = [[leaf for leaf in extend.tree_leaves(result) if hasattr(leaf, "shape")] for result in results]
+        kinds = [[(leaf.dtype, len(leaf.shape)) for leaf in found] for found in leaves]
+        if kinds[0] != kinds[1] or [leaf.shape for leaf in leaves[0]] == [leaf.shape for leaf in leaves[1]]:
+            raise
+        return results[0]
+
+
+@mutant(GROUP, branches)
 def mismatch_of_its_own(pred, t, f, operands):
     """Raises the framework's own error where the branches return different things."""
     try:

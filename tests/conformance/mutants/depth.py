@@ -5,8 +5,8 @@ import toyad
 import toyad_adprotocol as right
 
 from mutants.carriers import closed_over
-from mutants.mutant import is_staged, mutant, noted
-from mutants.queries import answers, ask, flagged
+from mutants.mutant import follows, is_staged, mutant, noted
+from mutants.queries import answers, ask, flagged, while_inside
 
 GROUP = "within_gradient"
 
@@ -19,13 +19,28 @@ def rules_in_rules_are_ad():
     return query | {"toyad.custom_rule": flagged(toyad.custom_rule, flag)}
 
 
+@mutant(GROUP)
+def transformed_in_a_rule():
+    """Says True in a program, and of rows, that a function with a rule of its own makes."""
+    return while_inside(
+        "custom_rule", lambda value: bool(toyad.STATE.stages) or follows(toyad.Batched, value) or ask(value)
+    )
+
+
 def programs(change):
-    """Return toyad's compilers, whose programs are called by ``change(make, fun, program, args)``."""
+    """Return toyad's compilers, whose programs are called by ``change(make, fun, program, args)``, keywords last."""
 
     def changed(make):
         def made(fun):
             program = make(fun)
-            return lambda *args: change(make, fun, program, args)
+
+            def call(*args, **kwargs):
+                def positional(*given):
+                    return program(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+
+                return change(make, fun, positional, (*args, *kwargs.values()))
+
+            return call
 
         return made
 

@@ -199,15 +199,24 @@ def label_returned(h: Checked) -> None:
     rule="C3",
     transform="{way}",
     source=_STRUCTURE,
-    expects="a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers",
+    expects="a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers, "
+    "(2,) beside (1,), and an integer beside the number 2.5, either first",
 )
 def mismatch(h: Checked, way: str) -> None:
     """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so."""
     h.require_staged(way)
     vector, integer = h.array([1.0, 2.0]), h.array(1)
-    for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer):
+    pairs: list[tuple[Any, Any]] = [
+        *(
+            (lambda x: x, other)
+            for other in (lambda x: (x, x), lambda _: None, lambda x: x * vector, lambda _: integer)
+        ),
+        (lambda x: x * vector, lambda x: x * vector[1:]),
+        (lambda _: integer, lambda _: 2.5),
+    ]
+    for true, false in (*pairs, *(pair[::-1] for pair in pairs)):
         with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
-            h.trace(way, lambda x: (adprotocol.cond(x > 0.0, lambda x: x, other, x), x)[1])(h.array(2.0))  # noqa: B023
+            h.trace(way, lambda x: (adprotocol.cond(x > 0.0, true, false, x), x)[1])(h.array(2.0))  # noqa: B023
 
 
 @scenario(
@@ -215,18 +224,19 @@ def mismatch(h: Checked, way: str) -> None:
     rule="C3",
     transform="vmap",
     source="JAX, shapes that differ under vmap: https://github.com/jax-ml/jax/issues/1263",
-    expects="a BranchMismatchError for rows that would be (x, 'text') and (x, x), or (x, 'other'), if vmap is no loop",
+    expects="a BranchMismatchError for rows that would be ((x, 2 x), 'text') and (x, x), ((x, 2 x), 'other') or "
+    "((x,), 'text'), if vmap is no loop",
 )
 def mismatch_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond that differ in structure, or in a text, raise an error that says so."""
+    """Branches of a batched cond that differ in structure, length or in a text raise an error that says so."""
     ran: list[Any] = []
+    vector, rows = h.array([1.0, 2.0]), [1.0, 2.0, 3.0]
 
     def true(x: Any) -> Any:
         ran.append(x)
-        return x, "text"
+        return x * vector, "text"
 
-    rows = [1.0, 2.0, 3.0]
-    for other in (lambda x: (x, x), lambda x: (x, "other")):
+    for other in (lambda x: (x, x), lambda x: (x * vector, "other"), lambda x: (x * vector[0:1], "text")):
         ran.clear()
         with contextlib.suppress(BranchMismatchError):
             h.vmap(lambda x: (adprotocol.cond(x > 0.0, true, other, x), x)[1])(h.array(rows))  # noqa: B023

@@ -54,6 +54,8 @@ def dtypes(h: Checked) -> None:
     _require_arrays_of_its_own(h)
     for what in h.dtypes():
         x = h.cast(h.array([2.0, 2.0]), what)
+        if h.numpy(x).dtype.name != what:
+            continue  # NumPy has no such dtype
         found = f(x)
         h.check(type(found) is type(x), f"at {what} it gave {type(found).__name__} for {type(x).__name__}")
         assert_near(h, found, 4.0, what, like=x)

@@ -123,15 +123,18 @@ def around_checkpoint(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="x ** 3 with x ** 2 computed at once, and computed twice: 8 at 2, gradient 12; or an error, where the "
-    "system loses the derivative",
+    expects="x ** 3 with x ** 2 computed at once, computed twice, and made of x, or of the argument of an inner "
+    "gradient, that is computed: 8 at 2, gradient 12; or an error, where the system loses the derivative",
 )
 def evaluated(h: Checked) -> None:
     """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
-    x, refused = h.array(2.0), None
+    x, refused = 1.0 + h.array(1.0), None
+    inner = adprotocol.grad(lambda y: h.evaluate(y) * y * y / 12.0, backend=h.name)
     for what, square in (
         ("once", lambda x: h.evaluate(x * x)),
         ("twice", lambda x: h.evaluate(0.5 * h.evaluate(2.0 * x * x))),
+        ("of the leaf itself, 3 x where it is still tracked,", lambda x: h.probe(h.evaluate(x)) * x / 3.0),
+        ("in a gradient of y ** 3 / 12 at y = 2 x", lambda x: inner(2.0 * x)),
     ):
         run = adprotocol.value_and_grad(lambda m, square=square: square(m["x"]) * m["x"])
         try:

@@ -51,9 +51,13 @@ def _compared(h: Checked) -> Iterator[Callable[[Any], Any]]:
         def way(x: Any, compare: Any = compare) -> Any:
             return h.where(compare(x, 1.0), h.array(5.0), h.array(7.0))
 
-        with contextlib.suppress(Exception):  # == may be a Python bool
-            h.numpy(way(h.array(2.0)))
-            yield way
+        def of_numbers(x: Any, compare: Any = compare) -> Any:
+            return h.cast(h.where(compare(x, 1.0), 5.0, 7.0), h.dtypes()[0])
+
+        for one in (way, of_numbers):
+            with contextlib.suppress(Exception):  # == may be a Python bool
+                h.numpy(one(h.array(2.0)))
+                yield one
 
 
 @scenario(

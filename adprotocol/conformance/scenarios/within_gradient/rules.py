@@ -58,6 +58,24 @@ def inside_custom_rule_by_rows(h: Checked) -> None:
 
 
 @scenario(
+    transform="grad of custom rule of {way}",
+    source=_FORWARD,
+    expects="5 x in a compiled function that the one with the rule makes and calls, with the derivative 7 of the rule: "
+    "that of f(x) x at 2 is 24",
+)
+def inside_custom_rule_compiled(h: Checked, way: str) -> None:
+    """In a compiled function that closes over the argument of one with a rule, that argument is not tracked."""
+    x, one = h.array(2.0), h.array(1.0)
+
+    def ruled(fun: Any) -> Any:
+        return h.custom_rule(lambda x: h.trace(way, lambda y: fun(x) * y)(one), lambda x: 7.0 + 0.0 * x)
+
+    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
+    f = ruled(h.probe)
+    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
+
+
+@scenario(
     transform="grad of custom rule",
     source=_FORWARD,
     expects="5 x ** 2 by the inner function, whose factor is 3 where x is tracked, and the derivative 7 of the outer "

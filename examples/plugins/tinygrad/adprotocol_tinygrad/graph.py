@@ -221,9 +221,14 @@ def number_of(node: UOp) -> int | None:
 
 
 def numbers_in(uop: UOp) -> set[int]:
-    """Return the numbers of the arguments that a graph holds."""
-    found = map(number_of, uop.toposort()) if numbers else ()
+    """Return the numbers of the arguments to which a derivative of a graph leads."""
+    found = map(number_of, passed(uop)) if numbers else ()
     return {number for number in found if number is not None}
+
+
+def passed(uop: UOp) -> Iterable[UOp]:
+    """Return the nodes of a graph that no ``detach`` and no comparison keeps derivatives from."""
+    return uop.toposort(gate=lambda node: node.op is not Ops.DETACH and node.op not in _BLOCKED)
 
 
 def inlined(uop: UOp, own: set[int]) -> UOp:

@@ -83,26 +83,33 @@ class TinygradHarness(Harness):
 
         used: dict[Any, Any] = {}
 
-        def computed(*args: Tensor) -> Tensor:
-            result = fun(*args)
-            used[_key(args)] = nodes = result.uop.toposort()
+        def computed(*args: Tensor, **kwargs: Tensor) -> Tensor:
+            result = fun(*args, **kwargs)
+            given = (*args, *kwargs.values())
+            used[_key(given)] = nodes = result.uop.toposort()
             _refuse_tracked(nodes)
             # A kernel, also where the result is a number or an argument as it is.
-            return result.clone(device=args[0].device)
+            return result.clone(device=given[0].device)
 
-        def run(*args: Tensor) -> Tensor:
-            if not all(isinstance(arg, Tensor) for arg in args):
+        def run(*args: Tensor, **kwargs: Tensor) -> Tensor:
+            given = (*args, *kwargs.values())
+            if not all(isinstance(arg, Tensor) for arg in given):
                 raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
-            key = _key(args)
-            for nodes in (used.get(key, ()), *(arg.uop.toposort() for arg in args)):
+            for nodes in (used.get(_key(given), ()), *(arg.uop.toposort() for arg in given)):
                 _refuse_tracked(nodes)
+
+            def call(program: Any) -> Tensor:
+                inputs = _inputs(given)
+                return program(*inputs[: len(args)], **dict(zip(kwargs, inputs[len(args) :], strict=True)))
+
+            key = _key(given), tuple(kwargs)
             if key not in captured:
                 captured[key] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
                 for _ in range(2):
-                    captured[key](*_inputs(args))
+                    call(captured[key])
             # The buffers of a result are those of the next call.
-            return captured[key](*_inputs(args)).clone().realize().detach()
+            return call(captured[key]).clone().realize().detach()
 
         return run
 
@@ -117,8 +124,9 @@ class TinygradHarness(Harness):
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function with a rule for its gradient."""
 
-        def rule(upstream: Any, call: Any) -> tuple[Any]:
-            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop,)
+        def rule(upstream: Any, call: Any) -> tuple[Any, ...]:
+            # What the function closes over are further sources, which have no derivative.
+            return ((Tensor(upstream) * derivative(Tensor(call.src[1]))).uop, *[None] * (len(call.src) - 2))
 
         return function(fun, grad_fxn=rule, allow_implicit=True)
 
@@ -142,7 +150,7 @@ class TinygradHarness(Harness):
 
     def dtypes(self) -> Sequence[str]:
         """Name the floating-point dtypes, the default first."""
-        return ("float32", "float64", "float16")
+        return ("float32", "float64", "float16", "bfloat16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Convert."""
@@ -164,6 +172,7 @@ class TinygradHarness(Harness):
             "flip": lambda v: v.flip(0),
             "relu": Tensor.relu,
             "contiguous": Tensor.contiguous,
+            "bits": lambda v: (v.bitcast(dtypes.int32) + 1).bitcast(dtypes.float32),
             "assign": lambda v: Tensor.zeros(2).is_param_(is_param=False).clone().realize().assign(v),
         }
 

@@ -81,4 +81,4 @@ def _note_cut(old: UOp, buffer: UOp) -> None:
 
 def numbers_cut(uop: UOp) -> set[int]:
     """Return the numbers of the arguments that a graph would lead to if nothing in it had been realised."""
-    return {number for node in uop.toposort() if node in _cut for number in _cut[node]} if _cut else set()
+    return {number for node in graph.passed(uop) if node in _cut for number in _cut[node]} if _cut else set()

@@ -304,6 +304,27 @@ def test_realising_what_is_no_part_of_the_derivative():
     close(adprotocol.grad(lambda b: (b * kept[0]).sum())(variable()), [2.0, 4.0, 6.0])
 
 
+@pytest.mark.parametrize(
+    "constant",
+    [
+        lambda a: adprotocol.non_differentiable(a * a).realize(),
+        lambda a: (adprotocol.non_differentiable(a * a) * 1.0).realize(),
+        lambda a: captured(lambda b: b * b, variable().detach())(adprotocol.non_differentiable(a)),
+    ],
+)
+def test_constants_are_computed_inside_of_a_gradient(constant):
+    close(adprotocol.grad(lambda a: (constant(a) * a).sum())(variable()), [1.0, 4.0, 9.0])
+
+
+def test_what_shares_its_buffer_with_a_constant_is_cut():
+    def fun(a):
+        b = a * a
+        return (adprotocol.non_differentiable(b).realize() * b).sum()
+
+    with pytest.raises(UndecidableError, match="TinyJit"):
+        adprotocol.grad(fun)(variable())
+
+
 def test_reading_a_predicate_cuts_nothing():
     for copy in (lambda a: (a * 2.0).contiguous(), lambda a: (a * 2.0).clone()):
 
