@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -27,15 +28,21 @@ scenario: Decorator = defaults(
 
 @scenario(
     source=_RECOMPILED,
-    expects="a compiled function returns the constant of x ** 2: times 5 x, as it is untracked, 40 at 2 with the "
-    "gradient 20; times x, 8 with the gradient 4",
+    expects="a compiled function returns the constant of x ** 2, by itself and from a branch: times 5 x, as it is "
+    "untracked, 40 at 2 with the gradient 20; times x, 8 with the gradient 4",
 )
 def closes_over_constant(h: Checked, way: str) -> None:
     """What a compiled function returns as a constant is one to the functions around it, in both first orders."""
     x = h.array(2.0)
 
-    def make() -> tuple[Any, Any]:
-        constant = h.trace(way, lambda x: adprotocol.non_differentiable(x * x))
+    def square(x: Any) -> Any:
+        return adprotocol.non_differentiable(x * x)
+
+    def of_a_branch(x: Any) -> Any:
+        return adprotocol.cond(x > 0.0, square, lambda x: adprotocol.non_differentiable(-1.0 * x), x)
+
+    def make(fun: Any) -> tuple[Any, Any]:
+        constant = h.trace(way, fun)
         return constant, h.trace(way, lambda x: h.probe(constant(x)) * x)
 
     def plain(made: tuple[Any, Any]) -> None:
@@ -48,7 +55,8 @@ def closes_over_constant(h: Checked, way: str) -> None:
         h.assert_value_and_grad(lambda x: constant(x) * x, (x,), 8.0, 4.0, "compiled alone")
         h.assert_value_and_grad(lambda x: h.probe(constant(x)) * x, (x,), 40.0, 20.0, "asked outside")
 
-    in_both_orders(make, plain, differentiated)
+    for fun in (square, of_a_branch):
+        in_both_orders(functools.partial(make, fun), plain, differentiated)
 
 
 @scenario(
