@@ -112,7 +112,7 @@ def second_argument_of_jit(h: Checked) -> None:
         f"{way}{outer} of {inner}" for way in ("", "jit of ") for outer in ("grad", "jvp") for inner in ("grad", "jvp")
     ),
     source="J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005",
-    expects="{transforms}: the inner derivative, in y, of 3 x times 7 y times 17 c, differentiated in x: 357 c at c = 1",
+    expects="{transforms}: the inner derivative, in y, of 3 x times 7 y times 17 c, differentiated in x: 357 at c = 1",
 )
 def levels_of_two_variables(h: Checked, transforms: str) -> None:
     """Of two levels each tracks a variable of its own, and neither a constant, under {transforms}."""
