@@ -165,6 +165,8 @@ class TorchHarness(Harness):
                 made.register_buffer(name, self.array(part))
             elif isinstance(part, list):
                 setattr(made, name, torch.nn.ModuleList(part))
+            elif isinstance(part, dict):
+                setattr(made, name, torch.nn.ModuleDict(part))
             else:
                 is_module = isinstance(part, torch.nn.Module)
                 setattr(made, name, part if is_module else self.parameter(part, trains=name not in frozen))

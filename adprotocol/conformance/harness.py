@@ -181,8 +181,8 @@ class Harness:
         """Return an object of a new subclass of the system's own class of models.
 
         Its attributes are `parts`: a number becomes a parameter, with its flag off if its name is in `frozen`, or an
-        array of the model that is none if it is in `buffers`; other modules stay as they are, and a list of modules
-        becomes what the system has for it.
+        array of the model that is none if it is in `buffers`; other modules stay as they are, and a list or a dict of
+        modules becomes what the system has for it.
         """
 
     def evaluate(self, array: Any) -> Any:

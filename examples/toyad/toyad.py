@@ -291,7 +291,7 @@ class Parameter(Array):
 
 
 class Module:
-    """A model: its attributes are parameters, arrays, other modules and lists of modules."""
+    """A model: its attributes are parameters, arrays, other modules, and lists and dicts of modules."""
 
     def __init__(self, **parts):
         vars(self).update(parts)

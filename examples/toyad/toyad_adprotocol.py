@@ -162,7 +162,8 @@ def places(module: toyad.Module, prefix: str = "", *, frozen: bool = False) -> I
         out = frozen or name not in trained
         if isinstance(part, toyad.Parameter):
             yield prefix + name, module, name, out
-        below = {f"{name}.{i}": one for i, one in enumerate(part)} if isinstance(part, list) else {name: part}
+        held = part if isinstance(part, dict) else dict(enumerate(part)) if isinstance(part, list) else {}
+        below = {f"{name}.{key}": one for key, one in held.items()} or {name: part}
         for path, one in below.items():
             if isinstance(one, toyad.Module):
                 yield from places(one, f"{prefix}{path}.", frozen=out)
@@ -201,6 +202,8 @@ def _copied(part: Any, known: dict[int, Any]) -> Any:
     """Return a copy of a module, and of the modules in it; what they hold is the same."""
     if isinstance(part, list):
         return [_copied(one, known) for one in part]
+    if isinstance(part, dict):
+        return {key: _copied(one, known) for key, one in part.items()}
     if isinstance(part, toyad.Module) and id(part) not in known:
         made = known[id(part)] = copy.copy(part)
         vars(made).update({name: _copied(one, known) for name, one in vars(part).items()})

@@ -121,7 +121,7 @@ class ToyHarness(Harness):
         """Return a module."""
         made = type("Model", (toyad.Module,), {})()
         for name, part in parts.items():
-            if not isinstance(part, (toyad.Module, list)):
+            if not isinstance(part, (toyad.Module, list, dict)):
                 part = self.array(part) if name in buffers else self.parameter(part, trains=name not in frozen)  # noqa: PLW2901
             setattr(made, name, part)
         return made

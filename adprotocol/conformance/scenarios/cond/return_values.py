@@ -11,6 +11,7 @@ from adprotocol.conformance.checks import Absent, NoError
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.grid import compare
 from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 from adprotocol.conformance.scenarios.within_gradient.return_values import FACTORS, asked_product, squares
 from adprotocol.errors import BranchMismatchError
 
@@ -274,3 +275,26 @@ def constant_beside_a_result(h: Checked, way: str) -> None:
                 h.assert_value_and_grad(traced, (h.array(point),), want, sign * want, f"at {point}")
 
         in_both_orders(make, plain, differentiated)
+
+
+@scenario(
+    rule="C6",
+    transform="{way}",
+    native="grad of {way}",
+    also_needs=NEEDS,
+    source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
+    expects="p x where x > 0, else 2 x x, with p = 3 returned by a branch as it is: 6 at 2, and 8 at -2; the gradients "
+    "2 and 0 in p",
+)
+def parameter_returned(h: Checked, way: str) -> None:
+    """A branch of a compiled function may return a parameter as it is, closed over or given."""
+    p = h.parameter(3.0, trains=True)
+    for what, chosen in (
+        ("closed over", lambda x: adprotocol.cond(x > 0.0, lambda: p, lambda: 2.0 * x)),
+        ("given", lambda x: adprotocol.cond(x > 0.0, lambda p, _: p, lambda _, x: 2.0 * x, p, x)),
+    ):
+        traced = h.trace(way, lambda x, chosen=chosen: chosen(x) * x)
+        for value, want, slope in ((2.0, 6.0, 2.0), (-2.0, 8.0, 0.0)):
+            x = h.array(value)
+            h.assert_equal(adprotocol.non_differentiable(traced(x)), want, f"{what}, at {value}")
+            h.assert_equal(h.parameter_grad(lambda: traced(x), p), slope, f"{what}, the gradient at {value}")  # noqa: B023

@@ -37,6 +37,33 @@ def nested_under_vmap(h: Checked) -> None:
 
 
 @scenario(
+    expects="rows of 11 x where x < 0, else of x ** 2 or 3 x plus x ** 3 or 7 x, by whether x is above 1 and 2, at "
+    "(-1, 0.5, 1.5, 3): the gradients (11, 10, 10, 33), and their gradients (0, 0, 2, 20)",
+)
+def twice_in_a_branch(h: Checked) -> None:
+    """Rows may branch twice in a branch, one branch behind the other, at second order too."""
+
+    def row(x: Any) -> Any:
+        def inner(x: Any) -> Any:
+            first = adprotocol.cond(x > 1.0, lambda x: x * x, lambda x: 3.0 * x, x)
+            return first + adprotocol.cond(x > 2.0, lambda x: x * x * x, lambda x: 7.0 * x, x)  # noqa: PLR2004
+
+        return adprotocol.cond(x < 0.0, lambda x: 11.0 * x, inner, x)
+
+    def total(v: Any) -> Any:
+        return h.sum_of_rows(row, v, rows=4)
+
+    v = h.array([-1.0, 0.5, 1.5, 3.0])
+    h.assert_value_and_grad(total, (v,), -11.0 + 5.0 + 12.75 + 36.0, [11.0, 10.0, 10.0, 33.0])
+
+    def slopes(v: Any) -> Any:
+        found = h.grad(total)(v)
+        return found[0] + found[1] + found[2] + found[3]
+
+    h.assert_equal(h.grad(slopes)(v), [0.0, 0.0, 2.0, 20.0], "the second derivatives")
+
+
+@scenario(
     rule="C3",
     transform="vmap",
     varies=True,

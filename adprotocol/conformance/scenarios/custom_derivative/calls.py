@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -49,6 +50,54 @@ def closed_over(h: Checked, transforms: str) -> None:
     if "jit" not in transforms:  # where the answer about z stays open, and nothing of it is lost
         with h.raises(Exception):
             h.nest(transforms, lambda z: ruled(h, square, lambda ct, *_: (z * ct,))(x))(h.array(2.0))
+
+
+# Where a function finds what is no argument of it, in no closure.
+_HIDDEN: list[Any] = []
+
+
+@scenario(
+    level=SHOULD,
+    expects="x, x z and x of a function that finds z in a list: an error in a derivative of x z by z, or x",
+)
+def found_elsewhere(h: Checked) -> None:
+    """A differentiated value that the function finds by itself is an error in each result, and not a constant."""
+    x = h.array(3.0)
+    f = ruled(h, lambda x: (x, x * _HIDDEN[-1], x), lambda cts, *_: (sum(cts),))
+
+    def hidden(z: Any) -> Any:
+        _HIDDEN[:] = [z]
+        return f(x)[1]
+
+    h.assert_equal(hidden(h.array(2.0)), 6.0, "the plain value")
+    found = None
+    with contextlib.suppress(Exception):
+        found = h.grad(hidden)(h.array(2.0))
+    _HIDDEN.clear()
+    if found is not None:
+        h.assert_equal(found, 3.0, "the derivative, which is no error")
+
+
+@scenario(
+    rule="D3",
+    transform=("grad", "jvp", "grad of jit"),
+    expects="c = 7 returned as x's function with the derivative 10, plus 5 c, at 2: 42 and 10; x itself with the "
+    "derivative 10, plus x ** 2: 6 and 14; x twice with 10 and 100, weighed with 2 and 3: 10 and 320",
+)
+def returned_as_it_is(h: Checked, transforms: str) -> None:
+    """What a function returns as it finds it is followed behind the call, and nowhere else, under {transforms}."""
+    c = h.array(7.0)
+    constant = ruled(h, lambda _: c, lambda ct, *_: (10.0 * ct,))
+    itself = ruled(h, lambda x: x, lambda ct, *_: (10.0 * ct,))
+    twice = ruled(h, lambda x: (x, x), lambda cts, *_: (10.0 * cts[0] + 100.0 * cts[1],))
+
+    def of_both(x: Any) -> Any:
+        first, second = twice(x)
+        return 2.0 * first + 3.0 * second
+
+    compare(h, transforms, lambda x: constant(x) + h.probe(c), lambda _: [42.0, 10.0], 2.0)
+    compare(h, transforms, lambda x: itself(x) + x * x, lambda x: [x + x * x, 10.0 + 2.0 * x], 2.0)
+    compare(h, transforms, of_both, lambda x: [5.0 * x, 320.0], 2.0)
 
 
 @scenario(

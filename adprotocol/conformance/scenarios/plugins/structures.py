@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,18 @@ def registered_structure(h: Checked, way: str) -> None:
     also_needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
     expects="a subclass with a field more, registered as its base is: itself, with 3 times that field, "
-    "12, and 2 of its base",
+    "12, and 2 of its base; one that is not registered is an error, or itself",
 )
 def registered_subclass(h: Checked, way: str) -> None:
-    """A registered subclass of a registered class is argument and result under {way} as what it is."""
-    fields = [("offset", Any, dataclasses.field(default=None))]
-    made = dataclasses.make_dataclass("Offset", fields, bases=(power_class(),), frozen=True)
+    """A subclass of a registered class is argument and result under {way} as what it is, never as its base."""
+    fields, base = [("offset", Any, dataclasses.field(default=None))], power_class()
+    unregistered, made = (dataclasses.make_dataclass("Offset", fields, bases=(base,), frozen=True) for _ in range(2))
     adprotocol.register_structure(made, static=("power",))
     run = h.trace(way, lambda model: dataclasses.replace(model, offset=3.0 * model.offset))
+    returned: type = unregistered
+    with contextlib.suppress(Exception):  # an error of the system's will do
+        returned = type(h.trace(way, lambda model: model)(unregistered(h.array(2.0), h.array(1.0), 1, h.array(4.0))))
+    h.check(returned is unregistered, f"{way} returned a {returned.__name__} for what is not registered")
     for _ in range(2):
         found = run(made(h.array(2.0), h.array(1.0), 1, h.array(4.0)))
         h.check(type(found) is made, f"{way} returned a {type(found).__name__}")

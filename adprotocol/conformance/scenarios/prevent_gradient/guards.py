@@ -239,8 +239,9 @@ def as_the_question_says(h: Checked) -> None:
 
 @scenario(
     level=SHOULD,
-    transform=("grad", "grad of jit"),
-    expects="5 x, and 3 x with its gradient: the guard in the branch for evaluation passes, under a switch too",
+    transform=("grad", "grad of jit", "grad of vmap", "grad of jit of vmap"),
+    expects="5 x, and 3 x with its gradient, at 2, and in rows at 2 and 4: the guard in the branch for evaluation "
+    "passes, under a switch too",
 )
 def in_branch_not_taken(h: Checked, transforms: str) -> None:
     """A guard in the branch that is taken where nobody differentiates passes under {transforms}.
@@ -253,9 +254,9 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
 
     if h.has("no_grad") and transforms == "grad":
         h.grad(lambda x: h.no_grad(f)(x) + x)(h.array(2.0))
-    made = h.nest(transforms.partition(" of ")[2], f)
-    h.assert_equal(made(h.array(2.0)), 10.0, "the plain call")
-    h.assert_value_and_grad(made, [h.array(2.0)], 6.0, 3.0)
+    made, rows = h.nest(transforms.partition(" of ")[2], f), 3.0 if "vmap" in transforms else 1.0
+    h.assert_equal(made(h.array(2.0)), 10.0 * rows, "the plain call")
+    h.assert_value_and_grad(made, [h.array(2.0)], 6.0 * rows, 3.0 * rows)
 
 
 @scenario(

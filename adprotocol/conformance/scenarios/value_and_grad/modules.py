@@ -97,21 +97,25 @@ def module_under_two_names(h: Checked) -> None:
 
 @scenario(
     rule="T2",
-    expects="w ** 2 a b ** 2 at (2, 3, 5), with a and b in a list of modules: the gradients 300, 100 and 120 by "
-    "qualified name, the first alone where the class of the module declares it (beside one whose flag is off), and the "
-    "third where it is selected",
+    expects="w ** 2 a b ** 2 c at (2, 3, 5, 7), with a and b in a list of modules and c in a dict: the gradients 2100, "
+    "700, 840 and 300 by qualified name, the first alone where the class of the module declares it (beside one whose "
+    "flag is off), and the third and the fourth where they are selected",
 )
 def module_with_a_list(h: Checked) -> None:
-    """What is in a list of modules belongs to the module, and is frozen where its class leaves the list out."""
-    due = {"w": 300.0, "layers.0.w": 100.0, "layers.1.w": 120.0}
+    """What is in a list or dict of modules belongs to the module, and is frozen where its class leaves that out."""
+    due = {"w": 2100.0, "layers.0.w": 700.0, "layers.1.w": 840.0, "named.last.w": 300.0}
     for declared in (False, True):
-        parts = {"w": 2.0, "still": 1.0, "layers": [h.module({"w": 3.0}), h.module({"w": 5.0})]}
-        model = h.module(parts, frozen=["still"])
+        layers, named = [h.module({"w": 3.0}), h.module({"w": 5.0})], {"last": h.module({"w": 7.0})}
+        model = h.module({"w": 2.0, "still": 1.0, "layers": layers, "named": named}, frozen=["still"])
         if declared:
             adprotocol.register_trainable(type(model), ["w", "still"])
-        for where, names in ((None, ["w"] if declared else list(due)), ("layers.1.*", ["layers.1.w"])):
+        for where, names in (
+            (None, ["w"] if declared else list(due)),
+            ("layers.1.*", ["layers.1.w"]),
+            ("named.*", ["named.last.w"]),
+        ):
             gradient = adprotocol.grad(
-                lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w, where=where
+                lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w * m.named["last"].w, where=where
             )(model)
             found = {name: one for name, one in gradient.items() if one is not None}
             h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")

@@ -142,9 +142,13 @@ _LOOPS: dict[str, Callable[[Checked, Any, Any, Callable[[Any], Any]], Any]] = {"
         "grad of jit of while_loop",
         "jit of grad of while_loop",
         "grad of compile of while_loop",
+        "grad of vmap of while_loop",
+        "jvp of vmap of while_loop",
+        "grad of jit of vmap of while_loop",
     ),
     source=_FIXED,
-    expects="{transforms} of 3 x, or of 5 x where nobody differentiates, asked in the third turn, at 2",
+    expects="{transforms} of 3 x, or of 5 x where nobody differentiates, asked in the third turn, at 2, and in rows at "
+    "2 and 4",
 )
 def carried_later(h: Checked, transforms: str) -> None:
     """What a loop carries is tracked from the turn on that brings a variable, under {transforms}.
@@ -153,7 +157,8 @@ def carried_later(h: Checked, transforms: str) -> None:
     """
     parts = nesting.parse(transforms)
     program, c, x = _LOOPS[parts[-1]], h.array(7.0), h.array(2.0)
-    want = 3.0 if nesting.differentiates(transforms) else 10.0
+    rows = 3.0 if "vmap" in parts else 1.0
+    want = 3.0 * rows if nesting.differentiates(transforms) else 10.0
 
     def run(layer: Callable[[Any], Any]) -> Any:
         return h.nest(" of ".join(parts[:-1]), lambda x: program(h, x, c, layer))(x)
@@ -161,9 +166,40 @@ def carried_later(h: Checked, transforms: str) -> None:
     try:
         found = run(h.probe)
     except Exception:
-        h.require_native(lambda: run(lambda x: 3.0 * x), 3.0 if nesting.differentiates(transforms) else 6.0)
+        h.require_native(lambda: run(lambda x: 3.0 * x), 3.0 * rows if nesting.differentiates(transforms) else 6.0)
         raise
     h.assert_equal(found, want)
+
+
+@scenario(
+    transform=(
+        "jit of while_loop",
+        "grad of while_loop",
+        "jvp of while_loop",
+        "grad of jit of while_loop",
+        "jvp of jit of while_loop",
+    ),
+    source=_FIXED,
+    expects="{transforms} of x, doubled in three turns, or in two if the constant carried beside it is tracked: "
+    "16 at 2, or 8 in a derivative",
+)
+def asked_in_a_condition(h: Checked, transforms: str) -> None:
+    """The condition of a loop may ask about a constant that is carried beside a variable, under {transforms}."""
+    *outer, _ = nesting.parse(transforms)
+    x, c = h.array(2.0), h.array(7.0)
+
+    def run(turns: Callable[[Any, Any], Any]) -> Any:
+        def f(x: Any) -> Any:
+            def body(state: Any) -> Any:
+                return state[0] + 1.0, 2.0 * state[1], 1.0 * state[2]
+
+            return h.while_loop(lambda s: s[0] < turns(s[1], s[2]), body, (h.array(0.0), x, c))[1]
+
+        return h.nest(" of ".join(outer), f)(x)
+
+    want = 8.0 if nesting.differentiates(transforms) else 16.0
+    h.require_native(lambda: run(lambda x, c: 3.0 + 0.0 * x * c), want)
+    h.assert_equal(run(lambda _, c: adprotocol.cond(h.query(c), lambda: 2.0, lambda: 3.0)), want)
 
 
 def _turns(h: Checked, count: float, body: Callable[[Any], Any], state: tuple[Any, ...]) -> tuple[Any, ...]:

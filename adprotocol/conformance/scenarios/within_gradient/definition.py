@@ -106,6 +106,29 @@ def second_argument_of_jit(h: Checked) -> None:
     h.assert_equal(jitted(h.array(3.0), h.array(4.0)), 9900.0, "5 x * 11 y * 5 x afterwards")
 
 
+@scenario(
+    rule="W1",
+    transform=tuple(
+        f"{way}{outer} of {inner}" for way in ("", "jit of ") for outer in ("grad", "jvp") for inner in ("grad", "jvp")
+    ),
+    source="J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005",
+    expects="{transforms}: the inner derivative, in y, of 3 x times 7 y times 17 c, differentiated in x: 357 at c = 1",
+)
+def levels_of_two_variables(h: Checked, transforms: str) -> None:
+    """Of two levels each tracks a variable of its own, and neither a constant, under {transforms}."""
+    *way, outer, inner = nesting.parse(transforms)
+    x, y, c = h.array(2.0), h.array(4.0), h.array(1.0)
+
+    def run(layer: Callable[[Any, float, float], Any]) -> Any:
+        def slope(x: Any) -> Any:
+            return h.nest(inner, lambda y: layer(x, 3.0, 5.0) * layer(y, 7.0, 11.0) * layer(c, 13.0, 17.0))(y)
+
+        return h.nest(" of ".join([*way, outer]), slope)(x)
+
+    h.require_native(lambda: run(lambda v, inside, outside: (outside if v is c else inside) * v), 357.0)
+    h.assert_equal(run(h.scale), 357.0)
+
+
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     """What a gradient inside has closed over is tracked behind it, under {transforms}."""
     outer, _, inner = transforms.partition(" of ")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.rules import noted
 from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 
 if TYPE_CHECKING:
@@ -57,6 +58,26 @@ def child_thread_plain(h: Checked) -> None:
         return h.probe(x) * in_threads(h, lambda: h.scale(c, 7.0, 11.0))[0]
 
     h.assert_value_and_grad(f, [h.array(2.0)], 66.0, 33.0)
+
+
+@scenario(
+    needs=("parameter", "parameter_grad", "threads"),
+    source=_WORKERS,
+    expects="about a parameter that a child thread reads, while its gradient is under way: True if that is 4, as of "
+    "3 p + p, False if it is 3, as p is a constant there",
+)
+def child_thread_parameter(h: Checked) -> None:
+    """A parameter is tracked in a child thread exactly if the system itself differentiates there."""
+    p = h.parameter(2.0, trains=True)
+    answers: list[Any] = []
+
+    def f() -> Any:
+        return 3.0 * p + in_threads(h, lambda: noted(answers, h.query(p), 1.0 * p))[0]
+
+    slope = float(h.numpy(h.parameter_grad(f, p)))
+    differentiated = abs(slope - 4.0) < abs(slope - 3.0)
+    wrong = [answer for answer in answers if isinstance(answer, bool) and answer is not differentiated]
+    h.check(answers and not wrong, f"the answers are {answers} where the gradient of 3 p + p is {slope}")
 
 
 @scenario(

@@ -151,7 +151,7 @@ class MlxHarness(Harness):
         hidden = {name: property(operator.itemgetter(f"_{name}")) for name in buffers}
         made = type("Model", (nn.Module,), hidden)()
         for name, part in parts.items():
-            kept = isinstance(part, (nn.Module, list))
+            kept = isinstance(part, list | dict)  # of which nn.Module is one
             made[f"_{name}" if name in buffers else name] = part if kept else self.array(part)
         made.freeze(recurse=False, keys=list(frozen))
         return made

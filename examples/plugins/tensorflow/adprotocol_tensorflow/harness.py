@@ -243,7 +243,7 @@ class TensorFlowHarness(Harness):
         """Return an instance of a subclass of `tf.Module`."""
         made = type("Model", (tf.Module,), {})()
         for name, part in parts.items():
-            if not isinstance(part, (tf.Module, list)):
+            if not isinstance(part, (tf.Module, list, dict)):
                 part = self.array(part) if name in buffers else self.parameter(part, trains=name not in frozen)  # noqa: PLW2901
             setattr(made, name, part)
         return made

@@ -33,7 +33,7 @@ class Walk:
     def __init__(self, function: Any, loops: Mapping[int, list[Any]]) -> None:
         """Stay within a function; `loops` has the first values of the variables of each loop, by its graph."""
         self.function = function
-        self.loops = loops
+        self.loops = dict(loops)
         self.seen: dict[int, Any] = {}
         self.ends: dict[int, Any] = {}
         self._inputs: dict[int, dict[int, int]] = {}
@@ -70,9 +70,11 @@ class Walk:
         if first is None:
             # A loop that another made, such as the derivative of one.
             raise LookupError(graph.name)
-        if isinstance(graph, control_flow.WhileBodyFuncGraph):
-            return (first[place], graph.outputs[place]) if place < len(graph.outputs) else (first[place],)
-        return first
+        body = _body(graph)
+        if body is None:
+            return first
+        self.loops[id(body)] = first
+        return (first[place], body.outputs[place]) if place < len(body.outputs) else (first[place],)
 
     def _place(self, graph: Any, tensor: Any) -> int | None:
         inputs = getattr(graph, "inputs", ())
@@ -80,6 +82,14 @@ class Walk:
         if known is None or len(known) != len(inputs):
             known = self._inputs[id(graph)] = {id(given): place for place, given in enumerate(inputs)}
         return known.get(id(tensor))
+
+
+def _body(graph: Any) -> Any:
+    """Return the body of a loop, given itself or the condition; None where it is still to be traced."""
+    if isinstance(graph, control_flow.WhileBodyFuncGraph):
+        return graph
+    made = (op for op in graph.outer_graph.get_operations() if getattr(op, "_cond_graph", None) is graph)
+    return getattr(next(made, None), "_body_graph", None)
 
 
 def passed(op: Any, output: int) -> Iterable[Any]:
