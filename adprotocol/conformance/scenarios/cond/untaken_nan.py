@@ -56,7 +56,10 @@ def _root(x: Any) -> Any:
 
 
 def _operand(x: Any) -> Any:
-    return adprotocol.cond(x > FAR, _root, lambda x: x * x * x, x)
+    def bad(x: Any, tree: Any) -> Any:
+        return _root(x) * _root(tree["x"][0])
+
+    return adprotocol.cond(x > FAR, bad, lambda x, tree: x * x * tree["x"][0], x, {"x": [x]})
 
 
 def _closure(x: Any) -> Any:
@@ -75,7 +78,7 @@ def _nested(x: Any) -> Any:
 
 
 _PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "operand": (_operand, "the root of -x x, an operand"),
+    "operand": (_operand, "the root of -x x, an operand, and in a structure another"),
     "closure": (_closure, "the root of -x x, with x closed over"),
     "closed-over-result": (_of_a_result, "0 / 0 of x x, computed outside and closed over"),
     "nested": (_nested, "0 / 0 in a branch of a branch"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
+from adprotocol.errors import SelectionError, one_line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -42,32 +43,53 @@ def module(h: Checked) -> None:
 
 
 @scenario(
+    rule="T1",
+    expects="w ** 2 of a module that has an integer n too, at 2: the gradient 4 in w and None in n, which is an error "
+    "to select",
+)
+def module_with_an_integer(h: Checked) -> None:
+    """An integer in a module takes no gradient, though its flag is on."""
+    try:
+        model = h.module({"w": 2.0, "n": 3})
+    except Exception as error:
+        msg = f"its modules hold no integers: {one_line(error, 160)}"
+        raise Absent(msg) from error
+    gradient = adprotocol.grad(lambda m: m.w * m.w)(model)
+    h.assert_gradients({name: one for name, one in gradient.items() if one is not None}, {"w": 4.0})
+    with h.raises(SelectionError, words=["'n'"]):
+        adprotocol.grad(lambda m: m.w * m.w, where="n")(model)
+
+
+@scenario(
     rule="T3",
-    expects="head w ** 2 v body w, with the class of the module declaring its head alone and that of the head w alone: "
-    "12 there and None elsewhere, until the body is selected",
+    expects="head w ** 2 v u body w, with the class of the module declaring its head alone and that of the head w and "
+    "u, whose flag is off: 12 for w and None elsewhere, until the body is selected",
 )
 def module_declares(h: Checked) -> None:
     """What the class of a module leaves out is frozen, with all that is below it."""
-    model = h.module({"head": h.module({"w": 2.0, "v": 1.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
+    head = h.module({"w": 2.0, "v": 1.0, "u": 1.0}, frozen=["u"])
+    model = h.module({"head": head, "body": h.module({"deep": h.module({"w": 3.0})})})
     adprotocol.register_trainable(type(model), ["head"])
-    adprotocol.register_trainable(type(model.head), ["w"])
+    adprotocol.register_trainable(type(head), ["w", "u"])
     for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
-        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.head.v * m.body.deep.w, where=where)(model)
+        gradient = adprotocol.grad(lambda m: m.head.w**2 * m.head.v * m.head.u * m.body.deep.w, where=where)(model)
         found = {name: one for name, one in gradient.items() if one is not None}
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
 
 @scenario(
     rule="T8",
-    expects="a.w b.w ** 2 at 3 for one module under two names: 27 at the first, by whichever name it is selected",
+    expects="a.w b.w ** 2 at 3 for one module under two names: 27 at the first, by whichever name it is selected; and "
+    "27 of ab.w beside it, which no name of the other selects",
 )
 def module_under_two_names(h: Checked) -> None:
     """A module that another holds under two names is one part, with the total derivative at the first."""
     tied = h.module({"w": 3.0})
-    model = h.module({"a": tied, "b": tied})
-    for where in (None, "a.w", "b.w"):
-        gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w, where=where)(model)
-        h.assert_gradients(gradient, {"a.w": 27.0}, f"the gradient with where={where!r}")
+    model = h.module({"a": tied, "b": tied, "ab": h.module({"w": 1.0})})
+    for where, names in ((None, ["a.w", "ab.w"]), ("a.w", ["a.w"]), ("b.w", ["a.w"]), ("b*", ["a.w"])):
+        gradient = adprotocol.grad(lambda m: m.a.w * m.b.w * m.b.w * m.ab.w, where=where)(model)
+        found = {name: one for name, one in gradient.items() if one is not None}
+        h.assert_gradients(found, dict.fromkeys(names, 27.0), f"the gradient with where={where!r}")
 
 
 @scenario(
@@ -92,25 +114,33 @@ def module_with_a_list(h: Checked) -> None:
 
 @scenario(
     rule="T12",
-    expects="s a.w b.w of one module at a and b, at s = 2, w = 3, is 18 with the gradient 12, by what is combined too; "
-    "8 after a step to w = 2, by what is combined like the model, which keeps its own",
+    expects="s a.w b.w l.w of one module at a and b and one in a list, at s = 2, w = 3 and l.w = 1, is 18 with the "
+    "gradient 12, by what is combined too; 16 after a step to w = 2, l.w = 2, by what is combined like the model, "
+    "which keeps its own; its mode, and a text",
 )
 def module_combined(h: Checked) -> None:
     """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
     tied = h.module({"w": 3.0})
-    model = h.module({"a": tied, "b": tied, "scale": 2.0}, frozen=["scale"])
+    model = h.module({"a": tied, "b": tied, "list": [h.module({"w": 1.0})], "scale": 2.0}, frozen=["scale"])
+    model.note = "what is no array"
+    if hasattr(model, "eval"):
+        model.eval()
 
     def loss(m: Any) -> Any:
-        return m.scale * m.a.w * m.b.w
+        return m.scale * m.a.w * m.b.w * m.list[0].w
 
     chosen, rest = adprotocol.partition(model)
-    if isinstance(adprotocol.combine(chosen, rest, like=model), dict):
+    if type(adprotocol.combine(chosen, rest, like=model)) is dict:  # a module of MLX is a dict, too
         msg = "its plugin makes no module of what is combined"
         raise Absent(msg)
     slopes = adprotocol.grad(lambda parts: loss(adprotocol.combine(parts, rest, like=model)))(chosen)
     h.assert_equal(slopes["a.w"], 12.0, "the gradient")
-    moved = adprotocol.combine({**chosen, "a.w": chosen["a.w"] - slopes["a.w"] / 12.0}, rest, like=model)
+    steps = {"a.w": chosen["a.w"] - slopes["a.w"] / 12.0, "list.0.w": chosen["list.0.w"] + 1.0}
+    moved = adprotocol.combine({**chosen, **steps}, rest, like=model)
     h.check(isinstance(moved, type(model)), f"what is combined is {type(moved).__name__}")
-    h.assert_equal(loss(moved), 8.0, "after a step")
+    for name, part in vars(model).items():
+        if isinstance(part, (bool, str)):
+            h.check(getattr(moved, name, None) == part, f"{name} is {getattr(moved, name, None)} in what is combined")
+    h.assert_equal(loss(moved), 16.0, "after a step")
     h.assert_equal(loss(model), 18.0, "of the module afterwards")
     h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")
