@@ -300,10 +300,10 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
                 h.check(dtypes[0] == dtypes[1], f"{what} has dtype {dtypes[0].name}, and the operand {dtypes[1].name}")
         if h.has("vmap"):
             rows = h.cast(h.array([2.0, 3.0]), dtype)
-            found = _dtypes_of_rows(h, lambda x: adprotocol.cond(x > 1.0, lambda: x * x, lambda: x), rows)
+            names = _dtypes_of_rows(h, lambda x: adprotocol.cond(x > 1.0, lambda: x * x, lambda: x), rows)
             # PyTensor's own selection computes the gradients of float32 in double precision.
-            due = _dtypes_of_rows(h, lambda x: h.where(x > 1.0, x * x, x) if h.has("where") else x * x, rows)
-            h.check(found == due, f"the derivatives of rows of {dtype} have the dtypes {found}; {due} was expected")
+            own = _dtypes_of_rows(h, lambda x: h.where(x > 1.0, x * x, x) if h.has("where") else x * x, rows)
+            h.check(names == own, f"the derivatives of rows of {dtype} have the dtypes {names}; {own} was expected")
 
 
 def _dtypes_of_rows(h: Checked, row: Callable[[Any], Any], rows: Any) -> list[str]:

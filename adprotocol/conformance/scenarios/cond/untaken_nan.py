@@ -113,6 +113,26 @@ for _program, (_fun, _text) in _PROGRAMS.items():
 
 @scenario(
     rule="C4",
+    transform=("grad of grad of vmap", "jvp of jvp of vmap"),
+    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+    expects=functools.partial(
+        _expects, "0 / 0 in either branch, with x x / x before and y z / y of two results behind"
+    ),
+)
+def nan_among_rows_in_second_order(h: Checked, transforms: str) -> None:
+    """A NaN not taken stays out where tangents and cotangents are differentiated again, under {transforms}."""
+
+    def f(x: Any) -> Any:
+        x = x * x / x
+        y = adprotocol.cond(x > FAR, lambda: _bad(x), lambda: x * x * x)
+        z = adprotocol.cond(x < FAR, lambda: x * x * x, lambda: _bad(x))
+        return y * z / y
+
+    h.assert_equal(h.nest(transforms, f)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
+
+
+@scenario(
+    rule="C4",
     transform=("grad of jit", "vmap of grad", "grad of vmap"),
     also_needs=("operations", "cast", "dtypes"),
     source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
