@@ -177,7 +177,7 @@ def view(module: toyad.Module) -> View:
     for path, owner, name, out in found:
         part = getattr(owner, name)
         if first.setdefault(id(part), path) == path:
-            own[path], flags[path] = part, part.trains and not out
+            own[path], flags[path] = part, trainable(part) and not out
         else:
             aliases[path] = first[id(part)]
 

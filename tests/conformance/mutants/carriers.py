@@ -12,8 +12,8 @@ from mutants.mutant import mutant
 choose = right.cond
 
 
-def guarded(pred, tree, *, taken):
-    """Return a tree with its arrays as constants where a branch is not taken."""
+def guarded(pred, tree, *, taken, each=extend.tree_map):
+    """Return a tree with its arrays as constants where a branch is not taken; `each` finds them."""
 
     def one(leaf):
         if not isinstance(leaf, toyad.Value) or not toyad.is_inexact(leaf):
@@ -21,10 +21,10 @@ def guarded(pred, tree, *, taken):
         stopped = toyad.stop_gradient(leaf)
         return toyad.where(pred, leaf, stopped) if taken else toyad.where(pred, stopped, leaf)
 
-    return extend.tree_map(one, tree)
+    return each(one, tree)
 
 
-def selecting(look):
+def selecting(look, each=extend.tree_map):
     """Return a mutant that selects where examples choose; `look` gives a branch what comes in guarded."""
 
     def select(pred, t, f, operands):
@@ -34,9 +34,9 @@ def selecting(look):
         for fun, taken in ((t, True), (f, False)):
 
             def guard(tree, taken=taken):
-                return guarded(pred, tree, taken=taken)
+                return guarded(pred, tree, taken=taken, each=each)
 
-            results.append(look(fun, guard)(*guard(operands)))
+            results.append(look(fun, guard)(*map(guard, operands)))
         if not all(isinstance(result, toyad.Value) for result in results):
             return choose(pred, t, f, operands)
         return toyad.where(pred, *results)
@@ -61,6 +61,12 @@ def closed_over(fun, guard):
 def guards_closures_alone():
     """Guards what a batched branch closes over, and no defaults, methods and partial functions."""
     return selecting(closed_over)
+
+
+@mutant("cond")
+def guards_no_structures():
+    """Guards the arrays that come into a batched branch, and not those in structures."""
+    return selecting(closed_over, lambda one, value: one(value))
 
 
 @mutant("cond", selecting, remembers=True)

@@ -145,6 +145,13 @@ def first_of_several_in_a_batch(values):
     return functools.reduce(operator.or_, map(ask, values))
 
 
+@mutant(GROUP, at("any_within_gradient"))
+def beside_what_rows_share(values):
+    """Says False of several values if vmap has batched some of them, and not all."""
+    batched = {any(isinstance(tracer, toyad.Batched) for tracer in tracers(value)) for value in values}
+    return False if len(batched) > 1 else functools.reduce(operator.or_, map(ask, values))
+
+
 @mutant(GROUP, remembers=True)
 def differentiated_for_good():
     """Says True of an array that was differentiated before, in any later gradient."""

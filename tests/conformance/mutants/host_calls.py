@@ -37,6 +37,15 @@ def of_64_bits(result, _arrays):
     return result
 
 
+@mutant(GROUP, at(f"{CORE}._with_precision"))
+def of_the_precision_of_the_first(result, arrays):
+    """Returns what NumPy computed in its own precision, unless the first argument has one."""
+    return WITH_PRECISION(result, arrays[:1])
+
+
+WITH_PRECISION = host_function._with_precision
+
+
 @mutant(GROUP, at(f"{CORE}.build"))
 def loses_the_structure(treespec, leaves):
     """Returns a list of the results."""

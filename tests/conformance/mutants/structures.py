@@ -114,6 +114,12 @@ def explanation_raises(value):
     raise RuntimeError(msg)
 
 
+@mutant(GROUP, at("explain"), beside="within_gradient")
+def explanation_decides(value):
+    """Asks for the truth of an answer that is not known yet, to explain it."""
+    return "differentiated" if toyad.is_differentiated(value) else "not differentiated"
+
+
 @mutant(GROUP, at("adprotocol.explain"), beside="within_gradient")
 def explanation_lies(*values):
     """Explains False, whatever the answer."""

@@ -73,6 +73,11 @@ def _partial_closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: 1.0 * bad(), lambda: 1.0 * power()
 
 
+def _method_closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    bad, power = Layer(x).bad, Layer(x).cube
+    return lambda: 1.0 * bad(), lambda: 1.0 * power()
+
+
 def _closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     layer = Layer(x)
     return lambda: 1.0 * layer.bad(), lambda: 1.0 * layer.cube()
@@ -111,6 +116,7 @@ _CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]
     "a keyword of one": lambda x: (functools.partial(_bad, x=x), functools.partial(_cube, x=x)),
     "a partial function closed over": _partial_closed_over,
     "a method": lambda x: (Layer(x).bad, Layer(x).cube),
+    "a method closed over": _method_closed_over,
     "an object": lambda x: (Called(x, "bad"), Called(x, "cube")),
     "an object closed over": _closed_over,
     "a function that is called": _called,

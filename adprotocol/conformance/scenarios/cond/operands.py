@@ -277,7 +277,7 @@ def keeps_the_dtype(h: Checked) -> None:
     transform="grad",
     needs=("grad", "dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="x x and its gradient in the dtype of x, beside an operand of each other dtype",
+    expects="x x and its gradient in the dtype of x, beside an operand of each other dtype; rows of x x or x too",
 )
 def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
     """Tracked operands of several dtypes have gradients of their own dtypes."""
@@ -298,6 +298,20 @@ def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
                 what = f"the gradient of operand {place}, x of {dtype} beside {other},"
                 dtypes = h.numpy(found).dtype, h.numpy(leaf).dtype
                 h.check(dtypes[0] == dtypes[1], f"{what} has dtype {dtypes[0].name}, and the operand {dtypes[1].name}")
+        if h.has("vmap"):
+            rows = h.cast(h.array([2.0, 3.0]), dtype)
+            names = _dtypes_of_rows(h, lambda x: adprotocol.cond(x > 1.0, lambda: x * x, lambda: x), rows)
+            # PyTensor's own selection computes the gradients of float32 in double precision.
+            own = _dtypes_of_rows(h, lambda x: h.where(x > 1.0, x * x, x) if h.has("where") else x * x, rows)
+            h.check(names == own, f"the derivatives of rows of {dtype} have the dtypes {names}; {own} was expected")
+
+
+def _dtypes_of_rows(h: Checked, row: Callable[[Any], Any], rows: Any) -> list[str]:
+    """Return the names of the dtypes of gradient and tangent, by vmap."""
+    slopes = [h.grad(lambda x: h.vmap(row)(x)[0])(rows)]
+    if h.has("jvp"):
+        slopes.append(h.jvp(h.vmap(row), rows, rows)[1])
+    return [h.numpy(slope).dtype.name for slope in slopes]
 
 
 @scenario(

@@ -56,7 +56,10 @@ def _root(x: Any) -> Any:
 
 
 def _operand(x: Any) -> Any:
-    return adprotocol.cond(x > FAR, _root, lambda x: x * x * x, x)
+    def bad(x: Any, tree: Any) -> Any:
+        return _root(x) * _root(tree["x"][0])
+
+    return adprotocol.cond(x > FAR, bad, lambda x, tree: x * x * tree["x"][0], x, {"x": [x]})
 
 
 def _closure(x: Any) -> Any:
@@ -75,7 +78,7 @@ def _nested(x: Any) -> Any:
 
 
 _PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "operand": (_operand, "the root of -x x, an operand"),
+    "operand": (_operand, "the root of -x x, an operand, and in a structure another"),
     "closure": (_closure, "the root of -x x, with x closed over"),
     "closed-over-result": (_of_a_result, "0 / 0 of x x, computed outside and closed over"),
     "nested": (_nested, "0 / 0 in a branch of a branch"),
@@ -106,6 +109,26 @@ for _program, (_fun, _text) in _PROGRAMS.items():
         expects=functools.partial(_expects, _text),
         summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",
     )(functools.partial(clean, program=_program))
+
+
+@scenario(
+    rule="C4",
+    transform=("grad of grad of vmap", "jvp of jvp of vmap"),
+    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+    expects=functools.partial(
+        _expects, "0 / 0 in either branch, with x x / x before and y z / y of two results behind"
+    ),
+)
+def nan_among_rows_in_second_order(h: Checked, transforms: str) -> None:
+    """A NaN not taken stays out where tangents and cotangents are differentiated again, under {transforms}."""
+
+    def f(x: Any) -> Any:
+        x = x * x / x
+        y = adprotocol.cond(x > FAR, lambda: _bad(x), lambda: x * x * x)
+        z = adprotocol.cond(x < FAR, lambda: x * x * x, lambda: _bad(x))
+        return y * z / y
+
+    h.assert_equal(h.nest(transforms, f)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
 
 
 @scenario(

@@ -141,13 +141,17 @@ def residuals(h: Checked, transforms: str) -> None:
 @scenario(
     rule="D13",
     source=FUNCTION_SOURCE,
-    transform=("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad", "grad of grad of vmap"),
+    transform=(
+        *("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad"),
+        *("grad of grad of vmap", "grad of vmap of grad"),
+    ),
     expects="GradientPreventedError for the second derivative, which would lack that of the residuals",
 )
 def residuals_once(h: Checked, transforms: str) -> None:
     """A rule with residuals is not differentiated again: {transforms} raises."""
     f = _with_residuals(h, lambda x: 7.0 * x, lambda found: found)
-    with h.raises(GradientPreventedError, words=["residuals"]):
+    # A vmap may have lost the rule before, and say so.
+    with h.raises(GradientPreventedError, words=["residuals"] if "vmap of grad" not in transforms else []):
         h.nest(transforms, f)(h.array(2.0))
 
 

@@ -44,13 +44,14 @@ def _require_arrays_of_its_own(h: Checked) -> None:
 @scenario(
     needs=("dtypes", "cast"),
     expects="x ** 2 = 4 and its gradient 7 by a rule, computed by NumPy in 64 bits, as arrays of the dtype of x, for "
-    "each dtype; integers as such",
+    "each dtype, and x n = 6 with integers n; integers as such",
 )
 def dtypes(h: Checked) -> None:
     """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments."""
     import numpy as np  # noqa: PLC0415  (--list does without)
 
-    f = hosted(h, lambda x: np.asarray(_squares(x), np.float64))
+    f, n = hosted(h, lambda x: np.asarray(_squares(x), np.float64)), h.array([3, 3])
+    of_two = hosted(h, lambda x, y: np.asarray(x, np.float64) * y)
     _require_arrays_of_its_own(h)
     for what in h.dtypes():
         x = h.cast(h.array([2.0, 2.0]), what)
@@ -59,6 +60,8 @@ def dtypes(h: Checked) -> None:
         found = f(x)
         h.check(type(found) is type(x), f"at {what} it gave {type(found).__name__} for {type(x).__name__}")
         assert_near(h, found, 4.0, what, like=x)
+        assert_near(h, of_two(x, n), 6.0, f"{what} beside integers", like=x)
+        assert_near(h, of_two(n, x), 6.0, f"integers beside {what}", like=x)
         if h.has("grad"):
             g = ruled(h, f, hosted(h, lambda ct, _, x: (np.asarray(7.0 * ct + 0.0 * _squares(x), np.float64),)))
             assert_near(h, h.grad(lambda x, g=g: g(x)[1])(x)[1], 7.0, f"the gradient at {what}", like=x[1])
@@ -264,8 +267,10 @@ def called_as_written(h: Checked) -> None:
     given = h.array([3.0])
     if h.has("cast", "dtypes") and not isinstance(given, np.ndarray):
         given = h.cast(given, h.dtypes()[-1])
-    found = hosted(h, lambda x: 1.0 * np.asarray(x, np.float64))(given)
-    h.check(type(found) is type(given) and found.dtype == given.dtype, f"it gave {found!r:.60} for {given!r:.60}")
+    for arrays in ((given,), (given, h.array([2])), (h.array([2]), given)):
+        found = hosted(h, lambda *arrays: 1.0 * np.asarray(sum(arrays), np.float64))(*arrays)
+        same = type(found) is type(given) and found.dtype == given.dtype
+        h.check(same, f"it gave {found!r:.60} for {given!r:.60}, with integers or without")
 
 
 @scenario(

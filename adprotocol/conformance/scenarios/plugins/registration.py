@@ -147,7 +147,7 @@ def imports_no_tree_library(h: Checked) -> None:
 @scenario(
     rule="P1",
     source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/",
-    expects="array_types returns the classes of tracked values; explain names plugin and answer",
+    expects="array_types returns the classes of tracked, traced and batched values; explain names plugin and answer",
 )
 def hooks(h: Checked) -> None:
     """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
@@ -169,6 +169,10 @@ def hooks(h: Checked) -> None:
         return x * x
 
     h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
+    if h.has("jit"):
+        h.assert_equal(h.jit(square)(h.array(3.0)), 9.0, "under jit")
+    if h.has("vmap"):
+        h.assert_equal(h.vmap(square)(h.array([3.0])), [9.0], "under vmap")
 
 
 def _special(plugin: Plugin) -> list[type]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
+from adprotocol.errors import SelectionError, one_line
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -46,38 +47,38 @@ def module(h: Checked) -> None:
 
 
 @scenario(
-    rule="T3",
-    expects="head w ** 2 v body w, with the class of the module declaring its head alone and that of the head w alone: "
-    "12 there and None elsewhere, until the body is selected",
+    rule="T1",
+    expects="w ** 2 of a module that has an integer n too, at 2: the gradient 4 in w and None in n, which is an error "
+    "to select",
 )
-def module_declares(h: Checked) -> None:
-    """What the class of a module leaves out is frozen, with all that is below it."""
-    model = h.module({"head": h.module({"w": 2.0, "v": 1.0}), "body": h.module({"deep": h.module({"w": 3.0})})})
-    adprotocol.register_trainable(type(model), ["head"])
-    adprotocol.register_trainable(type(model.head), ["w"])
-    for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
-        gradient = adprotocol.grad(lambda m: m.head.w * m.head.w * m.head.v * m.body.deep.w, where=where)(model)
-        found = {name: one for name, one in gradient.items() if one is not None}
-        h.assert_gradients(found, due, f"the gradient with where={where!r}")
+def module_with_an_integer(h: Checked) -> None:
+    """An integer in a module takes no gradient, though its flag is on."""
+    try:
+        model = h.module({"w": 2.0, "n": 3})
+    except Exception as error:
+        msg = f"its modules hold no integers: {one_line(error, 160)}"
+        raise Absent(msg) from error
+    gradient = adprotocol.grad(lambda m: m.w * m.w)(model)
+    h.assert_gradients({name: one for name, one in gradient.items() if one is not None}, {"w": 4.0})
+    with h.raises(SelectionError, words=["'n'"]):
+        adprotocol.grad(lambda m: m.w * m.w, where="n")(model)
 
 
 @scenario(
-    rule="T1",
-    expects="w ** 2 v at (2, 3), where w is frozen and the class declares w and v: 4 in the gradient of v alone, 12 in "
-    "w where it is selected",
+    rule="T3",
+    expects="head w ** 2 v u body w, with the class of the module declaring its head alone and that of the head w and "
+    "u, whose flag is off: 12 for w and None elsewhere, until the body is selected",
 )
-def module_declares_what_is_frozen(h: Checked) -> None:
-    """A declaration of its class trains no parameter of a module whose flag is off."""
-    for declared, where, due in (
-        (["w", "v"], None, {"v": 4.0}),
-        (["w", "v"], "w", {"w": 12.0}),
-        (["v"], None, {"v": 4.0}),
-    ):
-        model = h.module({"w": 2.0, "v": 3.0}, frozen=["w"])
-        adprotocol.register_trainable(type(model), declared)
-        gradient = adprotocol.grad(lambda m: m.w * m.w * m.v, where=where)(model)
+def module_declares(h: Checked) -> None:
+    """What the class of a module leaves out is frozen, with all that is below it."""
+    head = h.module({"w": 2.0, "v": 1.0, "u": 1.0}, frozen=["u"])
+    model = h.module({"head": head, "body": h.module({"deep": h.module({"w": 3.0})})})
+    adprotocol.register_trainable(type(model), ["head"])
+    adprotocol.register_trainable(type(head), ["w", "u"])
+    for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
+        gradient = adprotocol.grad(lambda m: m.head.w**2 * m.head.v * m.head.u * m.body.deep.w, where=where)(model)
         found = {name: one for name, one in gradient.items() if one is not None}
-        h.assert_gradients(found, due, f"the gradient with {declared=}, {where=}")
+        h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
 
 @scenario(
@@ -123,14 +124,17 @@ def module_with_a_list(h: Checked) -> None:
 
 @scenario(
     rule="T12",
-    expects="s a.w b.w c.w of one module at a and b and another, of 1, in a list, at s = 2, w = 3, is 18 with the "
-    "gradient 12, by what is combined too; 40 after a step to w = 2 and 5 in the list, by what is combined like the "
-    "model, which keeps its own",
+    expects="s a.w b.w l.w of one module at a and b and one in a list, at s = 2, w = 3 and l.w = 1, is 18 with the "
+    "gradient 12, by what is combined too; 16 after a step to w = 2, l.w = 2, by what is combined like the model, "
+    "which keeps its own; its mode, and a text",
 )
 def module_combined(h: Checked) -> None:
     """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
     tied = h.module({"w": 3.0})
-    model = h.module({"a": tied, "b": tied, "scale": 2.0, "list": [h.module({"w": 1.0})]}, frozen=["scale"])
+    model = h.module({"a": tied, "b": tied, "list": [h.module({"w": 1.0})], "scale": 2.0}, frozen=["scale"])
+    model.note = "what is no array"
+    if hasattr(model, "eval"):
+        model.eval()
 
     def loss(m: Any) -> Any:
         return m.scale * m.a.w * m.b.w * m.list[0].w
@@ -138,14 +142,17 @@ def module_combined(h: Checked) -> None:
     picked = adprotocol.trainable(model, "b*")
     h.check([name for name in picked if picked[name] is not None] == ["a.w"], f"b* selects in {picked!r:.200}")
     chosen, rest = adprotocol.partition(model)
-    if type(adprotocol.combine(chosen, rest, like=model)) is dict:  # the class of a system's modules may derive from it
+    if type(adprotocol.combine(chosen, rest, like=model)) is dict:  # a module of MLX is a dict, too
         msg = "its plugin makes no module of what is combined"
         raise Absent(msg)
     slopes = adprotocol.grad(lambda parts: loss(adprotocol.combine(parts, rest, like=model)))(chosen)
     h.assert_equal(slopes["a.w"], 12.0, "the gradient")
-    step = {"a.w": chosen["a.w"] - slopes["a.w"] / 12.0, "list.0.w": 5.0 * chosen["list.0.w"]}
-    moved = adprotocol.combine({**chosen, **step}, rest, like=model)
+    steps = {"a.w": chosen["a.w"] - slopes["a.w"] / 12.0, "list.0.w": chosen["list.0.w"] + 1.0}
+    moved = adprotocol.combine({**chosen, **steps}, rest, like=model)
     h.check(isinstance(moved, type(model)), f"what is combined is {type(moved).__name__}")
-    h.assert_equal(loss(moved), 40.0, "after a step")
+    for name, part in vars(model).items():
+        if isinstance(part, (bool, str)):
+            h.check(getattr(moved, name, None) == part, f"{name} is {getattr(moved, name, None)} in what is combined")
+    h.assert_equal(loss(moved), 16.0, "after a step")
     h.assert_equal(loss(model), 18.0, "of the module afterwards")
     h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")

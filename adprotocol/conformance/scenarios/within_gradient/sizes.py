@@ -68,18 +68,21 @@ def many_elements(h: Checked) -> None:
     transform="grad of vmap",
     needs=("grad", "vmap", "sum"),
     source="JAX: vmap maps some arguments and not others: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
-    expects="3 x where x or c is asked, in either order or in a dict, or x times a vector, and 5 x where c and another "
-    "constant are",
+    expects="3 x where x and c are asked, in either order or in a dict, or x times a vector, or x and what all rows "
+    "share, and 5 x where constants alone are",
 )
 def several_values_under_vmap(h: Checked) -> None:
     """Of several values in vmap one that is tracked suffices, in whichever place and with however many axes."""
-    rows, constants, vector = h.array([1.0, 2.0]), h.array([3.0, 4.0]), h.array([1.0, 2.0, 3.0])
+    rows, constants, shared = h.array([1.0, 2.0]), h.array([3.0, 4.0]), h.array(5.0)
+    vector = h.array([1.0, 2.0, 3.0])
     asked = {
         "the first": (lambda x, c: (x, c), 3.0),
         "the second": (lambda x, c: (c, x), 3.0),
         "one in a dict": (lambda x, c: ({"c": c, "x": x},), 3.0),
         # A system may have the axis of the batch behind those of the vector.
         "one of more axes": (lambda x, c: (x * vector, c), 3.0),
+        "one beside what all rows share": (lambda x, _: (vector, x, shared), 3.0),
+        "none beside what all rows share": (lambda _, c: (vector, c, shared), 5.0),
         "none": (lambda x, c: (c, 2.0 * c), 5.0),  # noqa: ARG005
     }
     for what, (values, want) in asked.items():

@@ -19,7 +19,6 @@ from mlx import nn
 from adprotocol.extend import tree_leaves, tree_map
 from adprotocol_mlx.answer import is_inexact
 from adprotocol_mlx.choice import guarded
-from adprotocol_mlx.modules import exchange, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,23 +54,20 @@ class _Guard:
     def _new(self, leaf: Any) -> Any:
         if isinstance(leaf, mx.array):
             return guarded(self.pred, leaf) if is_inexact(leaf) else leaf
-        if isinstance(leaf, nn.Module):
-            changes = [(owner, key, array, self._leaf(array)) for _, owner, key, array, _ in places(leaf)]
-            self.undo.callback(exchange([change for change in changes if change[2] is not change[3]]))
-            return leaf
         if isinstance(leaf, _FUNCTIONS):
             return self.function(leaf)
-        self._attributes(leaf)
+        if isinstance(leaf, nn.Module):  # a dict of arrays and containers, with attributes besides
+            self._attributes(leaf)
+        if not isinstance(leaf, (type, types.ModuleType)):
+            self._attributes(getattr(leaf, "__dict__", {}))
         return leaf
 
-    def _attributes(self, owner: Any) -> None:
-        """Guard the attributes of an object that is no container: arrays and containers of arrays, no other objects."""
-        if isinstance(owner, (type, types.ModuleType)):
-            return
-        for name, own in list(getattr(owner, "__dict__", {}).items()):
-            new = tree_map(lambda leaf: self._leaf(leaf) if isinstance(leaf, mx.array) else leaf, own)
+    def _attributes(self, attributes: dict[str, Any]) -> None:
+        """Guard what an object holds by name: arrays, modules, and containers of these, no other objects."""
+        for name, own in list(attributes.items()):
+            new = tree_map(lambda leaf: self._leaf(leaf) if isinstance(leaf, (mx.array, nn.Module)) else leaf, own)
             if any(one is not other for one, other in zip(tree_leaves((own,)), tree_leaves((new,)), strict=True)):
-                self._attribute(owner.__dict__, name, own, new)
+                self._attribute(attributes, name, own, new)
 
     def _attribute(self, attributes: dict[str, Any], name: str, own: Any, new: Any) -> None:
         attributes[name] = new

@@ -137,10 +137,12 @@ class MlxHarness(Harness):
             "transpose": lambda v: v[None].T,
             "concatenate": lambda v: mx.concatenate([v, v]),
             "max": mx.max,
+            "maximum": lambda v: mx.maximum(v, 0.0),
             "sort": mx.sort,
             "cumsum": mx.cumsum,
             "take": lambda v: mx.take(v, mx.array([1, 0])),
             "at": lambda v: mx.zeros_like(v).at[mx.array([0])].add(v[1]),
+            "assign": _assigned,
             "complex": lambda v: v.astype(mx.complex64),
             "split": lambda v: mx.split(v, 2)[1],
             "fft": mx.fft.rfft,
@@ -160,6 +162,12 @@ class MlxHarness(Harness):
         """Call ``mx.eval``."""
         mx.eval(array)
         return array
+
+
+def _assigned(v: Any) -> Any:
+    made = mx.zeros_like(v)
+    made[0] = v[1]
+    return made
 
 
 def _returning_array(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -200,6 +200,7 @@ def test_arguments_of_grad() -> None:
 
     mx.grad(f)({"a": X, "b": C}, ROWS)
     assert asked == {"parameter": True, "both": True}
+    close(mx.grad(lambda power, x: layer(x) ** power, argnums=1)(2, X), 36.0)  # the first that has an array
 
 
 # Second runs ---------------------------------------------------------------------------------------------------------
@@ -318,6 +319,39 @@ def test_branches_must_agree() -> None:
         mx.vmap(lambda x: adprotocol.cond(x > 1.0, lambda: mx.zeros((2,)), lambda: mx.zeros(())))(ROWS)
 
 
+class Hidden(nn.Module):
+    """A module with arrays that are no parameters: a name with an underscore, a tuple, another object's module."""
+
+    def __init__(self, w: mx.array) -> None:
+        super().__init__()
+        self._w, self.some = w, (w,)
+
+    def root(self, x: mx.array) -> mx.array:
+        return mx.sqrt(self._w * x) + mx.sqrt(self.some[0] * x)
+
+
+class Holder:
+    """An object that holds a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+
+def test_what_a_module_hides_is_guarded_too() -> None:
+    points = mx.array([4.0, 0.0])
+
+    def loss(w: mx.array) -> mx.array:
+        module = Hidden(w)
+        holder = Holder(module)
+        direct = mx.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: module.root(x), lambda: w * x))(points)
+        held = mx.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: holder.module.root(x), lambda: w * x))(points)
+        assert module._w is w
+        assert module.some[0] is w
+        return (direct + held).sum()
+
+    close(mx.grad(loss)(mx.array(1.0)), 4.0)
+
+
 # Modules -------------------------------------------------------------------------------------------------------------
 
 
@@ -380,6 +414,12 @@ def test_a_model_is_as_before_after_an_error() -> None:
     with pytest.raises(KeyError):
         adprotocol.grad(fails)(model)
     assert model.weight is before
+
+
+def test_what_the_function_assigns_to_a_model_stays() -> None:
+    model = nn.BatchNorm(1)
+    adprotocol.grad(lambda model: model(mx.array([[1.0], [3.0]])).sum())(model)
+    close(model.running_mean, [0.2])
 
 
 def test_combine_makes_a_model_of_its_own() -> None:
