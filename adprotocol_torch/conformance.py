@@ -182,7 +182,7 @@ class TorchHarness(Harness):
 
     def dtypes(self) -> Sequence[str]:
         """Name the dtypes of PyTorch."""
-        return ("float64", "float32", "float16", "bfloat16")
+        return ("float64", "float32", "bfloat16", "float16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Call ``to``."""

@@ -150,7 +150,7 @@ class TinygradHarness(Harness):
 
     def dtypes(self) -> Sequence[str]:
         """Name the floating-point dtypes, the default first."""
-        return ("float32", "float64", "float16", "bfloat16")
+        return ("float32", "float64", "bfloat16", "float16")
 
     def cast(self, array: Any, dtype: str) -> Any:
         """Convert."""
