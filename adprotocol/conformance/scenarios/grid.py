@@ -58,7 +58,7 @@ def _source(transforms: str) -> str:
     return next(_SOURCES[part] for part in (*nesting.OTHERS, "while_loop", *nesting.DERIVATIVES) if part in parts)
 
 
-def grid(
+def grid(  # noqa: PLR0913  (one for each part of a scenario)
     prefix: str,
     nestings: Iterable[str],
     *,

@@ -77,7 +77,14 @@ class _Call:
     def _run(self, *arrays: mx.array) -> list[mx.array]:
         # MLX shows the function what is differentiated.
         found, self.outline = self.rule.fun([renamed(mx.stop_gradient(array)) for array in arrays])
-        return [mx.array(result) for result in found]
+        results = [mx.array(result) for result in found]
+        if any(ask((result,)) is True for result in results if is_inexact(result)):
+            msg = (
+                f"the function {self.rule.name}, which has a derivative rule, uses a value that is differentiated and "
+                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
+            )
+            raise RuleError(msg)
+        return results
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
         if self.is_open and trace.has_values(_listed(primals)):

@@ -118,7 +118,7 @@ class TensorFlowHarness(Harness):
 
         traced = tf.function(differentiated)
         # In a graph that is being built there is one to differentiate.
-        return lambda *args: (traced if tf.executing_eagerly() else differentiated)(*args)
+        return lambda *args: (traced if tf.executing_eagerly() else differentiated)(*args)  # noqa: PLW0108  (asked in the call)
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return value and derivative along the tangent."""
