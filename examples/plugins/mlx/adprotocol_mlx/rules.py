@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from adprotocol.errors import RuleError, UndecidableError
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import gradient_prevented, hidden_error
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
@@ -79,11 +79,7 @@ class _Call:
         found, self.outline = self.rule.fun([renamed(mx.stop_gradient(array)) for array in arrays])
         results = [mx.array(result) for result in found]
         if any(ask((result,)) is True for result in results if is_inexact(result)):
-            msg = (
-                f"the function {self.rule.name}, which has a derivative rule, uses a value that is differentiated and "
-                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
-            )
-            raise RuleError(msg)
+            raise hidden_error(self.rule.name)
         return results
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
