@@ -58,13 +58,14 @@ def _source(transforms: str) -> str:
     return next(_SOURCES[part] for part in (*nesting.OTHERS, "while_loop", *nesting.DERIVATIVES) if part in parts)
 
 
-def grid(
+def grid(  # noqa: PLR0913  (one for each part of a scenario)
     prefix: str,
     nestings: Iterable[str],
     *,
     rule: str,
     expects: Callable[[str], str],
     native: str = "{transforms}",
+    also_vary: Iterable[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Enter the decorated function under each nesting, which it takes as `transforms`; the ids begin with `prefix`."""
 
@@ -79,7 +80,7 @@ def grid(
                 source=_source(transforms),
                 expects=expects(transforms),
                 summary=(function.__doc__ or "").replace("{transforms}", transforms),
-                varies=depth == 1,
+                varies=depth == 1 or transforms in also_vary,
                 native=native.replace("{transforms}", transforms),
             )(functools.partial(function, transforms=transforms))
         return function

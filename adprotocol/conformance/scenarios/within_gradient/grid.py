@@ -60,6 +60,7 @@ def _expects(transforms: str) -> str:
     (*SINGLE, *PAIRS, *LOOPS, *_AROUND_LOOPS, *_TRIPLES),
     rule="W5",
     expects=_expects,
+    also_vary=("vmap of grad",),
 )
 def answers(h: Checked, transforms: str) -> None:
     """`within_gradient` answers correctly under {transforms}."""

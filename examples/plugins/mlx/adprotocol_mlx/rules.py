@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from adprotocol.errors import RuleError, UndecidableError
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import gradient_prevented, hidden_error
 from adprotocol_mlx import trace
 from adprotocol_mlx.answer import ask, is_inexact, refuse_compiled
 from adprotocol_mlx.gradient import renamed
@@ -77,7 +77,10 @@ class _Call:
     def _run(self, *arrays: mx.array) -> list[mx.array]:
         # MLX shows the function what is differentiated.
         found, self.outline = self.rule.fun([renamed(mx.stop_gradient(array)) for array in arrays])
-        return [mx.array(result) for result in found]
+        results = [mx.array(result) for result in found]
+        if any(ask((result,)) is True for result in results if is_inexact(result)):
+            raise hidden_error(self.rule.name)
+        return results
 
     def _vjp(self, primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
         if self.is_open and trace.has_values(_listed(primals)):

@@ -109,7 +109,6 @@ class TensorFlowHarness(Harness):
     def grad_by_graph(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient by `tf.gradients`, which differentiates a graph that is there already."""
 
-        @tf.function
         def differentiated(x: Any, *rest: Any) -> Any:
             x = tf.identity(x)
             value = fun(x, *rest)
@@ -117,7 +116,9 @@ class TensorFlowHarness(Harness):
                 return tf.zeros_like(x)
             return tf.gradients(value, x, unconnected_gradients=tf.UnconnectedGradients.ZERO)[0]
 
-        return differentiated
+        traced = tf.function(differentiated)
+        # In a graph that is being built there is one to differentiate.
+        return lambda *args: (traced if tf.executing_eagerly() else differentiated)(*args)  # noqa: PLW0108  (asked in the call)
 
     def jvp(self, fun: Callable[..., Any], primal: Any, tangent: Any) -> tuple[Any, Any]:
         """Return value and derivative along the tangent."""

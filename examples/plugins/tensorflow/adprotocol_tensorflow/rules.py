@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from adprotocol.errors import RuleError
-from adprotocol.extend import gradient_prevented
+from adprotocol.extend import gradient_prevented, hidden_error
 from adprotocol_tensorflow import recording, stack, staging
 
 if TYPE_CHECKING:
@@ -87,11 +87,7 @@ class _Call:
         found, self.outline = self.rule.fun(arrays)
         results = [tf.convert_to_tensor(result) for result in found]
         if tf.executing_eagerly() and any(map(recording.eager, filter(_is_inexact, results))):
-            msg = (
-                f"the function {self.rule.name}, which has a derivative rule, uses a value that is differentiated and "
-                "is no argument of it, so that this derivative would be lost; pass the value as a positional argument"
-            )
-            raise RuleError(msg)
+            raise hidden_error(self.rule.name)
         return results
 
     def recorded(self) -> None:
