@@ -93,14 +93,21 @@ def number(transforms: str, table: nesting.Table, at: float = X) -> str:
     return f"{nesting.expected(transforms, table)(at)[0]:g}"
 
 
-def compare(h: Checked, transforms: str, fun: Callable[[Any], Any], table: nesting.Table, at: float = X) -> None:
-    """Compare what comes out at a point, and the value that comes along with the outermost derivative."""
-    x = h.array(at)
+def compare(h: Checked, transforms: str, fun: Callable[[Any], Any], table: nesting.Table, *points: float) -> None:
+    """Compare what comes out at the points, by default X, and the value that comes with the outermost derivative.
+
+    One transformed function serves all of them, as what a compiler keeps of the first call serves the next.
+    """
     inner = nesting.value_before(transforms)
-    if inner is not None and h.has("value_and_grad") and transforms.startswith("grad") and "grad" not in h.variant:
-        value, _ = h.harness.value_and_grad(h.nest(inner, fun))(x)
-        h.assert_equal(value, nesting.expected(inner, table)(at)[0], "the value that comes with the gradient")
-    if inner is not None and transforms.startswith("jvp"):
-        value, _ = h.jvp(h.nest(inner, fun), x, h.array(1.0))
-        h.assert_equal(value, nesting.expected(inner, table)(at)[0], "the value that comes with the tangent")
-    h.assert_equal(h.nest(transforms, fun)(x), nesting.expected(transforms, table)(at)[0])
+    derivative = "" if inner is None else nesting.parse(transforms)[0]
+    before = h.nest(inner or "", fun)
+    after = h.nest(transforms, fun) if inner is None else h.nest(derivative, before)
+    with_value = h.has("value_and_grad") and "grad" not in h.variant
+    for at in points or (X,):
+        x = h.array(at)
+        value = nesting.expected(inner or "", table)(at)[0]
+        if derivative == "grad" and with_value:
+            h.assert_equal(h.harness.value_and_grad(before)(x)[0], value, "the value that comes with the gradient")
+        elif derivative == "jvp":
+            h.assert_equal(h.jvp(before, x, h.array(1.0))[0], value, "the value that comes with the tangent")
+        h.assert_equal(after(x), nesting.expected(transforms, table)(at)[0], f"the result at {at}")

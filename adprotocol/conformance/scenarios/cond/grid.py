@@ -32,5 +32,4 @@ def branches(h: Checked, transforms: str) -> None:
         # The second branch is 0 / 0 where the first is taken in a batch.
         return adprotocol.cond(x > _BREAK, lambda x: x * x * x, lambda x: x * x + (0.0 * x) / (x - 2.0 * X), x)
 
-    for x in (X, 2.0 * X):
-        compare(h, transforms, f, _chosen, at=x)
+    compare(h, transforms, f, _chosen, X, 2.0 * X)

@@ -49,8 +49,7 @@ def constant_branch(h: Checked, transforms: str) -> None:
         def f(x: Any, seven: Any = seven) -> Any:
             return adprotocol.cond(x < _BREAK, lambda x: 3.0 * x, lambda _: seven, x) + 0.0 * x
 
-        for point in (2.0, 4.0):
-            compare(h, transforms, f, _line, at=point)
+        compare(h, transforms, f, _line, 2.0, 4.0)
 
 
 @scenario(
