@@ -32,6 +32,11 @@ class JaxHarness(Harness):
         "evaluate": "JAX dispatches at once, and computes meanwhile",
     }
 
+    def __init__(self, device: str | None = None) -> None:
+        super().__init__(device)
+        if self.folder is not None and jax.config.values["jax_compilation_cache_dir"] is None:
+            _keep_what_is_compiled(self.folder)
+
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
         """Return the further functions of JAX for each capability."""
@@ -249,3 +254,17 @@ def _rule_by_vjp(fun: Callable[..., Any], derivative: Callable[..., Any]) -> Cal
     made = jax.custom_vjp(fun)
     made.defvjp(lambda x: (fun(x), x), lambda x, cotangent: (derivative(x) * cotangent,))
     return made
+
+
+def _keep_what_is_compiled(folder: str) -> None:
+    """Let JAX keep what XLA compiles in the folder of the run.
+
+    Two of three programs of the suite equal an earlier one, of this process or another; JAX meets each as a new
+    function. https://docs.jax.dev/en/latest/persistent_compilation_cache.html
+    """
+    for name, value in (
+        ("jax_compilation_cache_dir", folder),
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ):
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]

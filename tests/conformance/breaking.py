@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import small
 
@@ -63,6 +64,17 @@ def waits(h):
 
 def last(h):
     h.assert_equal(h.array(1.0), 1.0)
+
+
+def leaves_a_file(h):
+    Path(h.folder, "left").write_text(h.folder, encoding="utf-8")
+
+
+def finds_the_file(h):
+    left = Path(h.folder, "left")
+    while not left.exists():  # another process writes it
+        time.sleep(0.01)
+    Path(os.environ["FOUND"]).write_text(left.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def chosen():

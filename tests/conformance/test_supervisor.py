@@ -67,6 +67,16 @@ def test_several_processes_share_the_scenarios(ran, jobs):
     assert report.problems == ()
 
 
+def test_processes_share_a_folder_that_goes_with_the_run(ran, monkeypatch, tmp_path):
+    monkeypatch.setenv("FOUND", str(tmp_path / "found"))
+    report = ran("leaves_a_file", "finds_the_file", jobs=2)
+    assert outcomes(report) == {"leaves-a-file": PASS, "finds-the-file": PASS}
+    folder = (tmp_path / "found").read_text()
+    assert folder
+    assert not Path(folder).exists()
+    assert small.Autograd.folder is None
+
+
 def test_an_error_in_one_process_ends_the_others(ran):
     with pytest.raises(UsageError, match="time limit is 0"):
         ran("fine", "holds", jobs=2, seconds=0)

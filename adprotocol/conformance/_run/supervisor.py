@@ -27,6 +27,7 @@ from adprotocol.conformance._run.result import Report, Result
 from adprotocol.conformance._run.session import Begun, Event, Log, Resume, Selection, Session, Strand
 from adprotocol.conformance._run.suite import Interrupted
 from adprotocol.conformance._run.survey import without_folders
+from adprotocol.conformance.harness import Harness
 from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ LONGEST = 86400.0
 # Seconds that a process gets to leave when all is told.
 LEAVE = 5.0
 
+# A process is asked for: backend, device, its part, how to go on, and the folder of the run.
+Request = tuple[str, "str | None", Selection, Resume, str]
+
 
 def run(
     backend: str,
@@ -54,10 +58,11 @@ def run(
 ) -> Report:
     """Run the suite as `suite.run` does, in so many other processes; `backend` is a name or a path."""
     log, processes = Log(on_start, on_result), Processes()
-    with ThreadPoolExecutor(jobs) as pool:
+    made = tempfile.TemporaryDirectory(prefix="adprotocol-", ignore_cleanup_errors=True)
+    with made as folder, ThreadPoolExecutor(jobs) as pool:
         try:
             parts = [Selection(**selected, part=part, parts=jobs) for part in range(jobs)]
-            for strand in [pool.submit(_strand, (backend, device, part), log, processes) for part in parts]:
+            for strand in [pool.submit(_strand, (backend, device, part, folder), log, processes) for part in parts]:
                 strand.result()
         except BaseException as error:
             processes.stop()
@@ -82,13 +87,13 @@ class Processes:
             process.kill()
 
 
-def _strand(request: tuple[str, str | None, Selection], log: Log, processes: Processes) -> None:
+def _strand(asked: tuple[str, str | None, Selection, str], log: Log, processes: Processes) -> None:
     """Run a part of the cases, in one process after another."""
-    backend, device, _ = request
+    backend, device, selection, folder = asked
     strand, resume = log.strand(), Resume()
     for _ in range(AGAIN):
         strand.open()
-        end = _process((*request, resume), strand, processes)
+        end = _process((backend, device, selection, resume, folder), strand, processes)
         if strand.ended or processes.are_stopped:
             return
         resume = _after(end, strand, resume, backends.expression_of(backend, device))
@@ -119,14 +124,14 @@ def _after(end: tuple[str, str], strand: Strand, resume: Resume, expression: str
     return dataclasses.replace(resume, done=done, suspects=len(strand.unsure))
 
 
-def _process(
-    request: tuple[str, str | None, Selection, Resume], strand: Strand, processes: Processes
-) -> tuple[str, str]:
+def _process(request: Request, strand: Strand, processes: Processes) -> tuple[str, str]:
     """Run a session in a new process until it ends, and return what ended it, with the stack."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(prefix="adprotocol-") as folder, receiver:
-        dump = Path(folder, "stack.txt")
+    *_, selection, _, folder = request
+    dump = Path(folder, f"stack-{selection.part}.txt")
+    dump.unlink(missing_ok=True)
+    with receiver:
         process = context.Process(target=_serve, args=(sender, dump, request), name="conformance")
         process.start()
         processes.running.add(process)
@@ -144,7 +149,7 @@ def _process(
             processes.running.discard(process)
             process.kill()
             process.join()
-        stack = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
+    stack = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
     return _words(process.exitcode or 0, stack), without_folders(stack)
 
 
@@ -158,9 +163,10 @@ def _words(status: int, stack: str) -> str:
     return f"the process ended, with status {status}"
 
 
-def _serve(sender: Connection, dump: Path, request: tuple[str, str | None, Selection, Resume]) -> None:
+def _serve(sender: Connection, dump: Path, request: Request) -> None:
     """Run a session and send what it tells: the new process."""
-    backend, device, selection, resume = request
+    backend, device, selection, resume, folder = request
+    Harness.folder = folder
     # An interrupt by the user is for the process that waits for this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What frameworks and harnesses print, compiled code included, is no part of a report.
