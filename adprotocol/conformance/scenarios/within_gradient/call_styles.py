@@ -188,18 +188,18 @@ def asked_in_a_condition(h: Checked, transforms: str) -> None:
     *outer, _ = nesting.parse(transforms)
     x, c = h.array(2.0), h.array(7.0)
 
-    def run(turns: Callable[[Any, Any], Any]) -> Any:
+    def run(turns: Callable[[Any], Any]) -> Any:
         def f(x: Any) -> Any:
             def body(state: Any) -> Any:
                 return state[0] + 1.0, 2.0 * state[1], 1.0 * state[2]
 
-            return h.while_loop(lambda s: s[0] < turns(s[1], s[2]), body, (h.array(0.0), x, c))[1]
+            return h.while_loop(lambda s: s[0] < turns(s[2]), body, (h.array(0.0), x, c))[1]
 
         return h.nest(" of ".join(outer), f)(x)
 
     want = 8.0 if nesting.differentiates(transforms) else 16.0
-    h.require_native(lambda: run(lambda x, c: 3.0 + 0.0 * x * c), want)
-    h.assert_equal(run(lambda _, c: adprotocol.cond(h.query(c), lambda: 2.0, lambda: 3.0)), want)
+    h.require_native(lambda: run(lambda c: 3.0 + 0.0 * c), want)
+    h.assert_equal(run(lambda c: adprotocol.cond(h.query(c), lambda: 2.0, lambda: 3.0)), want)
 
 
 def _turns(h: Checked, count: float, body: Callable[[Any], Any], state: tuple[Any, ...]) -> tuple[Any, ...]:
