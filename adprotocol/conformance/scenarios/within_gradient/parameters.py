@@ -224,8 +224,8 @@ def parameter_that_is_assigned_to(h: Checked) -> None:
     native="grad of {way}",
     also_needs=(*NEEDS, "assign", "set_flag"),
     source=_STEPS,
-    expects="3 p times 7 q or 11 q, q = 3, whichever the eager function gives, at each value of p and with each flag of "
-    "q; the gradient 63 or 99 likewise",
+    expects="3 p times 7 q or 11 q, q = 3, whichever the eager function gives, at each value of p and each flag of q; "
+    "the gradient 63 or 99 likewise",
 )
 def parameter_that_changes_compiled(h: Checked, way: str) -> None:
     """A compiled function follows the values and the flags of the parameters that it reads."""
