@@ -244,7 +244,7 @@ class _InGraph(Calls):
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.calls = Calls()
+        self.calls: Calls = Calls()
 
 
 LOCAL = _Local()

@@ -110,4 +110,5 @@ def compare(h: Checked, transforms: str, fun: Callable[[Any], Any], table: nesti
             h.assert_equal(h.harness.value_and_grad(before)(x)[0], value, "the value that comes with the gradient")
         elif derivative == "jvp":
             h.assert_equal(h.jvp(before, x, h.array(1.0))[0], value, "the value that comes with the tangent")
-        h.assert_equal(after(x), nesting.expected(transforms, table)(at)[0], f"the result at {at}")
+        what = f"the result at {at}" if len(points) > 1 else "the result"
+        h.assert_equal(after(x), nesting.expected(transforms, table)(at)[0], what)
