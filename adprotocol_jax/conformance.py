@@ -24,10 +24,9 @@ class JaxHarness(Harness):
     absent: ClassVar[Mapping[str, str]] = {
         "compile": "jit is JAX's compiler",
         "no_grad": "JAX has no switch for the recording of derivatives",
-        "parameter": "JAX has no parameters; every leaf is an array",
-        "parameter_grad": "JAX has no parameters; every leaf is an array",
-        "assign": "JAX has no parameters; every leaf is an array",
-        "set_flag": "JAX has no parameters; every leaf is an array",
+        **dict.fromkeys(
+            ("parameter", "parameter_grad", "assign", "set_flag"), "JAX has no parameters; every leaf is an array"
+        ),
         "module": "JAX has no modules; those of its libraries are pytrees",
         "evaluate": "JAX dispatches at once, and computes meanwhile",
     }

@@ -43,8 +43,8 @@ LONGEST = 86400.0
 # Seconds that a process gets to leave when all is told.
 LEAVE = 5.0
 
-# A process is asked for: backend, device, its part, how to go on, and the folder of the run.
-Request = tuple[str, "str | None", Selection, Resume, str]
+# What a process is asked for: backend, device, its part, and how to go on.
+Request = tuple[str, "str | None", Selection, Resume]
 
 
 def run(
@@ -57,12 +57,13 @@ def run(
     **selected: Any,
 ) -> Report:
     """Run the suite as `suite.run` does, in so many other processes; `backend` is a name or a path."""
-    log, processes = Log(on_start, on_result), Processes()
+    log = Log(on_start, on_result)
     made = tempfile.TemporaryDirectory(prefix="adprotocol-", ignore_cleanup_errors=True)
     with made as folder, ThreadPoolExecutor(jobs) as pool:
+        processes = Processes(Path(folder))
         try:
             parts = [Selection(**selected, part=part, parts=jobs) for part in range(jobs)]
-            for strand in [pool.submit(_strand, (backend, device, part, folder), log, processes) for part in parts]:
+            for strand in [pool.submit(_strand, (backend, device, part), log, processes) for part in parts]:
                 strand.result()
         except BaseException as error:
             processes.stop()
@@ -74,9 +75,10 @@ def run(
 
 
 class Processes:
-    """Hold the processes that run now, to end all at once."""
+    """Hold the processes that run now, to end all at once, and the folder that they share."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.running: set[Any] = set()
         self.are_stopped = False
 
@@ -87,13 +89,13 @@ class Processes:
             process.kill()
 
 
-def _strand(asked: tuple[str, str | None, Selection, str], log: Log, processes: Processes) -> None:
+def _strand(request: tuple[str, str | None, Selection], log: Log, processes: Processes) -> None:
     """Run a part of the cases, in one process after another."""
-    backend, device, selection, folder = asked
+    backend, device, _ = request
     strand, resume = log.strand(), Resume()
     for _ in range(AGAIN):
         strand.open()
-        end = _process((backend, device, selection, resume, folder), strand, processes)
+        end = _process((*request, resume), strand, processes)
         if strand.ended or processes.are_stopped:
             return
         resume = _after(end, strand, resume, backends.expression_of(backend, device))
@@ -128,8 +130,8 @@ def _process(request: Request, strand: Strand, processes: Processes) -> tuple[st
     """Run a session in a new process until it ends, and return what ended it, with the stack."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    *_, selection, _, folder = request
-    dump = Path(folder, f"stack-{selection.part}.txt")
+    *_, selection, _ = request
+    dump = processes.folder / f"stack-{selection.part}.txt"
     dump.unlink(missing_ok=True)
     with receiver:
         process = context.Process(target=_serve, args=(sender, dump, request), name="conformance")
@@ -165,8 +167,8 @@ def _words(status: int, stack: str) -> str:
 
 def _serve(sender: Connection, dump: Path, request: Request) -> None:
     """Run a session and send what it tells: the new process."""
-    backend, device, selection, resume, folder = request
-    Harness.folder = folder
+    backend, device, selection, resume = request
+    Harness.folder = str(dump.parent)
     # An interrupt by the user is for the process that waits for this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What frameworks and harnesses print, compiled code included, is no part of a report.

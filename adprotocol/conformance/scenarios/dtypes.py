@@ -28,6 +28,12 @@ def each_array(h: Checked) -> Any:
             yield f"{dtype}, {value!r:.20}", h.cast(h.array(value), dtype)
 
 
+def dtypes_of_numpy(h: Checked) -> list[str]:
+    """Return the names of those dtypes that NumPy has too: it has no bfloat16."""
+    x = h.array(2.0)
+    return [name for name in h.dtypes() if h.numpy(h.cast(x, name)).dtype.name == name]
+
+
 def assert_near(h: Checked, got: Any, want: float, what: str, like: Any = None) -> None:
     """Compare all elements with a number that every floating-point dtype has; dtype and shape with those of `like`."""
     import numpy as np  # noqa: PLC0415  (--list does without)

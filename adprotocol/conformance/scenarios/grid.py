@@ -99,16 +99,16 @@ def compare(h: Checked, transforms: str, fun: Callable[[Any], Any], table: nesti
     One transformed function serves all of them, as what a compiler keeps of the first call serves the next.
     """
     inner = nesting.value_before(transforms)
-    derivative = "" if inner is None else nesting.parse(transforms)[0]
+    outer = transforms if inner is None else nesting.parse(transforms)[0]
     before = h.nest(inner or "", fun)
-    after = h.nest(transforms, fun) if inner is None else h.nest(derivative, before)
+    after = h.nest(outer, before)
     with_value = h.has("value_and_grad") and "grad" not in h.variant
     for at in points or (X,):
         x = h.array(at)
         value = nesting.expected(inner or "", table)(at)[0]
-        if derivative == "grad" and with_value:
+        if outer == "grad" and with_value:
             h.assert_equal(h.harness.value_and_grad(before)(x)[0], value, "the value that comes with the gradient")
-        elif derivative == "jvp":
+        elif outer == "jvp":
             h.assert_equal(h.jvp(before, x, h.array(1.0))[0], value, "the value that comes with the tangent")
         what = f"the result at {at}" if len(points) > 1 else "the result"
         h.assert_equal(after(x), nesting.expected(transforms, table)(at)[0], what)

@@ -21,6 +21,11 @@ scenario: Decorator = defaults(
 )
 
 
+def _taken(gradient: dict[str, Any]) -> dict[str, Any]:
+    """Return the gradients that were taken, by name."""
+    return {name: one for name, one in gradient.items() if one is not None}
+
+
 @scenario(
     rule="T3",
     expects="2 a b s in a module, and w ** 2 in one below it: gradients by qualified name, None for b, whose flag is "
@@ -37,7 +42,7 @@ def module(h: Checked) -> None:
     for where, due in ((None, {"a": 30.0, "inner.w": 14.0}), ("b", {"b": 20.0}), ("inner.*", {"inner.w": 14.0})):
         value, gradient = adprotocol.value_and_grad(loss, where=where)(model)
         h.assert_equal(value, 109.0, "the value")
-        found = {name: one for name, one in gradient.items() if one is not None}
+        found = _taken(gradient)
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
     h.check(model.a is a and model.inner.w is w, "the call has put other parameters into the module")
     for flag in (False, True) if h.has("set_flag") else ():
@@ -59,7 +64,7 @@ def module_with_an_integer(h: Checked) -> None:
         msg = f"its modules hold no integers: {one_line(error, 160)}"
         raise Absent(msg) from error
     gradient = adprotocol.grad(lambda m: m.w * m.w)(model)
-    h.assert_gradients({name: one for name, one in gradient.items() if one is not None}, {"w": 4.0})
+    h.assert_gradients(_taken(gradient), {"w": 4.0})
     with h.raises(SelectionError, words=["'n'"]):
         adprotocol.grad(lambda m: m.w * m.w, where="n")(model)
 
@@ -77,7 +82,7 @@ def module_declares(h: Checked) -> None:
     adprotocol.register_trainable(type(head), ["w", "u"])
     for where, due in ((None, {"head.w": 12.0}), ("body.*", {"body.deep.w": 4.0})):
         gradient = adprotocol.grad(lambda m: m.head.w**2 * m.head.v * m.head.u * m.body.deep.w, where=where)(model)
-        found = {name: one for name, one in gradient.items() if one is not None}
+        found = _taken(gradient)
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
 
@@ -118,7 +123,7 @@ def module_with_a_list(h: Checked) -> None:
             gradient = adprotocol.grad(
                 lambda m: m.w * m.w * m.layers[0].w * m.layers[1].w * m.layers[1].w * m.named["last"].w, where=where
             )(model)
-            found = {name: one for name, one in gradient.items() if one is not None}
+            found = _taken(gradient)
             h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.conformance.scenario import MUST, SHOULD, defaults
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -39,6 +41,18 @@ for _transforms in ("grad", "jvp", "grad of jit"):
     )(functools.partial(inside_custom_rule, transforms=_transforms))
 
 
+def _transformed_inside(h: Checked, transform: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
+    """Compare the gradient of a function with the derivative 7 by a rule, which asks where it transforms."""
+    x = h.array(2.0)
+
+    def ruled(fun: Callable[[Any], Any]) -> Any:
+        return h.custom_rule(transform(fun), lambda x: 7.0 + 0.0 * x)
+
+    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
+    f = ruled(h.probe)
+    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
+
+
 @scenario(
     transform="grad of custom rule",
     also_needs=("vmap",),
@@ -47,14 +61,7 @@ for _transforms in ("grad", "jvp", "grad of jit"):
 )
 def inside_custom_rule_by_rows(h: Checked) -> None:
     """In rows of a batch inside a function with a derivative rule of its own nothing is tracked."""
-    x = h.array(2.0)
-
-    def ruled(fun: Any) -> Any:
-        return h.custom_rule(lambda x: h.vmap(fun)(x * h.array([1.0, 1.0]))[0], lambda x: 7.0 + 0.0 * x)
-
-    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
-    f = ruled(h.probe)
-    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
+    _transformed_inside(h, lambda fun: lambda x: h.vmap(fun)(x * h.array([1.0, 1.0]))[0])
 
 
 @scenario(
@@ -65,14 +72,8 @@ def inside_custom_rule_by_rows(h: Checked) -> None:
 )
 def inside_custom_rule_compiled(h: Checked, way: str) -> None:
     """In a compiled function that closes over the argument of one with a rule, that argument is not tracked."""
-    x, one = h.array(2.0), h.array(1.0)
-
-    def ruled(fun: Any) -> Any:
-        return h.custom_rule(lambda x: h.trace(way, lambda y: fun(x) * y)(one), lambda x: 7.0 + 0.0 * x)
-
-    h.require_native(lambda: h.grad(ruled(lambda x: x * x))(x), 7.0)
-    f = ruled(h.probe)
-    h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
+    one = h.array(1.0)
+    _transformed_inside(h, lambda fun: lambda x: h.trace(way, lambda y: fun(x) * y)(one))
 
 
 @scenario(

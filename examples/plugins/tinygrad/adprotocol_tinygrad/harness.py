@@ -95,21 +95,22 @@ class TinygradHarness(Harness):
             given = (*args, *kwargs.values())
             if not all(isinstance(arg, Tensor) for arg in given):
                 raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
-            for nodes in (used.get(_key(given), ()), *(arg.uop.toposort() for arg in given)):
+            key = _key(given)
+            for nodes in (used.get(key, ()), *(arg.uop.toposort() for arg in given)):
                 _refuse_tracked(nodes)
 
             def call(program: Any) -> Tensor:
                 inputs = _inputs(given)
                 return program(*inputs[: len(args)], **dict(zip(kwargs, inputs[len(args) :], strict=True)))
 
-            key = _key(given), tuple(kwargs)
-            if key not in captured:
-                captured[key] = TinyJit(computed)
+            kind = key, tuple(kwargs)
+            if kind not in captured:
+                captured[kind] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
                 for _ in range(2):
-                    call(captured[key])
+                    call(captured[kind])
             # The buffers of a result are those of the next call.
-            return call(captured[key]).clone().realize().detach()
+            return call(captured[kind]).clone().realize().detach()
 
         return run
 
