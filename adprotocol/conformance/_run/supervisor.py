@@ -133,8 +133,9 @@ def _process(request: Request, strand: Strand, processes: Processes) -> tuple[st
     *_, selection, _ = request
     dump = processes.folder / f"stack-{selection.part}.txt"
     dump.unlink(missing_ok=True)
+    limit = min(TIMES * selection.seconds + GRACE, LONGEST)
     with receiver:
-        process = context.Process(target=_serve, args=(sender, dump, request), name="conformance")
+        process = context.Process(target=_serve, args=(sender, dump, limit, request), name="conformance")
         process.start()
         processes.running.add(process)
         sender.close()
@@ -165,8 +166,8 @@ def _words(status: int, stack: str) -> str:
     return f"the process ended, with status {status}"
 
 
-def _serve(sender: Connection, dump: Path, request: Request) -> None:
-    """Run a session and send what it tells: the new process."""
+def _serve(sender: Connection, dump: Path, limit: float, request: Request) -> None:
+    """Run a session and send what it tells, each within so many seconds: the new process."""
     backend, device, selection, resume = request
     Harness.folder = str(dump.parent)
     # An interrupt by the user is for the process that waits for this one, and ends it.
@@ -177,15 +178,15 @@ def _serve(sender: Connection, dump: Path, request: Request) -> None:
     sys.stdout = sys.stderr
     with dump.open("w", encoding="utf-8") as file, contextlib.suppress(BrokenPipeError):  # nobody waits any more
         faulthandler.enable(file)
-        limit = min(TIMES * selection.seconds + GRACE, LONGEST)
         watch = functools.partial(faulthandler.dump_traceback_later, limit, exit=True, file=file)
 
         def tell(event: Event) -> None:
             if isinstance(event, Begun) and event.ids is not None:
-                # Among what the framework and the survey have made the collector would look for garbage, again and
-                # again: a sixth of the time of PyTorch's scenarios.
+                # Among what the framework and the survey have made, and what a compiler makes, the collector would look
+                # for garbage, again and again: a quarter of the time of PyTorch's scenarios.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(50_000, 10, 10)
             watch()
             sender.send(event)
 
