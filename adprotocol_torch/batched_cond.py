@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.extend import Branches, run_while_tracing
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
+from adprotocol_torch.tensors import is_of_numpy, tensor_of
 from adprotocol_torch.zero_gradients import is_float
 
 if TYPE_CHECKING:
@@ -25,10 +26,20 @@ if TYPE_CHECKING:
 
 def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Run both branches, guarded, and choose elementwise along the batch."""
-    branches = Branches(torch.Tensor, lambda: _run(pred, true_fun, operands), lambda: _run(~pred, false_fun, operands))
+    branches = TensorBranches(
+        torch.Tensor, lambda: _run(pred, true_fun, operands), lambda: _run(~pred, false_fun, operands)
+    )
     if_true, if_false = branches.run_true(), branches.run_false()
     branches.compare()
     return branches.result([_where(pred, one, other) for one, other in zip(if_true, if_false, strict=True)])
+
+
+class TensorBranches(Branches):
+    """Branches that may return arrays of NumPy among their tensors."""
+
+    def converted(self, leaf: Any) -> Any:
+        """Return a tensor for an array of NumPy, which no tensor chooses."""
+        return tensor_of(leaf) if is_of_numpy(leaf) else leaf
 
 
 def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ import torch
 from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import dynamo, tracking
-from adprotocol_torch.batched_cond import select
+from adprotocol_torch.batched_cond import TensorBranches, select
 from adprotocol_torch.zero_gradients import run_connected
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _selected(result: torch.Tensor, times: int) -> torch.Tensor:
     return result
 
 
-class _Branches(Branches):
+class _Branches(TensorBranches):
     """Branches for torch.cond, which compares the tensors itself and makes tensors of numbers.
 
     What they return besides cannot leave them by an attribute, for Dynamo allows a branch no side effect.

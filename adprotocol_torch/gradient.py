@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import SelectionError, UndecidableError, full_kind_of
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import check_output, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, functorch_gradient, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
+from adprotocol_torch.tensors import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -113,7 +114,7 @@ class _Call:
 @hookimpl
 def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any]) -> tuple[Any, Any, list[Any]]:
     """Return the value of ``fun(leaves)``, its auxiliary output, and the gradient for each leaf."""
-    tensors = [leaf if isinstance(leaf, torch.Tensor) else _tensor(leaf) for leaf in leaves]
+    tensors = [leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves]
     if torch.compiler.is_dynamo_compiling() or internals.in_transform():
         return functorch_gradient.value_and_grad(fun, tensors)
     is_differentiable = torch.is_grad_enabled()
@@ -222,27 +223,6 @@ def _memory(tensor: Any) -> set[int]:
     parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     # A DTensor lists its mesh as well.
     return set().union(*[_memory(part) for part in parts if isinstance(part, torch.Tensor)])
-
-
-def _tensor(leaf: Any) -> torch.Tensor:
-    """Convert a number or a NumPy array to a tensor.
-
-    A Python float becomes a float64 scalar: it keeps its digits, and with a float32
-    tensor that has dimensions the result is float32, as with the float.
-    """
-    if isinstance(leaf, (float, complex)):
-        return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
-    if torch.compiler.is_dynamo_compiling():
-        return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
-    if hasattr(leaf, "mask"):
-        msg = (
-            f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
-            f"differentiate with respect to it. {remedy('masked-arrays')}"
-        )
-        raise SelectionError(msg)
-    # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
-    shared = leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)
-    return torch.as_tensor(leaf if shared else leaf.copy())
 
 
 def _refuse_second_derivative(value: torch.Tensor) -> bool:

@@ -1,19 +1,57 @@
-"""Tensors: the types that PyTorch owns, and the hooks that make a tensor constant or trainable."""
+"""Tensors: the types that PyTorch owns, what becomes one, and the hooks that make one constant or trainable."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from adprotocol.errors import SelectionError, full_kind_of
 from adprotocol.extend import trace_instead
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import skip
 from adprotocol_torch.parameters import here
+
+try:
+    import numpy as np
+except ImportError:  # PyTorch does without
+    _OF_NUMPY: Any = ()
+else:
+    _OF_NUMPY = (np.ndarray, np.generic)
 
 
 @hookimpl
 def array_types() -> dict[type, bool]:
     """Claim tensors, including parameters and other subclasses, and what is a bool of sizes in an export."""
     return {torch.Tensor: True, torch.SymBool: False}
+
+
+def is_of_numpy(leaf: Any) -> bool:
+    """Tell whether a value is an array or a scalar of NumPy that a tensor may stand for."""
+    # In a graph it is one that a tensor stands for already, and has no dtype of NumPy.
+    return isinstance(leaf, _OF_NUMPY) and (torch.compiler.is_dynamo_compiling() or leaf.dtype.kind in "biufc")
+
+
+def tensor_of(leaf: Any) -> torch.Tensor:
+    """Convert a number or a NumPy array to a tensor.
+
+    A Python float becomes a float64 scalar: it keeps its digits, and with a float32
+    tensor that has dimensions the result is float32, as with the float.
+    """
+    if isinstance(leaf, (float, complex)):
+        return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else torch.complex128)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.as_tensor(leaf)  # a tensor in the graph, in which an array has no flags and no mask
+    if hasattr(leaf, "mask"):
+        msg = (
+            f"PyTorch would ignore the mask of {full_kind_of(leaf)}, so it cannot "
+            f"differentiate with respect to it. {remedy('masked-arrays')}"
+        )
+        raise SelectionError(msg)
+    # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
+    shared = leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)
+    return torch.as_tensor(leaf if shared else leaf.copy())
 
 
 @hookimpl

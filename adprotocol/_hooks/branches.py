@@ -42,7 +42,8 @@ class Branches:
 
     A plugin runs both, by `run_true` and `run_false`, where its framework wants it, gives the framework the two lists
     of arrays, and returns `result` of the list that comes out. Between, `compare` refuses what does not match, for
-    a framework that would not. A subclass may say what is an array (`type_of`) and which types match (`agree`).
+    a framework that would not. A subclass may say what is an array (`type_of`), what an array of NumPy becomes
+    (`converted`) and which types match (`agree`).
 
     >>> import numpy as np
     >>> from adprotocol.extend import Branches
@@ -88,7 +89,8 @@ class Branches:
         return self._flattened(self.false_fun(*self.operands), taken=False)
 
     def _flattened(self, result: Any, *, taken: bool) -> list[Any]:
-        leaves, structure = flatten_result(result)
+        found, structure = flatten_result(result)
+        leaves = [self.converted(leaf) for leaf in found]
         described = tuple([self._described(leaf) for leaf in leaves])
         self.keep((structure, described), taken=taken)
         return [leaf for leaf, (lifted, _) in zip(leaves, described, strict=True) if lifted]
@@ -110,6 +112,10 @@ class Branches:
             msg = "a plugin asks for the result of a cond of which it has not run both branches"
             raise PluginError(msg)
         return self.of_true, self.of_false
+
+    def converted(self, leaf: Any) -> Any:
+        """Return what stands for a leaf of a result: an array, for one of NumPy that the framework does not take."""
+        return leaf
 
     def type_of(self, leaf: Any) -> Any:
         """Return the type of an array, None for any other leaf; errors show it by `str`."""

@@ -336,7 +336,7 @@ def test_batched_labels_come_back_as_labels_or_a_mismatch():
         (lambda x: x.long(), lambda x: 0.5, ("int64", "0.5")),
         (lambda x: "a", lambda x: "b", ("'a'", "'b'")),
         (lambda x: (x, x), lambda x: (x, x, x), ("float32", "float32")),
-        (lambda x: np.ones(2), lambda x: np.zeros(2), ("true_fun", "false_fun")),
+        (lambda x: np.array(["a"]), lambda x: np.array(["b"]), ("true_fun", "false_fun")),
     ],
     ids=range(8),
 )

@@ -1,5 +1,6 @@
 """A staged cond, and questions in graphs, where PyTorch alone would be wrong."""
 
+import numpy as np
 import pytest
 import torch
 import torch_release
@@ -36,6 +37,28 @@ def test_a_gradient_inside_a_branch(backend, differentiate):
         assert found == value
         assert torch.autograd.grad(found, w)[0] == slope
         assert run(x, W) == value
+
+
+ARRAY = np.array([2.0, 3.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("way", "array"),
+    # PyTorch compiles no function that uses an array with negative strides.
+    [(way, array) for way in ("eager", "aot_eager", "vmap") for array in (ARRAY, ARRAY[0])] + [("vmap", ARRAY[::-1])],
+)
+def test_a_branch_returns_an_array_of_numpy(way, array):
+    stage = torch.vmap if way == "vmap" else lambda f: compiled(f, way)
+    times = torch.ones(array.shape)
+    one = stage(lambda x: cond(x.sum() > 0, lambda x: array, lambda x: times * x.sum(), x))
+    both = stage(lambda x: cond(x.sum() > 0, lambda x: [array], lambda x: [2 * array], x)[0])
+    for sign, want, slope in ((1.0, array, 0.0), (-1.0, 2 * array, array.size)):
+        x = torch.tensor([sign], requires_grad=True)
+        found = one(x)
+        assert np.array_equal(found.detach().reshape(array.shape), array if sign > 0 else sign * times)
+        assert torch.autograd.grad((found + x.sum()).sum(), x)[0] == slope + array.size
+        assert np.array_equal(both(x).reshape(array.shape), want)
+        assert both(x).dtype is torch.float32
 
 
 def test_a_gradient_inside_a_branch_inside_a_branch():
