@@ -209,6 +209,7 @@ def decorated_as_an_argument(h: Checked, way: str) -> None:
     def square(x: Any) -> Any:
         return x * x
 
+    square.__module__ = "model"  # a user's, as the decorated function's is then
     for what, shown, f in (
         ("by itself", lambda s: s, lambda s, x: s(x) * x),
         ("in a list", lambda s: [s], lambda s, x: s[0](x) * x),

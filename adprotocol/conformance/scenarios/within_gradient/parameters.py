@@ -155,6 +155,25 @@ def closes_over_frozen_parameter(h: Checked, way: str) -> None:
         h.assert_equal(h.parameter_grad(lambda: traced(one), p), 99.0, "the gradient")
 
 
+@scenario(
+    rule="W1",
+    transform="{way}",
+    native="{way} of grad",
+    also_needs=NEEDS,
+    source="TensorFlow, a step of training in tf.function: https://www.tensorflow.org/guide/function",
+    expects="3 p times 11 q, of which q has its flag off, differentiated in p by the compiled function: 33 q",
+)
+def gradient_taken_inside(h: Checked, way: str) -> None:
+    """A compiled function that takes the gradient itself tells parameters whose flag is on from those whose is off."""
+    p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
+
+    def step(loss: Callable[[], Any]) -> Any:
+        return h.trace(way, lambda c: h.parameter_grad(lambda: loss() * c, p))(h.array(1.0))
+
+    h.require_native(lambda: step(lambda: p * q), 3.0)
+    h.assert_equal(step(lambda: h.probe(p) * h.scale(q, 7.0, 11.0)), 99.0, "the gradient")
+
+
 def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], keywords: Sequence[str]) -> None:
     """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is."""
     c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}

@@ -76,7 +76,11 @@ class TensorFlowHarness(Harness):
             return tf.constant(array.astype(dtype))
 
     def to_numpy(self, array: Any) -> np.ndarray:
-        """Return a NumPy array."""
+        """Return a NumPy array, with zeros where a sparse tensor has nothing."""
+        if isinstance(array, tf.SparseTensor):
+            array = tf.sparse.to_dense(array)
+        elif isinstance(array, tf.IndexedSlices):
+            array = tf.convert_to_tensor(array)
         return np.asarray(array.numpy() if isinstance(array, (tf.Tensor, tf.Variable)) else array)
 
     def value_and_grad(self, fun: Callable[..., Any], *, persistent: bool = False) -> Callable[..., Any]:
@@ -294,4 +298,7 @@ class TensorFlowHarness(Harness):
             "scatter": lambda v: tf.tensor_scatter_nd_update(tf.zeros_like(v), [[0]], v[1:]),
             "complex": lambda v: tf.complex(v, tf.zeros_like(v)),
             "fft": tf.signal.rfft,
+            # Of complex numbers, with which the suite does not calculate.
+            "sparse": lambda v: tf.SparseTensor([[0], [1]], tf.complex(v, v), [2]),
+            "slices": lambda v: tf.IndexedSlices(tf.complex(v, v), tf.range(2), tf.constant([2])),
         }
