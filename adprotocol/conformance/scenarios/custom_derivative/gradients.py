@@ -149,7 +149,8 @@ def _of_parts(h: Checked) -> Any:
     rule="D8",
     transform=("grad", "jvp", "grad of jit"),
     source=FUNCTION_SOURCE,
-    expects="of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235",
+    expects="of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235; of 5 "
+    "times a result whose tangent is a constant 0 and 7 times 3 x, with a jvp alone, 21",
 )
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
@@ -166,6 +167,10 @@ def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     ]
     for use, want in uses:
         h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023
+    stop = h.stop_gradient if h.has("stop_gradient") else adprotocol.non_differentiable
+    f = ruled(h, lambda x: [stop(x), 3.0 * x], jvp=lambda ts, _, x: [stop(0.0 * x), 3.0 * ts[0]])
+    found = h.nest(transforms, lambda x: 5.0 * f(x)[0] + 7.0 * f(x)[1])(h.array(2.0))
+    h.assert_equal(found, 21.0, "beside a constant tangent")
 
 
 @scenario(
