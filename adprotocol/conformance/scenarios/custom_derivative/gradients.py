@@ -213,9 +213,10 @@ def results_of_two_dtypes(h: Checked) -> None:
         h.check(f(x)[name].dtype == h.cast(x, dtype).dtype, f"{name} is of {f(x)[name].dtype}")
     h.assert_equal(h.grad(lambda x: 2.0 * f(x)["first"])(x), 20.0, "of the first")
     h.assert_equal(h.grad(lambda x: 3.0 * h.cast(f(x)["other"], first))(x), 300.0, "of the other")
-    narrow = ruled(h, square, lambda *_: (np.float64(7.0),))
-    found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))
-    h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
+    for seven in (np.float64(7.0), h.array(7.0)):
+        narrow = ruled(h, square, lambda *_: (seven,))  # noqa: B023
+        found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))  # noqa: B023
+        h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
 
 
 def _layered(layer: Any, values: Any, n: Any, name: Any) -> Any:
