@@ -137,6 +137,7 @@ class MlxHarness(Harness):
             "transpose": lambda v: v[None].T,
             "concatenate": lambda v: mx.concatenate([v, v]),
             "max": mx.max,
+            "argmax": lambda v: mx.argmax(v).astype(v.dtype),
             "maximum": lambda v: mx.maximum(v, 0.0),
             "sort": mx.sort,
             "cumsum": mx.cumsum,
