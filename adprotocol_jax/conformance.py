@@ -152,6 +152,7 @@ class JaxHarness(Harness):
             "transpose": lambda v: v[None].T,
             "concatenate": lambda v: jnp.concatenate([v, v]),
             "max": jnp.max,
+            "argmax": lambda v: jnp.argmax(v).astype(v.dtype),
             "sort": jnp.sort,
             "cumsum": jnp.cumsum,
             "take": lambda v: jnp.take(v, jnp.array([1, 0]), axis=0),

@@ -197,6 +197,7 @@ class TorchHarness(Harness):
             "transpose": lambda v: v[None].T,
             "cat": lambda v: torch.cat([v, v]),
             "max": torch.amax,
+            "argmax": lambda v: torch.argmax(v).to(v.dtype),
             "sort": lambda v: torch.sort(v).values,
             "cumsum": lambda v: torch.cumsum(v, 0),
             "index_select": lambda v: torch.index_select(v, 0, torch.tensor([1, 0], device=v.device)),

@@ -160,8 +160,8 @@ class Harness:
         """Return further operations by name: functions of a vector of two positive floats.
 
         Each returns an array, floating-point or complex: elementwise functions, the larger of two, products of
-        matrices, concatenation, sorting, what makes complex numbers of real ones, and what takes floats apart into
-        bits, which alone may be without a derivative. The suite asks about their results.
+        matrices, concatenation, sorting, what makes complex numbers of real ones, and, which alone may be without a
+        derivative, the place of the largest and what takes floats apart into bits. The suite asks about their results.
         """
 
     def parameter(self, value: Any, *, trains: bool) -> Any:

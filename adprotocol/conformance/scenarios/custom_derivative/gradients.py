@@ -149,7 +149,8 @@ def _of_parts(h: Checked) -> Any:
     rule="D8",
     transform=("grad", "jvp", "grad of jit"),
     source=FUNCTION_SOURCE,
-    expects="of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235",
+    expects="of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235; of 5 "
+    "times a result whose tangent is a constant 0 and 7 times 3 x, with a jvp alone, 21",
 )
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
@@ -166,6 +167,10 @@ def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     ]
     for use, want in uses:
         h.assert_equal(h.nest(transforms, lambda x: use(f(x)))(h.array(2.0)), want)  # noqa: B023
+    stop = h.stop_gradient if h.has("stop_gradient") else adprotocol.non_differentiable
+    f = ruled(h, lambda x: [stop(x), 3.0 * x], jvp=lambda ts, _, x: [stop(0.0 * x), 3.0 * ts[0]])
+    found = h.nest(transforms, lambda x: 5.0 * f(x)[0] + 7.0 * f(x)[1])(h.array(2.0))
+    h.assert_equal(found, 21.0, "beside a constant tangent")
 
 
 @scenario(
@@ -208,9 +213,10 @@ def results_of_two_dtypes(h: Checked) -> None:
         h.check(f(x)[name].dtype == h.cast(x, dtype).dtype, f"{name} is of {f(x)[name].dtype}")
     h.assert_equal(h.grad(lambda x: 2.0 * f(x)["first"])(x), 20.0, "of the first")
     h.assert_equal(h.grad(lambda x: 3.0 * h.cast(f(x)["other"], first))(x), 300.0, "of the other")
-    narrow = ruled(h, square, lambda *_: (np.float64(7.0),))
-    found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))
-    h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
+    for seven in (np.float64(7.0), h.array(7.0)):
+        narrow = ruled(h, square, lambda *_: (seven,))  # noqa: B023
+        found = h.grad(lambda x: h.cast(narrow(x), first))(h.cast(x, other))  # noqa: B023
+        h.check(found.dtype == h.cast(x, other).dtype, f"the gradient in {other} is of {found.dtype}")
 
 
 def _layered(layer: Any, values: Any, n: Any, name: Any) -> Any:

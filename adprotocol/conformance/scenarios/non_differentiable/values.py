@@ -136,7 +136,7 @@ def in_front_of_custom_rule(h: Checked) -> None:
     rule="W9",
     varies=True,
     source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
-    expects="the answer is False for constant(x), and True for constant(x) x and for x",
+    expects="the answer is False for constant(x), and True for constant(x) x and for x; constant(x) has the gradient 0",
 )
 def result_is_not_within_gradient(h: Checked) -> None:
     """A constant is not within a gradient; a result of it and a variable is."""
@@ -147,6 +147,7 @@ def result_is_not_within_gradient(h: Checked) -> None:
         return (100.0 * first + 10.0 * second + third) * x
 
     h.assert_equal(h.grad(f)(h.array(2.0)), 11.0, "the gradient, whose digits are the answers for c, c x and x")
+    h.assert_equal(h.grad(adprotocol.non_differentiable)(h.array(2.0)), 0.0, "the gradient of the constant alone")
 
 
 @scenario(

@@ -137,6 +137,7 @@ class MlxHarness(Harness):
             "transpose": lambda v: v[None].T,
             "concatenate": lambda v: mx.concatenate([v, v]),
             "max": mx.max,
+            "argmax": lambda v: mx.argmax(v).astype(v.dtype),
             "maximum": lambda v: mx.maximum(v, 0.0),
             "sort": mx.sort,
             "cumsum": mx.cumsum,
@@ -182,7 +183,9 @@ def _returning_array(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 def _grad_by_vjp(fun: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(x: Any, *rest: Any) -> Any:
-        _, gradients = mx.vjp(lambda x: _returning_array(fun)(x, *rest), [x], [mx.ones(())])
+        # Beside another result: alone, a bare mx.stop_gradient is right.
+        cotangents = [mx.ones(()), mx.zeros_like(x)]
+        _, gradients = mx.vjp(lambda x: [_returning_array(fun)(x, *rest), 2.0 * x], [x], cotangents)
         return gradients[0]
 
     return gradient

@@ -145,7 +145,8 @@ class _Call:
         zeros = [mx.zeros_like(point) for point in points]
         others = list(map(renamed, [*results, *arrays]))
         _, found = mx.vjp(
-            lambda *given: fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])),
+            # mx.vjp leaves results that are a bare stop_gradient out when it counts cotangents.
+            lambda *given: list(map(renamed, fun(list(given[:n]), list(given[n : n + m]), list(given[n + m :])))),
             [*zeros, *others],
             cotangents,
         )
