@@ -41,8 +41,8 @@ def _line(x: float) -> list[float]:
     transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap"),
     source=_CONSTANT,
     expects=lambda transforms: (
-        f"{transforms} of 3 x where x < 3, else the number 7, or the array 7, where it is traced "
-        "one of NumPy, too: at 2 and at 4"
+        f"{transforms} of 3 x where x < 3, else the number 7, or the array 7, and where it is "
+        "traced, one of NumPy: at 2 and at 4"
     ),
 )
 def constant_branch(h: Checked, transforms: str) -> None:
