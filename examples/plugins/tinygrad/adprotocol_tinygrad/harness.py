@@ -46,7 +46,9 @@ class TinygradHarness(Harness):
             raise TypeError("tinygrad has no complex numbers")
         dtype = {"f": dtypes.default_float, "i": dtypes.int32, "b": dtypes.bool}[numbers.dtype.kind]
         made = Tensor(numbers.reshape(-1).tolist(), device=self.device, dtype=dtype).reshape(numbers.shape)
-        return made.detach() if made.is_floating_point() else made
+        made = made.detach() if made.is_floating_point() else made
+        _arrays.add(made.uop)
+        return made
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Return the values."""
@@ -173,6 +175,7 @@ class TinygradHarness(Harness):
             "flip": lambda v: v.flip(0),
             "relu": Tensor.relu,
             "contiguous": Tensor.contiguous,
+            "clone": _copied,
             "bits": lambda v: (v.bitcast(dtypes.int32) + 1).bitcast(dtypes.float32),
             "assign": lambda v: Tensor.zeros(2).is_param_(is_param=False).clone().realize().assign(v),
         }
@@ -213,9 +216,16 @@ class TinygradHarness(Harness):
         return tuple(dict.fromkeys((Device.DEFAULT, *Device.get_available_devices())))
 
 
-# The variables of the gradients under way, and the parameters made.
+# The variables of the gradients under way, and the parameters and the arrays made.
 _under_way: list[Tensor] = []
 _parameters: list[weakref.ref[Tensor]] = []
+_arrays: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def _copied(v: Tensor) -> Tensor:
+    """Return a copy, which has storage of its own: that of an array is data too."""
+    copy = v.clone()
+    return copy.is_param_(is_param=False) if v.uop in _arrays else copy
 
 
 def _refuse_tracked(nodes: Collection[UOp]) -> None:
