@@ -85,16 +85,16 @@ class TinygradHarness(Harness):
 
         used: dict[Any, Any] = {}
 
-        def computed(*args: Tensor, **kwargs: Tensor) -> Tensor:
+        def computed(*args: Any, **kwargs: Any) -> Tensor:
             result = fun(*args, **kwargs)
-            given = (*args, *kwargs.values())
+            given = _flat((*args, *kwargs.values()))
             used[_key(given)] = nodes = result.uop.toposort()
             _refuse_tracked(nodes)
             # A kernel, also where the result is a number or an argument as it is.
             return result.clone(device=given[0].device)
 
-        def run(*args: Tensor, **kwargs: Tensor) -> Tensor:
-            given = (*args, *kwargs.values())
+        def run(*args: Any, **kwargs: Any) -> Tensor:
+            given = _flat((*args, *kwargs.values()))
             if not all(isinstance(arg, Tensor) for arg in given):
                 raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
             key = _key(given)
@@ -102,10 +102,14 @@ class TinygradHarness(Harness):
                 _refuse_tracked(nodes)
 
             def call(program: Any) -> Tensor:
-                inputs = _inputs(given)
-                return program(*inputs[: len(args)], **dict(zip(kwargs, inputs[len(args) :], strict=True)))
+                inputs = iter(_inputs(given))
 
-            kind = key, tuple(kwargs)
+                def renewed(arg: Any) -> Any:
+                    return {name: next(inputs) for name in arg} if isinstance(arg, dict) else next(inputs)
+
+                return program(*[renewed(arg) for arg in args], **{name: renewed(arg) for name, arg in kwargs.items()})
+
+            kind = key, tuple(kwargs), *(tuple(arg) for arg in (*args, *kwargs.values()) if isinstance(arg, dict))
             if kind not in captured:
                 captured[kind] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
@@ -232,6 +236,11 @@ def _refuse_tracked(nodes: Collection[UOp]) -> None:
     """Refuse to realise what is differentiated, in a jitted function or else: tinygrad would return zero."""
     if any(variable.uop in nodes for variable in _under_way):
         raise RuntimeError(_REALISED)
+
+
+def _flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with the tensors of a dict in its place."""
+    return tuple(part for arg in args for part in (arg.values() if isinstance(arg, dict) else (arg,)))
 
 
 def _key(args: tuple[Tensor, ...]) -> tuple[Any, ...]:
