@@ -217,8 +217,8 @@ def evaluated(h: Checked) -> None:
 @scenario(
     needs=("grad", "operations"),
     source="JAX: complex numbers and derivatives: https://docs.jax.dev/en/latest/notebooks/autodiff_cookbook.html",
-    expects="the constant of each operation's result has its value and is untracked, so 5 x: the gradient 5 in the "
-    "first element",
+    expects="the constant of each operation's result has its value and is untracked, as is its result of a constant: "
+    "5 x, the gradient 5 in the first element",
 )
 def of_each_operation(h: Checked) -> None:
     """The result of each operation of the harness, complex ones included, can be made constant."""
@@ -229,8 +229,11 @@ def of_each_operation(h: Checked) -> None:
         except Exception:  # noqa: BLE001, S112  (whatever it is, the system itself refuses the operation)
             continue
         h.assert_equal(adprotocol.non_differentiable(operation(v)), h.numpy(operation(v)), f"{name}: the value")
+        made = operation(adprotocol.non_differentiable(2.0 * v))
+        h.assert_untracked(adprotocol.within_gradient(made), f"what {name} makes of a constant")
 
         def f(v: Any, operation: Any = operation) -> Any:
-            return h.probe_by(v, adprotocol.non_differentiable(operation(v)))[0]
+            c = adprotocol.non_differentiable(v)
+            return h.probe_by(v, adprotocol.non_differentiable(operation(v)), operation(c))[0]
 
         h.assert_equal(h.grad(f)(v), [5.0, 0.0], f"{name}: the gradient")

@@ -164,17 +164,22 @@ def mixed_second_derivative(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": None, "b": 24.0})
 
 
-@scenario(source=_CONFUSION, expects="the derivative of x times the gradient of x + y in y is 1, and not 2")
+@scenario(
+    source=_CONFUSION,
+    expects="3 x, asked behind the gradient of y ** 2 / 2 at 1, times the gradient of x + y in y has the derivative 3, "
+    "and not 6",
+)
 def perturbation_confusion(h: Checked) -> None:
     """The variables of two levels stay apart where the inner function closes over the outer one."""
     one = h.array(1.0)
 
     def outer(x: Any) -> Any:
-        return x * adprotocol.grad(lambda y: x + y, backend=h.name)(one)
+        behind = adprotocol.grad(lambda y: 0.5 * y * y, backend=h.name)(one) * h.probe(x)
+        return behind * adprotocol.grad(lambda y: x + y, backend=h.name)(one)
 
     value, gradient = adprotocol.value_and_grad(outer, backend=h.name)(one)
-    h.assert_equal(value, 1.0, "the value")
-    h.assert_equal(gradient, 1.0, "the gradient")
+    h.assert_equal(value, 3.0, "the value")
+    h.assert_equal(gradient, 3.0, "the gradient")
 
 
 @scenario(expects="the gradient of y * (x - y) at y = x is -x; its derivative at 1 is -1, and not 0 or -2")

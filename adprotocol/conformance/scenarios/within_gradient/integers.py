@@ -54,7 +54,10 @@ def _compared(h: Checked) -> Iterator[Callable[[Any], Any]]:
         def of_numbers(x: Any, compare: Any = compare) -> Any:
             return h.cast(h.where(compare(x, 1.0), 5.0, 7.0), h.dtypes()[0])
 
-        for one in (way, of_numbers):
+        def as_numbers(x: Any, compare: Any = compare) -> Any:
+            return h.cast(compare(x, 1.0), h.dtypes()[0])
+
+        for one in (way, of_numbers, as_numbers):
             with contextlib.suppress(Exception):  # == may be a Python bool
                 h.numpy(one(h.array(2.0)))
                 yield one

@@ -11,7 +11,7 @@ from adprotocol.conformance.scenarios.orders import in_both_orders
 from adprotocol.conformance.scenarios.within_gradient.closures import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
@@ -174,35 +174,34 @@ def gradient_taken_inside(h: Checked, way: str) -> None:
     h.assert_equal(step(lambda: h.probe(p) * h.scale(q, 7.0, 11.0)), 99.0, "the gradient")
 
 
-def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], keywords: Sequence[str]) -> None:
+def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], call: Callable[..., Any]) -> None:
     """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is."""
     c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}
 
-    def f(x: Any, y: Any) -> Any:
-        return h.probe(x + y) + h.scale(x, 7.0, 11.0)
+    def total(x: Any, y: Any = None) -> Any:
+        return x["x"] + x["y"] if y is None else x + y
+
+    def f(x: Any, y: Any = None) -> Any:
+        return h.probe(total(x, y)) + h.scale(x["x"] if y is None else x, 7.0, 11.0)
 
     def arguments(flag: bool) -> list[Any]:  # noqa: FBT001
         return [c] * place + [parameters[flag]] + [c] * (1 - place)
 
     gradient = h.parameter_grad(lambda: f(*arguments(True)), parameters[True])  # noqa: FBT003
     h.assert_equal(gradient, 3.0 if place else 10.0, "the gradient of the eager function")
-    traced, count = h.trace(way, f), 2 - len(keywords)
-
-    def call(fun: Any, given: list[Any]) -> Any:
-        return fun(*given[:count], **dict(zip(keywords, given[count:], strict=True)))
-
-    if keywords:
-        h.require_native(lambda: call(h.trace(way, lambda x, y: x + y), [c, c]), 8.0)
+    h.require_native(lambda: call(h.trace(way, total), c, c), 8.0)
+    traced = h.trace(way, f)
     for flag in flags:
         want = h.numpy(adprotocol.non_differentiable(f(*arguments(flag))))
-        found = adprotocol.non_differentiable(call(traced, arguments(flag)))
+        found = adprotocol.non_differentiable(call(traced, *arguments(flag)))
         h.assert_equal(found, want, f"the call, with the flag {flag}")
 
 
-for _name, _place, _flags, _keywords in (
-    ("first", 0, (False, True, False), ()),
-    ("second", 1, (True, False, True), ()),
-    ("keyword", 1, (True, False, True), ("y",)),
+for _name, _place, _flags, _call in (
+    ("first", 0, (False, True, False), lambda f, x, y: f(x, y)),
+    ("second", 1, (True, False, True), lambda f, x, y: f(x, y)),
+    ("keyword", 1, (True, False, True), lambda f, x, y: f(x, y=y)),
+    ("nested", 1, (True, False, True), lambda f, x, y: f({"x": x, "y": y})),
 ):
     scenario(
         f"parameter-as-{_name}-argument",
@@ -213,7 +212,7 @@ for _name, _place, _flags, _keywords in (
         expects="3 (x + y) or 5 (x + y), then 7 x or 11 x, whichever the eager function gives, for parameters whose "
         "flag is on and off; 3, or 10 for x, in its gradient",
         summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
-    )(functools.partial(parameter_as_argument, place=_place, flags=_flags, keywords=_keywords))
+    )(functools.partial(parameter_as_argument, place=_place, flags=_flags, call=_call))
 
 
 _STEPS = "PyTorch: optimisers change parameters in place: https://docs.pytorch.org/docs/stable/optim.html"

@@ -46,7 +46,9 @@ class TinygradHarness(Harness):
             raise TypeError("tinygrad has no complex numbers")
         dtype = {"f": dtypes.default_float, "i": dtypes.int32, "b": dtypes.bool}[numbers.dtype.kind]
         made = Tensor(numbers.reshape(-1).tolist(), device=self.device, dtype=dtype).reshape(numbers.shape)
-        return made.detach() if made.is_floating_point() else made
+        made = made.detach() if made.is_floating_point() else made
+        _arrays.add(made.uop)
+        return made
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Return the values."""
@@ -83,16 +85,16 @@ class TinygradHarness(Harness):
 
         used: dict[Any, Any] = {}
 
-        def computed(*args: Tensor, **kwargs: Tensor) -> Tensor:
+        def computed(*args: Any, **kwargs: Any) -> Tensor:
             result = fun(*args, **kwargs)
-            given = (*args, *kwargs.values())
+            given = _flat((*args, *kwargs.values()))
             used[_key(given)] = nodes = result.uop.toposort()
             _refuse_tracked(nodes)
             # A kernel, also where the result is a number or an argument as it is.
             return result.clone(device=given[0].device)
 
-        def run(*args: Tensor, **kwargs: Tensor) -> Tensor:
-            given = (*args, *kwargs.values())
+        def run(*args: Any, **kwargs: Any) -> Tensor:
+            given = _flat((*args, *kwargs.values()))
             if not all(isinstance(arg, Tensor) for arg in given):
                 raise TypeError("TinyJit captures tensors; an object among its arguments becomes part of the program")
             key = _key(given)
@@ -100,10 +102,14 @@ class TinygradHarness(Harness):
                 _refuse_tracked(nodes)
 
             def call(program: Any) -> Tensor:
-                inputs = _inputs(given)
-                return program(*inputs[: len(args)], **dict(zip(kwargs, inputs[len(args) :], strict=True)))
+                inputs = iter(_inputs(given))
 
-            kind = key, tuple(kwargs)
+                def renewed(arg: Any) -> Any:
+                    return {name: next(inputs) for name in arg} if isinstance(arg, dict) else next(inputs)
+
+                return program(*[renewed(arg) for arg in args], **{name: renewed(arg) for name, arg in kwargs.items()})
+
+            kind = key, tuple(kwargs), *(tuple(arg) for arg in (*args, *kwargs.values()) if isinstance(arg, dict))
             if kind not in captured:
                 captured[kind] = TinyJit(computed)
                 # The first call runs the function, the second captures it; a replay is what is to be tested.
@@ -173,6 +179,7 @@ class TinygradHarness(Harness):
             "flip": lambda v: v.flip(0),
             "relu": Tensor.relu,
             "contiguous": Tensor.contiguous,
+            "clone": _copied,
             "bits": lambda v: (v.bitcast(dtypes.int32) + 1).bitcast(dtypes.float32),
             "assign": lambda v: Tensor.zeros(2).is_param_(is_param=False).clone().realize().assign(v),
         }
@@ -213,15 +220,27 @@ class TinygradHarness(Harness):
         return tuple(dict.fromkeys((Device.DEFAULT, *Device.get_available_devices())))
 
 
-# The variables of the gradients under way, and the parameters made.
+# The variables of the gradients under way, and the parameters and the arrays made.
 _under_way: list[Tensor] = []
 _parameters: list[weakref.ref[Tensor]] = []
+_arrays: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def _copied(v: Tensor) -> Tensor:
+    """Return a copy, which has storage of its own: that of an array is data too."""
+    copy = v.clone()
+    return copy.is_param_(is_param=False) if v.uop in _arrays else copy
 
 
 def _refuse_tracked(nodes: Collection[UOp]) -> None:
     """Refuse to realise what is differentiated, in a jitted function or else: tinygrad would return zero."""
     if any(variable.uop in nodes for variable in _under_way):
         raise RuntimeError(_REALISED)
+
+
+def _flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with the tensors of a dict in its place."""
+    return tuple(part for arg in args for part in (arg.values() if isinstance(arg, dict) else (arg,)))
 
 
 def _key(args: tuple[Tensor, ...]) -> tuple[Any, ...]:
