@@ -41,14 +41,13 @@ def _line(x: float) -> list[float]:
     transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap"),
     source=_CONSTANT,
     expects=lambda transforms: (
-        f"{transforms} of 3 x where x < 3, else the number 7, or the array 7, and where it is "
-        "traced, one of NumPy: at 2 and at 4"
+        f"{transforms} of 3 x where x < 3, else the number 7, or the array 7, in a batch also one of NumPy: at 2 and 4"
     ),
 )
 def constant_branch(h: Checked, transforms: str) -> None:
     """One branch may be differentiable and the other a Python number, or an array, under {transforms}."""
     sevens = 7.0, h.array(7.0), h.numpy(h.array(7.0))
-    for seven in sevens if " of " in transforms else sevens[:2]:
+    for seven in sevens if "vmap" in transforms else sevens[:2]:
 
         def f(x: Any, seven: Any = seven) -> Any:
             return adprotocol.cond(x < _BREAK, lambda x: 3.0 * x, lambda _: seven, x) + 0.0 * x

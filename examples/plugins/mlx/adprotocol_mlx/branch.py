@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
+import numpy as np
 
 from adprotocol.extend import Branches
 from adprotocol_mlx import trace
@@ -49,7 +50,7 @@ def _computed(pred: mx.array) -> bool | None:
 
 
 def _both(pred: mx.array, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: Any) -> Any:
-    branches = Branches(
+    branches = _Branches(
         mx.array,
         lambda: call_guarded(pred, true_fun, operands),
         lambda: call_guarded(mx.logical_not(pred), false_fun, operands),
@@ -57,6 +58,14 @@ def _both(pred: mx.array, true_fun: Callable[..., Any], false_fun: Callable[...,
     if_true, if_false = branches.run_true(), branches.run_false()
     branches.compare()
     return branches.result([_chosen(pred, *pair) for pair in zip(if_true, if_false, strict=True)])
+
+
+class _Branches(Branches):
+    """Branches that may return arrays of NumPy among those of MLX."""
+
+    def converted(self, leaf: Any) -> Any:
+        """Return an array of MLX for one of NumPy."""
+        return mx.array(leaf) if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc" else leaf
 
 
 def _chosen(pred: mx.array, leaf: Any, other: Any) -> mx.array:
