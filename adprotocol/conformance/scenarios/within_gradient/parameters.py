@@ -174,9 +174,17 @@ def gradient_taken_inside(h: Checked, way: str) -> None:
     h.assert_equal(step(lambda: h.probe(p) * h.scale(q, 7.0, 11.0)), 99.0, "the gradient")
 
 
-def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], call: Callable[..., Any]) -> None:
+_CALLS: dict[str, Callable[..., Any]] = {
+    "in place": lambda f, x, y: f(x, y),
+    "by keyword": lambda f, x, y: f(x, y=y),
+    "in a dict": lambda f, x, y: f({"x": x, "y": y}),
+}
+
+
+def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], given: str) -> None:
     """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is."""
     c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}
+    call = _CALLS[given]
 
     def total(x: Any, y: Any = None) -> Any:
         return x["x"] + x["y"] if y is None else x + y
@@ -197,11 +205,11 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
         h.assert_equal(found, want, f"the call, with the flag {flag}")
 
 
-for _name, _place, _flags, _call in (
-    ("first", 0, (False, True, False), lambda f, x, y: f(x, y)),
-    ("second", 1, (True, False, True), lambda f, x, y: f(x, y)),
-    ("keyword", 1, (True, False, True), lambda f, x, y: f(x, y=y)),
-    ("nested", 1, (True, False, True), lambda f, x, y: f({"x": x, "y": y})),
+for _name, _place, _flags, _given in (
+    ("first", 0, (False, True, False), "in place"),
+    ("second", 1, (True, False, True), "in place"),
+    ("keyword", 1, (True, False, True), "by keyword"),
+    ("nested", 1, (True, False, True), "in a dict"),
 ):
     scenario(
         f"parameter-as-{_name}-argument",
@@ -212,7 +220,7 @@ for _name, _place, _flags, _call in (
         expects="3 (x + y) or 5 (x + y), then 7 x or 11 x, whichever the eager function gives, for parameters whose "
         "flag is on and off; 3, or 10 for x, in its gradient",
         summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
-    )(functools.partial(parameter_as_argument, place=_place, flags=_flags, call=_call))
+    )(functools.partial(parameter_as_argument, place=_place, flags=_flags, given=_given))
 
 
 _STEPS = "PyTorch: optimisers change parameters in place: https://docs.pytorch.org/docs/stable/optim.html"

@@ -17,7 +17,7 @@ _RULES = "JAX: custom derivative rules: https://docs.jax.dev/en/latest/notebooks
 
 scenario: Decorator = defaults("within_gradient", rule="W1", transform="grad")
 
-_MANY = 2048
+_MANY = 1024
 _OPERATIONS = 120
 
 
@@ -47,7 +47,7 @@ def after_many_operations(h: Checked, transforms: str) -> None:
 @scenario(
     needs=("grad", "sum"),
     source=_LONG,
-    expects="v is tracked and c is not, each of 2048 ones: the gradient of 3 sum(v) times 11 sum(c) / 4096 is 33 at "
+    expects="v is tracked and c is not, each of 1024 ones: the gradient of 3 sum(v) times 11 sum(c) / 1024 is 33 at "
     "each element, and that of sum(constant(v)) 0",
 )
 def many_elements(h: Checked) -> None:
