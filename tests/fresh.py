@@ -10,10 +10,11 @@ import sys
 
 # The fork leaves the loop for its program, and ends as any process does.
 SERVER = """
-import importlib, json, os, signal, sys, warnings
+import gc, importlib, json, os, signal, sys, warnings
 
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.freeze()  # the collector need not look through what was imported
 program = None
 for line in sys.stdin:
     # JAX warns of any fork; its threads begin with the first array, and there is none here.

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -32,9 +33,10 @@ for name in ("numpy", "jax", "torch", "autograd"):
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
     home = tmp_path_factory.mktemp("clean")
-    venv.create(home, with_pip=True)
+    venv.create(home)
     interpreter = home / "bin" / "python"
-    command = [interpreter, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    install = ["install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    command = [sys.executable, "-m", "pip", "--python", str(interpreter), *install]
     subprocess.run(command, check=True, capture_output=True)
     return interpreter
 

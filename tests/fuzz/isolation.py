@@ -4,6 +4,7 @@ PyTorch's compiler, once it has failed, may fail again on what it could compile 
 """
 
 import atexit
+import gc
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,7 +20,8 @@ def pool(method="forkserver", count=1):
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(LOADED)
-    return ProcessPoolExecutor(count, context)
+    # The collector need not look through what was loaded.
+    return ProcessPoolExecutor(count, context, initializer=gc.freeze)
 
 
 class _Worker:
