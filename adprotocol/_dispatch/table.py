@@ -84,7 +84,8 @@ def resolve(cls: type) -> str:
         return known.name
     registry.REGISTRY.refresh()
     with registry.LOCK:
-        binding = _resolve(cls)
+        # Another thread may have entered it meanwhile, or have emptied the table and filled it again.
+        binding = TABLE.get(cls) or _resolve(cls)
         if binding is not BINDINGS.OPAQUE:
             TABLE[cls] = binding
         return binding.name

@@ -9,8 +9,9 @@ import threading
 import pytest
 from minimal_plugin import Minimal
 
-from adprotocol import plugins
+from adprotocol import NonDifferentiable, plugins
 from adprotocol._dispatch import registry as registry_module
+from adprotocol._dispatch import table
 from adprotocol._dispatch.registry import ACTIVE, Registry
 from adprotocol._gradients import framework
 
@@ -91,6 +92,20 @@ def test_plugins_may_change_while_they_are_listed():
     assert [plugin.name for plugin in registry.active()] == ["first", "first again"]
     registry.unregister("first again")
     assert list(registry.known()) == ["first"]
+
+
+def test_a_class_of_the_core_that_is_met_while_plugins_change_stays_what_it_is():
+    found = []
+    looking = threading.Thread(target=lambda: found.append(table.lookup(NonDifferentiable)))
+    # The moment within a change of the plugins at which the table is empty.
+    with registry_module.LOCK:
+        table.TABLE.clear()
+        looking.start()
+        looking.join(0.2)
+        table.TABLE.update(table.KNOWN)
+    looking.join(PATIENCE)
+    assert found == [table.BINDINGS.LABEL]
+    assert table.lookup(NonDifferentiable) is table.BINDINGS.LABEL
 
 
 FORKED = """
