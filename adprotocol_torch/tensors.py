@@ -28,9 +28,11 @@ def array_types() -> dict[type, bool]:
 
 
 def is_of_numpy(leaf: Any) -> bool:
-    """Tell whether a value is an array or a scalar of NumPy that a tensor may stand for."""
+    """Tell whether a value is an array or a scalar of NumPy that a tensor may stand for, and no Python number."""
+    if not isinstance(leaf, _OF_NUMPY) or isinstance(leaf, (float, complex)):
+        return False
     # In a graph it is one that a tensor stands for already, and has no dtype of NumPy.
-    return isinstance(leaf, _OF_NUMPY) and (torch.compiler.is_dynamo_compiling() or leaf.dtype.kind in "biufc")
+    return torch.compiler.is_dynamo_compiling() or leaf.dtype.kind in "biufc"
 
 
 def tensor_of(leaf: Any) -> torch.Tensor:

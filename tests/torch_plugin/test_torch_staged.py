@@ -61,6 +61,12 @@ def test_a_branch_returns_an_array_of_numpy(way, array):
         assert both(x).dtype is torch.float32
 
 
+def test_a_scalar_of_numpy_that_is_a_float_takes_the_dtype_of_the_other_branch():
+    found = torch.vmap(lambda x: cond(x > 0, lambda x: np.float64(3.0), lambda x: 2 * x, x))(torch.tensor([1.0, -1.0]))
+    assert found.tolist() == [3.0, -2.0]
+    assert found.dtype is torch.float32
+
+
 def test_a_gradient_inside_a_branch_inside_a_branch():
     def inner(x, w):
         return cond(x[0] > 0, lambda: grad(lambda w: w**3)(w), lambda: w * 5)

@@ -64,8 +64,9 @@ class _Branches(Branches):
     """Branches that may return arrays of NumPy among those of MLX."""
 
     def converted(self, leaf: Any) -> Any:
-        """Return an array of MLX for one of NumPy."""
-        return mx.array(leaf) if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc" else leaf
+        """Return an array of MLX for one of NumPy; a scalar that is a Python number too stays one."""
+        is_of_numpy = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, (float, complex))
+        return mx.array(leaf) if is_of_numpy and leaf.dtype.kind in "biufc" else leaf
 
 
 def _chosen(pred: mx.array, leaf: Any, other: Any) -> mx.array:
