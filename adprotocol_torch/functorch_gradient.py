@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import ConcurrencyError, OutputError
+from adprotocol.errors import OutputError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
@@ -53,13 +53,6 @@ def _with_gradients(
         owners: list[Any] = dynamo.owners(tensors)
     else:
         tensors = [calls.substitute(tensor) for tensor in tensors]
-        # torch.func itself would raise an internal error.
-        if any(map(internals.is_of_another_thread, tensors)):
-            msg = (
-                "a parameter of a module given to adprotocol is being differentiated by torch.func in another thread, "
-                f"for which the module temporarily holds other tensors. {remedy('module-in-threads')}"
-            )
-            raise ConcurrencyError(msg)
         owners = [parameter_of(tensor) for tensor in tensors]
     has_owners = len([owner for owner in owners if owner is not None]) > 0
     own, leaves = [False] * len(tensors), tensors

@@ -99,11 +99,6 @@ def in_transform() -> bool:
     return functorch_is_active() or forward_ad._current_level >= 0  # noqa: SLF001
 
 
-def is_of_another_thread(tensor: torch.Tensor) -> bool:
-    """Tell whether torch.func wraps a tensor at a level that this thread has not entered."""
-    return level_of(tensor) > len(torch._C._functorch.get_interpreter_stack() or ())  # noqa: SLF001
-
-
 # Tells whether PyTorch is past autograd in the operation under way; no public switch shows that. Half the time of a
 # function of Python.
 is_below_autograd: Callable[[], bool] = functools.partial(

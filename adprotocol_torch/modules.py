@@ -67,8 +67,6 @@ class _Contents:
         waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
         while waiting:
             prefix, owner, frozen, above, depth = waiting.pop()
-            if elsewhere and id(owner) in elsewhere:
-                raise _used_by_two(module)
             # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
             if above and depth & (depth - 1) == 0 and _is_above(owner, above):
                 raise _contains_itself(module, owner)
@@ -96,6 +94,10 @@ class _Contents:
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
                     waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
+        # Another thread may also have begun while this one was reading.
+        elsewhere |= self._calls.filled_elsewhere()
+        if elsewhere and any(id(owner) in elsewhere for owner in self._owners):
+            raise _used_by_two(module)
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():

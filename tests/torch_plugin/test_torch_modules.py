@@ -1421,3 +1421,40 @@ def test_a_module_that_contains_itself_far_below_is_refused(length):
     with pytest.raises(TreeError, match="contains itself"):
         adprotocol.within_gradient(module)
     del last._modules["back"]
+
+
+def test_a_module_that_another_thread_fills_while_it_is_read_is_an_error():
+    begun, inside, over, errors = threading.Event(), threading.Event(), threading.Event(), []
+
+    class Slow(nn.Linear):
+        @property
+        def __trainable__(self):
+            if threading.current_thread() is reading:
+                begun.set()
+                assert inside.wait(30.0)
+            return ("weight", "bias")
+
+    module = Slow(2, 1)
+
+    def waiting(m):
+        inside.set()
+        assert over.wait(30.0)
+        return m(torch.ones(2)).sum()
+
+    def read():
+        try:
+            value_and_grad(lambda m: m(torch.ones(2)).sum())(module)
+        except RuntimeError as error:
+            errors.append(error)
+        finally:
+            over.set()
+
+    reading = threading.Thread(target=read)
+    # Its level is that of the whole process, so that both threads differentiate by torch.func.
+    with forward_ad.dual_level():
+        reading.start()
+        assert begun.wait(30.0)
+        _, gradient = value_and_grad(waiting)(module)
+        reading.join()
+    assert gradient["weight"].tolist() == [[1.0, 1.0]]
+    assert [type(error) for error in errors] == [ConcurrencyError]

@@ -1,6 +1,5 @@
 """Short runs of what `make stress` does for a minute."""
 
-import gc
 import os
 import threading
 
@@ -8,21 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from jax._src.interpreters import mlir
 
 from fuzz.__main__ import main
 from fuzz.stress import processes, run, steps, tasks, threads
 from fuzz.stress.model import check
-
-
-@pytest.fixture(autouse=True)
-def _as_for_users(monkeypatch):
-    """Let threads meet as they do for users: other tests spare the collector, and JAX most of its contexts."""
-    monkeypatch.setattr(mlir, "make_ir_context", getattr(mlir.make_ir_context, "make", mlir.make_ir_context))
-    before = gc.get_threshold()
-    gc.set_threshold(700, 10, 10)
-    yield
-    gc.set_threshold(*before)
 
 
 def test_threads_differentiate_compile_register_and_ask():
