@@ -60,10 +60,10 @@ class _Staged(Branches):
         self.question = staging.question_of(pred)
         self.dtypes: list[Any] | None = None
 
-    def type_of(self, leaf: Any) -> Any:
-        """Return the type of what is a tensor, or becomes one as it is."""
+    def converted(self, leaf: Any) -> Any:
+        """Return a tensor for an array of NumPy; a scalar that is a Python number too stays one."""
         is_numpy = isinstance(leaf, (np.ndarray, np.generic)) and not isinstance(leaf, NUMBERS)
-        return super().type_of(tf.constant(leaf) if is_numpy else leaf)
+        return tf.constant(leaf) if is_numpy else leaf
 
     def agree(self, one: Any, other: Any) -> bool:
         """Compare as ever; of two Python numbers both are bools or none."""
