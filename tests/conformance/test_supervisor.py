@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import breaking
@@ -16,6 +18,7 @@ from adprotocol.conformance import BrokenBackend, UsageError, from_json
 from adprotocol.conformance._reports import text
 from adprotocol.conformance._run import supervisor
 from adprotocol.conformance._run.result import CRASHED, FAIL, PASS
+from adprotocol.conformance._run.suite import Interrupted
 
 HERE = Path(__file__).parent
 
@@ -151,6 +154,23 @@ def test_errors_before_the_run_are_raised_here():
 def test_no_process_is_left(ran):
     ran("fine", "crashes")
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_what_a_process_told_before_an_interrupt_is_kept_though_it_is_read_later(ran, monkeypatch, tmp_path):
+    monkeypatch.setenv("FOUND", str(tmp_path / "found"))
+
+    def interrupt(count):
+        """Hold up what reads, until the process has told all it can, and is ended."""
+        while not Path(os.environ["FOUND"]).exists():
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        while multiprocessing.active_children():
+            time.sleep(0.01)
+
+    with pytest.raises(Interrupted) as interrupted:
+        ran("fine", "gradient", "waits", "last", on_start=interrupt)
+    assert outcomes(interrupted.value.report) == {"fine": PASS, "gradient": PASS}
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -140,9 +140,10 @@ def _process(request: Request, strand: Strand, processes: Processes) -> tuple[st
         processes.running.add(process)
         sender.close()
         try:
-            # The end of the file is the end of the process.
-            with contextlib.suppress(EOFError):
-                while not (strand.ended or processes.are_stopped):
+            # The end of the file is the end of the process, maybe in the middle of an event; what it had told
+            # before it was stopped is kept.
+            with contextlib.suppress(EOFError, OSError):
+                while not strand.ended and (receiver.poll() or not processes.are_stopped):
                     told = receiver.recv()
                     if isinstance(told, Exception):
                         raise told
