@@ -248,10 +248,10 @@ def _check_paths(tree: Any, spec: Any) -> None:
     pass
 
 
-# Dynamo would guard on the set, which is filled while it traces.
-@substitute_for(merge.known_leaves)
-def _known_leaves() -> set[type]:
-    return set()
+# Dynamo would guard on the sets, which are filled while it traces.
+@substitute_for(merge.known)
+def _known() -> merge.Known:
+    return merge.Known()
 
 
 @substitute_for(merge.repeat_paths)

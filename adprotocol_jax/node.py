@@ -35,7 +35,11 @@ def node(value: Any) -> Any:
         found, metadata = _NODES.flatten_one_level_with_keys(instance)
         return [child for _, child in found], metadata, _names(found)
 
-    return flatten, of_children, to_children
+    def contents(instance: Any) -> tuple[tuple[Any, ...], Any, None]:
+        children, metadata = to_children(instance)
+        return tuple(children), metadata, None
+
+    return flatten, of_children, contents
 
 
 def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], ...]:
@@ -57,7 +61,7 @@ def _by_fields(of_children: Callable[[Any, Any], Any]) -> tuple[Callable[..., An
         # Without static fields there is one treedef.
         return treedef.unflatten(children) if metadata == () else of_children(metadata, children)
 
-    return flatten, unflatten, _NODES.flatten_one_level
+    return flatten, unflatten, flatten
 
 
 def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Iterable[Any]], Any]) -> None:

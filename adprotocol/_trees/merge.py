@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import REGISTRY
 from adprotocol._trees import node, path
+from adprotocol._trees.fields import has_fields
 from adprotocol._trees.traversal import DEEPEST, Flattened, binding_for, is_inert, too_deep
 from adprotocol._trees.treespec import same_node
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from adprotocol._dispatch.binding import Binding
 
 
@@ -26,35 +29,53 @@ def merge(first: Any, other: Any) -> Any:
 
     Objects that have a view are shown as its container. Raises `NotMergedError`.
     """
-    known = node.refresh()
+    generation = node.refresh()
     merging = _Merge()
     try:
         merged = merging.visit(first, other, 0)
     except RecursionError as error:
         raise too_deep(first) from error
     # A leaf may be the first of its framework, whose trees may know a class above it.
-    if known != node.generation():
+    if generation != node.generation():
         return merge(first, other)
     if merging.may_repeat_paths:
         path.check_paths(first, Flattened(first, opened=True).treespec)
     return merged
 
 
-# Classes whose instances are leaves, while the set of plugins stays as it is.
-_LEAVES: set[type] = set()
-REGISTRY.on_change.append(_LEAVES.clear)
+class Known:
+    """Hold what was met, while the set of plugins stays as it is: half the time for ten leaves.
+
+    `leaves` are the classes whose instances are leaves; `distinct` the names of children, or the classes of which all
+    instances have the same names, that repeat no path.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: set[type] = set()
+        self.distinct: set[Any] = set()
+
+    def clear(self) -> None:
+        """Forget it."""
+        self.leaves.clear()
+        self.distinct.clear()
 
 
-def known_leaves() -> set[type]:
-    """Return the classes that were met and whose instances are leaves; for a compiler, none from before."""
-    return _LEAVES
+_KNOWN = Known()
+REGISTRY.on_change.append(_KNOWN.clear)
+# So many names are kept, of so many children.
+_KEPT = 1_000
+
+
+def known() -> Known:
+    """Return what was met; for a compiler, nothing from before."""
+    return _KNOWN
 
 
 class _Merge:
     def __init__(self) -> None:
-        self._leaves = known_leaves()
-        # Names, or classes, of which it is known whether they repeat a path.
-        self._checked: set[Any] = set()
+        met = known()
+        self._leaves = met.leaves
+        self._distinct = met.distinct
         # Whether there is a node of a framework's own trees above, in which settings are leaves (`Flattened`).
         self._in_library = False
         # Whether two leaves may have the same path.
@@ -80,28 +101,45 @@ class _Merge:
         alike = metadata is beside and names is named
         if len(children) != len(others) or not (alike or same_node((cls, metadata, names), (cls, beside, named))):
             raise NotMergedError
-        if (cls if names is None else names) not in self._checked:
-            self._check(cls, names, first, binding)
+        if names is None:
+            if cls not in self._distinct:
+                # Those of a class with fields are of all its instances.
+                names = binding.flatten(first)[2]  # type: ignore[misc]
+                self._check(names, cls if has_fields(cls) else names)
+        elif names not in self._distinct:
+            self._check(names, names)
         leaves = self._leaves
         merged: list[Any] = []
-        missing = []
+        missing = False
         for child in children:
             later = others[len(merged)]
             if type(child) in leaves and type(later) in leaves:
-                if child is None and later is None:
-                    missing.append(len(merged))
-                merged.append(later if child is None else child)
+                if child is None:
+                    child = later  # noqa: PLW2901
+                    missing |= later is None
+                merged.append(child)
             else:
                 merged.append(self.visit(child, later, depth + 1))
         self._in_library = in_library
-        return merged if cls is list else _rebuilt(binding, metadata, merged, missing)
+        if cls is list:
+            return merged
+        try:
+            found = binding.unflatten(metadata, merged)  # type: ignore[misc]
+            again = binding.flatten(found)[0] if missing else ()  # type: ignore[misc]
+        # A user's constructor may raise anything.
+        except Exception as error:
+            raise NotMergedError from error
+        # It may put a default, which looks like a leaf, in place of None.
+        if missing and not _same_places_of_none(merged, again):
+            raise NotMergedError
+        return found
 
     def _visit_dict(self, first: dict[Any, Any], other: dict[Any, Any], depth: int) -> dict[Any, Any]:
         names = tuple(first)
         if not node.same_keys(names, tuple(other)):
             raise NotMergedError
-        if names not in self._checked:
-            self._check(dict, names)
+        if names not in self._distinct:
+            self._check(names, names)
         leaves = self._leaves
         merged = {}
         for key, child in first.items():
@@ -124,12 +162,14 @@ class _Merge:
                 raise NotMergedError
         return other if first is None else first
 
-    def _check(self, cls: type, names: Any, value: Any = None, binding: Any = None) -> None:
-        """Find out whether names repeat a path."""
-        self._checked.add(cls if names is None else names)
-        if names is None:  # the same for all instances
-            names = binding.flatten(value)[2]
-        self.may_repeat_paths |= repeat_paths(names)
+    def _check(self, names: tuple[Any, ...], key: Any) -> None:
+        """Find out whether names repeat a path; `key` are the names, or the class whose instances all have them."""
+        if repeat_paths(names):
+            self.may_repeat_paths = True
+        elif len(names) < _KEPT:
+            if len(self._distinct) >= _KEPT:
+                self._distinct.clear()
+            self._distinct.add(key)
 
 
 def repeat_paths(names: tuple[Any, ...]) -> bool:
@@ -140,14 +180,8 @@ def repeat_paths(names: tuple[Any, ...]) -> bool:
     return not alone or "" in names or "." in "".join(names)
 
 
-def _rebuilt(binding: Binding, metadata: Any, children: list[Any], missing: list[int]) -> Any:
-    """Return a node with other children; a constructor may put a default, which looks like a leaf, in place of None."""
-    try:
-        found = binding.unflatten(metadata, children)  # type: ignore[misc]
-        again = binding.flatten(found)[0] if missing else ()  # type: ignore[misc]
-    # A user's constructor may raise anything.
-    except Exception as error:
-        raise NotMergedError from error
-    if missing and (len(again) != len(children) or [i for i in missing if again[i] is not None]):
-        raise NotMergedError
-    return found
+def _same_places_of_none(children: Sequence[Any], again: Sequence[Any]) -> bool:
+    """Tell whether each child that is None is so in a node that was rebuilt."""
+    if len(again) != len(children):
+        return False
+    return not [made for child, made in zip(children, again, strict=True) if child is None and made is not None]

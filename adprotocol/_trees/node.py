@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from adprotocol._dispatch.binding import Flatten, Unflatten
 
-    # The last, if there is one, returns children and metadata, and None for the names.
+    # The last, if there is one, may return None for the names.
     Functions = tuple[Flatten, Unflatten] | tuple[Flatten, Unflatten, Callable[[Any], Any]]
 
 # optree's namespace in which its users register classes for this package alone.
@@ -188,10 +188,6 @@ def _with_names(
 ) -> Functions:
     """Let a function that flattens return names always: the positions, if it knows none."""
 
-    def unnamed(value: Any) -> Any:
-        children, metadata = contents(value)  # type: ignore[misc]
-        return tuple(children), metadata, None
-
     def named(value: Any) -> Any:
         found = flatten(value)
         if type(found[0]) is list and type(found[-1]) is tuple and len(found) == 3:  # noqa: PLR2004
@@ -200,7 +196,7 @@ def _with_names(
         names = found[2] if len(found) > 2 and found[2] is not None else range(len(children))  # noqa: PLR2004
         return children, found[1], tuple(names)
 
-    return (named, unflatten) if contents is None else (named, unflatten, unnamed)
+    return (named, unflatten) if contents is None else (named, unflatten, contents)
 
 
 def _of_tuple(cls: type) -> Functions | None:
