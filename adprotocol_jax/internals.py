@@ -163,13 +163,10 @@ def has_tangent_now(value: Any) -> bool:
     True is what JAX's ``process_primitive`` would find on its way to the JVP rule;
     False leaves it open, because an outer trace may have given it a tangent.
     """
-    return (
-        type(value) in _TANGENT_TRACERS
-        and type(value.tangent) is not _Zero
-        and type(value.aval) is _ShapedArray
-        and value.aval.dtype in _FLOATS
-        and value._trace is _trace_ctx.trace  # noqa: SLF001
-    )
+    if type(value) not in _TANGENT_TRACERS or type(value.tangent) is _Zero:
+        return False
+    aval = value.aval  # 50 ns
+    return type(aval) is _ShapedArray and aval.dtype in _FLOATS and value._trace is _trace_ctx.trace  # noqa: SLF001
 
 
 def is_differentiating() -> bool:
