@@ -32,7 +32,7 @@ _COMPILER = "torch._functorch.aot_autograd"
 
 
 class _Call:
-    """One call of `value_and_grad`, to which its leaves refer; once it is over, nothing needs their gradient."""
+    """One call of `value_and_grad`, to which its leaves may refer; once it is over, nothing needs their gradient."""
 
     __slots__ = ("calls", "has_history", "is_differentiable", "is_over", "own", "undo", "was_enabled")
 
@@ -89,13 +89,20 @@ class _Call:
                 # their history, so that a second derivative would be lost where it is refused otherwise.
                 self.has_history = True
                 return tensor.clone()
-        leaf = tensor.detach().requires_grad_()
-        leaf._adprotocol_call = self  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
-        return leaf
+        return tensor.detach().requires_grad_()
+
+    def sign(self, tracked: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+        """Note this call on its leaves, which the graph of its results keeps: once it is over, nobody needs them.
+
+        Only then, for an attribute of a tensor costs a small gradient 2 µs.
+        """
+        for leaf, tensor in zip(tracked, tensors, strict=True):
+            if leaf is not tensor and leaf.is_leaf:
+                leaf._adprotocol_call = self  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
 
     def is_other(self, leaf: torch.Tensor) -> bool:
         """Tell whether another call may differentiate with respect to a leaf."""
-        call = getattr(leaf, "_adprotocol_call", None)  # of an inner or enclosing call
+        call = getattr(leaf, "_adprotocol_call", None)  # of an inner call; those around this one have noted nothing
         return id(leaf) not in self.own and (call is None or not call.is_over)
 
     def reaches_others(self, results: list[torch.Tensor]) -> bool:
@@ -166,7 +173,7 @@ def _by_engine(
             if again and is_compiled:
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
-                one.requires_grad_()._adprotocol_call = call  # type: ignore[attr-defined]  # noqa: SLF001
+                call.sign((one.requires_grad_(),), (value,))
             watch = backward.Watch(call.is_other) if is_differentiable and not again else None
             if others:
                 inputs += others.values()
@@ -180,7 +187,9 @@ def _by_engine(
             gradients = _separate(gradients)
     finally:
         call.end()
-    if not again:
+    if again:
+        call.sign(tracked, tensors)
+    else:
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
