@@ -201,6 +201,17 @@ def rows_of_more_axes(h: Checked) -> None:
 
 
 @scenario(
+    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
+    expects="x c with c a constant of a guarded x, at 2: an error with the message, though no derivative comes by it",
+)
+def made_constant_behind(h: Checked, transforms: str) -> None:
+    """A guard whose value is made constant behind it raises too, under {transforms}."""
+    # A compiler that runs Python may show the error as one of its own, with the text.
+    with h.raises(Exception, words=[MESSAGE]):
+        h.nest(transforms, lambda x: adprotocol.non_differentiable(guarded(x)) * x)(h.array(2.0))
+
+
+@scenario(
     transform="grad of custom rule",
     varies=True,
     source=_TENSORFLOW,

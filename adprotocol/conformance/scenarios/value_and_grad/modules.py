@@ -131,7 +131,7 @@ def module_with_a_list(h: Checked) -> None:
     rule="T12",
     expects="s a.w b.w l.w of one module at a and b and one in a list, at s = 2, w = 3 and l.w = 1, is 18 with the "
     "gradient 12, by what is combined too; 16 after a step to w = 2, l.w = 2, by what is combined like the model, "
-    "which keeps its own; its mode, and a text",
+    "which keeps its own; its mode, and a text, but no container of it",
 )
 def module_combined(h: Checked) -> None:
     """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
@@ -158,6 +158,8 @@ def module_combined(h: Checked) -> None:
     for name, part in vars(model).items():
         if isinstance(part, (bool, str)):
             h.check(getattr(moved, name, None) == part, f"{name} is {getattr(moved, name, None)} in what is combined")
+        if isinstance(part, (set, list, dict)):
+            h.check(vars(moved).get(name) is not part, f"{name} is one object, in the module and in what is combined")
     h.assert_equal(loss(moved), 16.0, "after a step")
     h.assert_equal(loss(model), 18.0, "of the module afterwards")
     h.check(model.a.w is tied.w and model.b is model.a, "the module holds something else")

@@ -81,18 +81,31 @@ def freed_values(h: Checked) -> None:
     level=MAY,
     transform="grad",
     source="JAX: values that escape from a nested trace: https://github.com/jax-ml/jax/issues/2048",
-    expects="an answer or an error for the value that escaped; then 5 x, and 3 x times 11 in a gradient",
+    expects="an answer or an error for the value that escaped, whether it was asked about before or not; then 5 x, and "
+    "3 x times 11 in a gradient",
 )
 def escaped_value(h: Checked) -> None:
     """A value that escaped from a gradient does not disturb the answers for others."""
     x, kept = h.array(2.0), []
+    answers: list[Any] = []
 
-    def f(x: Any) -> Any:
+    def f(x: Any, layer: Any) -> Any:
         kept.append(x)
-        return h.probe(x)
+        return layer(x)
 
-    h.grad(f)(x)
-    with contextlib.suppress(Exception):
-        adprotocol.within_gradient(kept[0])
+    def g(x: Any) -> Any:
+        for one in kept:
+            answers.append(None)
+            with contextlib.suppress(Exception):
+                answers[-1] = adprotocol.within_gradient(one)
+        return 3.0 * x
+
+    for layer in (h.probe, lambda x: 3.0 * x):
+        h.grad(lambda x, layer=layer: f(x, layer))(x)
+    for call in (g, h.grad(g)):
+        call(x)
+        asked, unasked = answers[-2:]
+        if isinstance(unasked, bool):
+            h.assert_is(asked, unasked, "the answer where the value was asked about before it escaped")
     h.assert_equal(h.probe(x), 10.0, "the layer of a plain value")
     h.assert_value_and_grad(lambda x: _beside_plain(h, x), [x], 66.0, 33.0)
