@@ -244,8 +244,8 @@ def _paths_of(tree: Any, spec: Any) -> path.Paths:
 
 # Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
 @substitute_for(path.check_paths)
-def _check_paths(tree: Any, spec: Any) -> None:
-    pass
+def _check_paths(tree: Any, spec: Any) -> None:  # noqa: ARG001
+    return None
 
 
 # Dynamo would guard on the sets, which are filled while it traces.
@@ -260,7 +260,7 @@ def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
 
 
 @substitute_for(path.keeps_none)
-def _keeps_none(tree: Any, spec: Any) -> bool:  # noqa: ARG001
+def _keeps_none(tree: Any, spec: Any, known: None) -> bool:  # noqa: ARG001
     return True
 
 

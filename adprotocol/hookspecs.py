@@ -107,7 +107,9 @@ def prevent_gradient(value: Any, message: str) -> Any:
 
     Optional, and needed only where `within_gradient` may answer with a staged
     boolean: such a plugin puts an operation into the program that passes the value
-    on, and whose derivative rule raises. Otherwise `within_gradient` decides.
+    on, and raises as soon as a transformation differentiates the value, also if no
+    derivative comes back through it because what follows makes it a constant.
+    Otherwise `within_gradient` decides.
     """
 
 
@@ -135,8 +137,8 @@ def trainable(value: Any) -> bool | None:
 
     Optional. True: it does, unless the model or the call excludes it. False: only
     if the call selects it (a parameter whose own flag is off). None: it never can
-    (integers, booleans). Without this hook arrays of floating-point and complex
-    dtypes take gradients.
+    (integers and booleans; complex arrays can). Without this hook arrays of
+    floating-point and complex dtypes take gradients.
     """
 
 

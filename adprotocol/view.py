@@ -28,8 +28,9 @@ class View:
             container itself is the value.
         aliases: further names of parts, each mapped to a name in `container`.
         rebuild: takes a container like `container` with other leaves; returns a new
-            value that is used as the object is and holds these, and leaves the object
-            alone. By default the container itself is the value.
+            value that is used as the object is and holds these. It leaves the object
+            alone and shares no list, dict or flag with it, so that a change to the one
+            is none to the other. By default the container itself is the value.
         others: returns what else the object holds that may be differentiated, such as
             tensors in plain attributes: no leaves, but a question about the object is
             about these as well.

@@ -153,9 +153,7 @@ def _by_engine(
         start = next_sequence_number()
         value, aux = fun(tracked)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
-            check_output(value, value)
-            if not isinstance(value, torch.Tensor):
-                functorch_gradient.refuse_number(value, start)
+            _check_output(value, start)
         is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
         # The results must be differentiable themselves if anything outside this call
         # may need it: a leaf with a history, or something closed over.
@@ -193,6 +191,12 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
+
+
+def _check_output(value: Any, start: int) -> None:
+    check_output(value, value)
+    if not isinstance(value, torch.Tensor):
+        functorch_gradient.refuse_number(value, start)
 
 
 def _with_others(

@@ -143,8 +143,11 @@ class Calls:
         current.given = [*self.current.given, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
-                current[id(leaf)] = current[id(owner)] = current[id(new)] = new
+                current[id(new)] = new
+                if leaf is not new:
+                    current[id(leaf)] = new
                 if new is not owner:
+                    current[id(owner)] = new
                     new._adprotocol_parameter = owner  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
         return self.set_current(current)
 

@@ -43,23 +43,22 @@ VERSIONS: list[Callable[[], int]] = []
 _SEEN: list[int] = []
 
 
-# Keys that are in order already, strings alone. Sorting them takes three times as long.
-_IN_ORDER: set[tuple[Any, ...]] = set()
+# Keys, strings alone, with the same in order. Sorting them takes three times as long.
+_IN_ORDER: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _KEPT = 1_000
 
 
 def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the keys of a dict in the order of its leaves, whatever the order in which they were added."""
-    if keys in _IN_ORDER:
-        return keys
-    names = _sorted(keys)
-    if names != keys:
+    names = _IN_ORDER.get(keys)
+    if names is not None:
         return names
+    names = _sorted(keys)
     if len(keys) < _KEPT and set(map(type, keys)) == {str}:
         if len(_IN_ORDER) >= _KEPT:
             _IN_ORDER.clear()
-        _IN_ORDER.add(keys)
-    return keys
+        _IN_ORDER[keys] = names
+    return names
 
 
 def same_keys(keys: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
@@ -89,7 +88,7 @@ def _flatten_dict(value: Any) -> Any:
     given = tuple(value)
     names = in_order(given)
     if names == given:
-        return list(value.values()), (names, names), names
+        return list(value.values()), (given, given), given
     return [value[key] for key in names], (given, names), names
 
 

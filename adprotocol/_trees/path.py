@@ -51,14 +51,18 @@ def paths_of(tree: Any, treespec: Any) -> Paths:
     return known
 
 
-def check_paths(tree: Any, treespec: Any) -> None:
-    """Raise `TreeError` if two leaves have the same path: errors and `where` could not tell them apart."""
-    paths_of(tree, treespec)
+def check_paths(tree: Any, treespec: Any) -> Paths | None:
+    """Raise `TreeError` if two leaves have the same path: errors and `where` could not tell them apart.
+
+    Return the paths, where they were looked at.
+    """
+    return paths_of(tree, treespec)
 
 
-def keeps_none(tree: Any, treespec: Any) -> bool:
-    """Tell whether `tree`, rebuilt with None at every leaf, keeps each."""
-    known = paths_of(tree, treespec)
+def keeps_none(tree: Any, treespec: Any, known: Paths | None) -> bool:
+    """Tell whether `tree`, rebuilt with None at every leaf, keeps each; `known` are its paths."""
+    if known is None:
+        known = paths_of(tree, treespec)
     if known.keeps_none is None:
         count = len(known.of_leaves)
         try:
