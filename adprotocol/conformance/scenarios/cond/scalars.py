@@ -79,7 +79,8 @@ def integer_operand_under_vmap(h: Checked) -> None:
     transform="{way}",
     source=_INTEGERS,
     expects="2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: "
-    "then 3 x, else 5 x; the integer 1 beside an integer array 7, in either order; 2.5 beside one is 2.5, or an error",
+    "then 3 x, else 5 x; 2 or 1 alone; the integer 1 beside an integer array 7, in either order; 2.5 beside one is "
+    "2.5, or an error",
 )
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Of what both branches of a staged cond return integers are integers, and flags are predicates."""
@@ -104,12 +105,14 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
             h.assert_equal(found, number, f"an integer beside an array of them, at {point}")
             h.check(found.dtype.kind in "iu", f"an integer beside an array of them became {found.dtype.name}")
     counted, branched = h.trace(way, count), h.trace(way, flagged)
+    alone = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda: 2, lambda: 1))
     assert_refused(lambda: h.trace(way, lambda x: adprotocol.cond(count(x), lambda: x, lambda: x))(h.array(2.0)))
     for point, number, value in ((2.0, 2, 6.0), (-2.0, 1, -10.0)):
         found = h.numpy(counted(h.array(point)))
         h.assert_equal(found, number, f"the integer at {point}")
         h.check(found.dtype.kind in "iu", f"integers from both branches became {found.dtype.name}")
         h.assert_equal(branched(h.array(point)), value, f"what a flag chooses at {point}")
+        h.assert_equal(alone(h.array(point)), number, f"the integer alone at {point}")
 
 
 @scenario(

@@ -79,10 +79,10 @@ def zeros_of_parameters(h: Checked) -> None:
     level=SHOULD,
     needs=("grad", "dtypes", "cast"),
     source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
-    expects="zeros of the dtype and shape of an unused leaf, for each floating-point dtype",
+    expects="zeros of the dtype and shape of an unused leaf, on its device, for each floating-point dtype",
 )
 def zeros_of_each_dtype(h: Checked) -> None:
-    """The zeros of an unused leaf have its dtype and shape, and those of a constant function too."""
+    """The zeros of an unused leaf have its dtype, shape and device, and those of a constant function too."""
     for dtype in h.dtypes():
         for shape in ((), (2,), (2, 1, 3)):
             leaf = h.cast(h.array(ranks.nested(shape, 2.0)), dtype)
@@ -93,6 +93,8 @@ def zeros_of_each_dtype(h: Checked) -> None:
                 )
                 found, want = h.numpy(gradient["u"]).dtype, h.numpy(leaf).dtype
                 h.check(found == want, f"the zeros of a leaf of {want.name} have dtype {found.name}")
+                place, due = (getattr(array, "device", None) for array in (gradient["u"], leaf))
+                h.check(place == due, f"the zeros of a leaf on {due} are on {place}")
 
 
 @scenario(

@@ -88,8 +88,12 @@ class TinygradHarness(Harness):
         def computed(*args: Any, **kwargs: Any) -> Tensor:
             result = fun(*args, **kwargs)
             given = _flat((*args, *kwargs.values()))
+            if not isinstance(result, Tensor):  # a branch of `cond` that was chosen before the capture
+                return Tensor(result, device=given[0].device).clone()
             used[_key(given)] = nodes = result.uop.toposort()
             _refuse_tracked(nodes)
+            if result.device is not None and not result.uop.has_buffer_identity(after_ok=True):
+                return result
             # A kernel, also where the result is a number or an argument as it is.
             return result.clone(device=given[0].device)
 
