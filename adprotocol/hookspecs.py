@@ -180,8 +180,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     of this framework, NumPy arrays or Python floats. Call `fun` once, with a value
     that carries a derivative in place of each leaf, and track nothing else. Pass
     the returned value to `adprotocol.extend.check_output` before differentiating.
-    The gradient for a leaf that `value` does not depend on is zeros. A native
-    transformation, or another call of this hook, that encloses the call must be able
+    Each gradient has shape, dtype and device of its leaf; for one that `value` does not
+    depend on it is zeros. A native transformation, or another call of this hook, that encloses the call must be able
     to differentiate the results.
     """
 

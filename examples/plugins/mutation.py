@@ -9,6 +9,7 @@
 
 A name may be a pattern. Mutants are functions in `mutants.py`, and patches in `patches.toml`, whose names begin with
 `patch/`: each puts another text in the place of one in the plugin, and has a program to which this makes a difference.
+Their `hook` is the suite's name of it: `custom_derivative`, not `custom_rule`.
 
 Each mutant runs in a process of its own. Scenarios of the hooks that it breaks run first. The exit status is 1 if one
 survives.
