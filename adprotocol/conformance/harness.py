@@ -165,7 +165,10 @@ class Harness:
         """
 
     def parameter(self, value: Any, *, trains: bool) -> Any:
-        """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag."""
+        """Return a parameter of a model, which is one leaf wherever it stands; `trains` is its flag.
+
+        `value` is as for `array`.
+        """
 
     def parameter_grad(self, fun: Callable[[], Any], parameter: Any) -> Any:
         """Return the gradient of ``fun()``, a scalar, with respect to a parameter that `fun` reads.

@@ -286,14 +286,18 @@ def constant_beside_a_result(h: Checked, way: str) -> None:
     also_needs=NEEDS,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
     expects="p x where x > 0, else 2 x x, with p = 3 returned by a branch as it is: 6 at 2, and 8 at -2; the gradients "
-    "2 and 0 in p",
+    "2 and 0 in p; so too in the branch that a parameter, which is True, chooses",
 )
 def parameter_returned(h: Checked, way: str) -> None:
-    """A branch of a compiled function may return a parameter as it is, closed over or given."""
-    p = h.parameter(3.0, trains=True)
+    """A branch of a compiled function may return a parameter as it is, and a parameter may be the predicate."""
+    p, on = h.parameter(3.0, trains=True), h.parameter(True, trains=False)  # noqa: FBT003
     for what, chosen in (
         ("closed over", lambda x: adprotocol.cond(x > 0.0, lambda: p, lambda: 2.0 * x)),
         ("given", lambda x: adprotocol.cond(x > 0.0, lambda p, _: p, lambda _, x: 2.0 * x, p, x)),
+        (
+            "where a parameter is True",
+            lambda x: adprotocol.cond(on, lambda: adprotocol.cond(x > 0.0, lambda: p, lambda: 2.0 * x), lambda: x),
+        ),
     ):
         traced = h.trace(way, lambda x, chosen=chosen: chosen(x) * x)
         for value, want, slope in ((2.0, 6.0, 2.0), (-2.0, 8.0, 0.0)):
