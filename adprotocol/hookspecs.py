@@ -181,8 +181,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     that carries a derivative in place of each leaf, and track nothing else. Pass
     the returned value to `adprotocol.extend.check_output` before differentiating.
     Each gradient has shape, dtype and device of its leaf; for one that `value` does not
-    depend on it is zeros. A native transformation, or another call of this hook, that encloses the call must be able
-    to differentiate the results.
+    depend on it is zeros. A native transformation, or another call of this hook, that
+    encloses the call must be able to differentiate the results.
     """
 
 
