@@ -36,8 +36,8 @@ def host_function(
     array([0.5, 0.5])
 
     It gets NumPy arrays, which are read-only, in place of the framework's, wherever these
-    are in its arguments; its results become arrays of the same framework, dtype and
-    device. Eager code calls it exactly as written. It has to be pure: a compiler may leave
+    are in its arguments; its results become arrays of the same framework and device, of the
+    dtypes that `like` tells, or else in the precision of the arguments. Eager code calls it exactly as written. It has to be pure: a compiler may leave
     out a call whose result nobody uses, or repeat one. Its derivative raises, unless
     `custom_derivative` gives it a rule; as a rule itself it is differentiated once.
 
