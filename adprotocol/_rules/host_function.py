@@ -37,9 +37,10 @@ def host_function(
 
     It gets NumPy arrays, which are read-only, in place of the framework's, wherever these
     are in its arguments; its results become arrays of the same framework and device, of the
-    dtypes that `like` tells, or else in the precision of the arguments. Eager code calls it exactly as written. It has to be pure: a compiler may leave
-    out a call whose result nobody uses, or repeat one. Its derivative raises, unless
-    `custom_derivative` gives it a rule; as a rule itself it is differentiated once.
+    dtypes that `like` tells, or else in the precision of the arguments. Eager code calls it
+    exactly as written. It has to be pure: a compiler may leave out a call whose result
+    nobody uses, or repeat one. Its derivative raises, unless `custom_derivative` gives it a
+    rule; as a rule itself it is differentiated once.
 
     Args:
         fun: the function, of arrays of any shapes and dtypes, structures of them, and
