@@ -33,8 +33,10 @@ class JaxHarness(Harness):
 
     def __init__(self, device: str | None = None) -> None:
         super().__init__(device)
-        if self.folder is not None and jax.config.values["jax_compilation_cache_dir"] is None:
-            _keep_what_is_compiled(self.folder)
+        if self.folder is not None:  # a process of the suite's own
+            internals.share_contexts()
+            if jax.config.values["jax_compilation_cache_dir"] is None:
+                _keep_what_is_compiled(self.folder)
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:

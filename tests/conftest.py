@@ -1,7 +1,6 @@
 """Shared by all tests: several CPU devices for JAX, and one train-or-evaluate layer."""
 
 import atexit
-import functools
 import gc
 import importlib
 import os
@@ -10,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import hypothesis
@@ -85,31 +83,13 @@ def wheel(tmp_path_factory):
 
 
 def pytest_collection_finish():
-    # Dynamo times the guards of each graph for its statistics, behind a flush of the cache of the processor: 20 ms.
     if "torch" in sys.modules:
-        guards = importlib.import_module("torch._dynamo.guards")
-        guards.profile_guard_manager = lambda *_: 0.0
-    # JAX fills a context of MLIR for each program that it lowers: 5 ms. One for each thread serves them all.
+        importlib.import_module("adprotocol_torch.internals").without_guard_statistics()
     if "jax" in sys.modules:
-        mlir = importlib.import_module("jax._src.interpreters.mlir")
-        mlir.make_ir_context = OfThread(mlir.make_ir_context)
+        importlib.import_module("adprotocol_jax.internals").share_contexts()
     # A compiler makes thousands of objects, none of which is garbage: a tenth of its time.
     gc.set_threshold(50_000, 10, 10)
     keep()
-
-
-class OfThread(threading.local):
-    """Return what `make` has made in this thread."""
-
-    def __init__(self, make):
-        self.make = make
-
-    @functools.cached_property
-    def made(self):
-        return self.make()
-
-    def __call__(self):
-        return self.made
 
 
 def keep():
