@@ -30,9 +30,14 @@ def _start(statement):
 USE = "from adprotocol import within_gradient"
 
 
+# Every framework imports NumPy, and with it most of what this package needs of the standard library.
+NUMPY = "import numpy"
+
+
 def _interleaved():
     _start(USE)
-    return [(_start("import adprotocol"), _start(USE), _start("pass")) for _ in range(ROUNDS)]
+    statements = ("import adprotocol", USE, "pass", f"{NUMPY}; {USE}", NUMPY)
+    return [tuple(map(_start, statements)) for _ in range(ROUNDS)]
 
 
 def _self_times(statement):
@@ -65,9 +70,10 @@ def test_import(benchmark, record):
     check = "import sys, adprotocol; assert not {'numpy', 'torch', 'jax', 'autograd'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
     times = benchmark.pedantic(_interleaved, rounds=1)
-    ours, used, bare = (statistics.median(each) for each in zip(*times, strict=True))
-    added = statistics.median(a - b for a, _, b in times)
-    with_use = statistics.median(a - b for _, a, b in times)
+    ours, used, bare, beside, numpy = (statistics.median(each) for each in zip(*times, strict=True))
+    added = statistics.median(a - b for a, _, b, *_ in times)
+    with_use = statistics.median(a - b for _, a, b, *_ in times)
+    beside_numpy = statistics.median(a - b for *_, a, b in times)
     packages = _breakdown()
     parts = [
         Row(f"  of which {package} itself (-X importtime)", duration(taken)) for package, taken in packages[:LISTED]
@@ -80,4 +86,6 @@ def test_import(benchmark, record):
             f"+ {duration(with_use)}", f"≤ + {duration(TARGET)}", with_use <= TARGET),
         *parts,
         rest,
+        Row(f"{USE}, behind {NUMPY}", duration(beside), f"{NUMPY} alone: {duration(numpy)}",
+            f"+ {duration(beside_numpy)}", f"≤ + {duration(TARGET)}", beside_numpy <= TARGET),
     )  # fmt: skip
