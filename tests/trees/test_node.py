@@ -262,8 +262,40 @@ def test_slots_of_a_base_class_are_kept(decorate, base):
     assert trainable(tree).hidden is tree.hidden
 
 
+def test_slots_beside_the_fields_are_kept():
+    @dataclasses.dataclass
+    class Own:
+        __slots__ = ("__added", "a")
+        a: Any
+
+        def __post_init__(self):
+            self.__added = 3.0 * self.a
+
+        def product(self):
+            return self.a * self.__added
+
+    gradient = grad(Own.product, backend="autograd")(Own(2.0))
+    assert gradient.a == 6.0
+    assert gradient.product() == 12.0
+    assert combine(trainable(Own(2.0)), Own(5.0)).product() == 12.0
+
+
+def test_a_hash_that_attrs_keeps_is_computed_anew():
+    for slots in (True, False):
+        cls = attrs.make_class("Made", ["a"], frozen=True, cache_hash=True, slots=slots)
+        tree = cls(1.0)
+        assert hash(tree) == hash(cls(1.0))
+        assert paths(tree) == ["a"]
+        other = combine(cls(2.0), tree)
+        assert {other} == {cls(2.0)}
+
+
 def test_a_generic_class_makes_no_difference():
-    assert trainable([Bare[float](1.0)])[0].a == 1.0
+    tree = Bare[float](1.0)
+    assert paths([tree]) == ["0.a", "0.n"]
+    assert trainable([tree])[0].a == 1.0
+    assert trainable(tree, where=Bare(True, False)).a == 1.0
+    assert combine(Bare[float](2.0), tree).__orig_class__ == Bare[float]
 
 
 @dataclasses.dataclass(frozen=True)
