@@ -104,6 +104,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
     left_out |= {*static, ARGUMENTS, HASH}
     may_keep_hash = hasattr(cls, "__attrs_attrs__")
+    described = _described(cls, declared)
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
         contents = attributes(value) if direct else None
@@ -116,6 +117,9 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
             found = [name for name in declared if hasattr(value, name)]
             found += [name for name in given if name not in declared and name not in left_out]
             names = tuple(found + [name for name in slots if hasattr(value, name)])
+        if described:
+            stored = _stored(object.__new__(cls) if make is None else make(cls), described, value)
+            names = tuple([name for name in names if name not in stored])
         held: Held = ()
         if static:
             held = tuple([(name, getattr(value, name)) for name in static if hasattr(value, name)])
@@ -219,12 +223,7 @@ def _is_hashable(item: Any) -> bool:
 def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
     """Return the slots that are not fields; those of an attrs class itself hold cached properties."""
     bases = [base for base in cls.__mro__ if "__attrs_attrs__" not in vars(base)]
-    return [
-        name
-        for base in bases
-        for name, value in vars(base).items()
-        if isinstance(value, types.MemberDescriptorType) and name not in declared
-    ]
+    return [name for base in bases for name, value in vars(base).items() if _is_slot(value) and name not in declared]
 
 
 def _are_plain(cls: type, names: Names) -> bool:
@@ -233,6 +232,27 @@ def _are_plain(cls: type, names: Names) -> bool:
     if own is not object.__getattribute__ or cls.__dictoffset__ == 0:
         return False
     return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
+
+
+def _described(cls: type, names: Names) -> Names:
+    """Return those of the fields that a property, or another descriptor of the user's, reads and writes."""
+    own = {name: next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None) for name in names}
+    return tuple(name for name, found in own.items() if hasattr(type(found), "__set__") and not _is_slot(found))
+
+
+def _stored(blank: Any, described: Names, value: Any) -> set[str]:
+    """Return the attributes in which the descriptors of fields keep the values, found by writing to a new instance."""
+    try:
+        for name in described:
+            object.__setattr__(blank, name, getattr(value, name))
+    except Exception:  # noqa: BLE001  (they are the user's, and may need other fields)
+        return set()
+    slots = [name for base in type(blank).__mro__ for name in vars(base) if _is_slot(vars(base)[name])]
+    return {*attribute_names(blank), *[name for name in slots if hasattr(blank, name)]}.difference(described)
+
+
+def _is_slot(value: Any) -> bool:
+    return isinstance(value, types.MemberDescriptorType)
 
 
 def _is_cached(value: Any) -> bool:
