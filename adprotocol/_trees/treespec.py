@@ -114,7 +114,7 @@ def count_leaves(treespec: Treespec) -> int:
 
 def text(name: Any) -> str:
     """Return the name of a child as text; a string is its own, also a member of an Enum, which equals it as a key."""
-    return str.__str__(name) if isinstance(name, str) else str(name)
+    return name[:] if isinstance(name, str) else str(name)  # Dynamo does not trace str.__str__ of a member
 
 
 def has_other_keys(treespec: Treespec) -> bool:

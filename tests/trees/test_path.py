@@ -299,6 +299,8 @@ def test_keys_that_are_equal_have_each_their_own_path_whatever_was_met_before():
         for tree in ({key: [1.0]}, collections.OrderedDict({key: [1.0]})):
             assert paths(tree) == ["encoder.0"]
             assert [type(kept) for kept in trainable(tree, where={"encoder": True})] == [type(key)]
+    compiled = torch.compile(lambda tree: trainable(tree, where="encoder"), backend="eager", fullgraph=True)
+    assert compiled({Part.ENCODER: torch.ones(1), "head": torch.ones(1)})["head"] is None
 
 
 def test_more_structures_than_are_kept():
