@@ -8,7 +8,7 @@ from autograd.builtins import tuple as box_tuple
 from autograd.core import VJPNode, vspace
 from autograd.extend import defjvp_argnums, defvjp_argnums, primitive
 from autograd.tracer import Box, getval, isbox, new_box
-from numpy import asarray
+from numpy import asarray, ndarray
 
 import adprotocol
 from adprotocol.extend import gradient_prevented, hidden_error, transposing
@@ -136,10 +136,11 @@ def _as_like(value: Any, array: Any) -> Any:
     """Return a gradient or tangent with the dtype of its array; zeros for None."""
     if value is None:
         return vspace(array).zeros()
-    dtype = getattr(getval(array), "dtype", None)
-    if dtype is None or getattr(value, "dtype", None) == dtype:
-        return value
-    return value.astype(dtype) if hasattr(value, "astype") else asarray(value, dtype)
+    raw = getval(array)
+    dtype = asarray(raw).dtype
+    if not hasattr(value, "dtype"):  # to NumPy, None is a name of float64
+        return value if type(value) is type(raw) else asarray(value, dtype)[... if type(raw) is ndarray else ()]
+    return value if value.dtype == dtype else value.astype(dtype)
 
 
 defvjp_argnums(_applied, _vjp)

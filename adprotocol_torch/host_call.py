@@ -97,7 +97,15 @@ class _HostRule:
                     else array
                     for array, axis in zip(given, axes, strict=True)
                 ]
-                return run(shared, lead + 1) if self.is_batch else run(shared)
+                results = run(shared, lead + 1) if self.is_batch else run(shared)
+                for result in results:
+                    if result.shape[lead : lead + 1] != (size,):
+                        msg = (
+                            f"a host function with batched=True was given {size} rows, and returned an array of shape "
+                            f"{tuple(result.shape)}; return one result for each row, in leading axes"
+                        )
+                        raise RuleError(msg)
+                return results
             rows = [
                 run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
                 for i in range(size)

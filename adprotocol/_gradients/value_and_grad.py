@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.frames import leave_out
 from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import wrap
@@ -283,6 +284,11 @@ def _check_trainable(structures: dict[int, Structure], where: Any) -> None:
         why = (
             "the flags of its parameters, such as requires_grad, are off, or its classes declare none; turn it "
             "on for some, or select some with where="
+        )
+    elif structure.treespec is None and structure.bindings[type(structure.argument)].kind is OPAQUE:
+        why = (
+            "its class is no structure, so that numbers and NumPy arrays in it are constants; make it a dataclass, or "
+            "register it with optree or with the framework's own tree library"
         )
     else:
         why = (

@@ -9,14 +9,15 @@ from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
-from adprotocol._trees.traversal import is_container, one_level, too_deep, tree_flatten, tree_leaves
-from adprotocol._trees.treespec import treespecs_equal
+from adprotocol._trees.traversal import is_container, one_level, too_deep, tree_flatten
+from adprotocol._trees.treespec import count_leaves, text, treespecs_equal
 from adprotocol.errors import SelectionError, kind_of, nearest, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from adprotocol._gradients.structure import Structure
+    from adprotocol._trees.treespec import Treespec
 
 
 def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> None:
@@ -174,7 +175,7 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
         paths = structure.paths.of_leaves
         return [_flag(flag, name, leaf) for flag, name, leaf in zip(flags, paths, structure.leaves, strict=True)]
     try:
-        found = _spread(mask, structure.tree, "")
+        found = _spread(mask, structure.shown, iter(structure.leaves), "")
     except RecursionError as error:
         raise too_deep(mask) from error
     if found is None:
@@ -182,23 +183,27 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     return found
 
 
-def _spread(mask: Any, part: Any, name: str) -> list[bool] | None:
+def _spread(mask: Any, treespec: Treespec, leaves: Iterator[Any], name: str) -> list[bool] | None:
     """Return the mask's bool for each leaf of a subtree, in the subtree's order, or None if the structures differ.
 
     Children are matched by name: two ordered dicts may have their keys in different orders.
     """
     level = one_level(mask)
     if level is None:
-        return [_flag(mask, name, part)] * len(tree_leaves((part,)))
-    below = one_level(part)
-    if below is None or not (type(mask) is type(part) or (isinstance(mask, dict) and isinstance(part, dict))):
+        part = [next(leaves) for _ in range(count_leaves(treespec))]
+        return [_flag(mask, name, part[0] if treespec is None else part)] * len(part)
+    if treespec is None:
         return None
-    given = dict(zip(map(str, level[2]), level[0], strict=True))
-    if len(given) != len(level[2]) or sorted(given) != sorted(map(str, below[2])):
+    cls, _, names, children = treespec
+    if not (type(mask) is cls or (isinstance(mask, dict) and issubclass(cls, dict))):
+        return None
+    given = dict(zip(map(text, level[2]), level[0], strict=True))
+    keys = list(map(text, names))
+    if len(given) != len(level[2]) or sorted(given) != sorted(keys):
         return None
     found: list[bool] = []
-    for child, key in zip(below[0], map(str, below[2]), strict=True):
-        flags = _spread(given[key], child, f"{name}.{key}" if name else key)
+    for child, key in zip(children, keys, strict=True):
+        flags = _spread(given[key], child, leaves, f"{name}.{key}" if name else key)
         if flags is None:
             return None
         found.extend(flags)

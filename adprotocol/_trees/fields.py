@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     Names = tuple[str, ...]
+    # Attributes that are set beside the children.
+    Held = tuple[tuple[str, Any], ...]
     Flatten = Callable[[Any], tuple[tuple[Any, ...], Any, Names]]
     Unflatten = Callable[[Any, Sequence[Any]], Any]
 
 # The attribute by which a class declares its trainable fields.
 DECLARATION = "__trainable__"
+# The attribute by which an instance knows the type arguments that its generic class was called with.
+ARGUMENTS = "__orig_class__"
+# The attribute in which an instance of an attrs class keeps its hash; None until it is asked for.
+HASH = "_attrs_cached_hash"
 
 
 def has_fields(cls: type) -> bool:
@@ -84,8 +90,8 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
 
     Declared fields come first, then the attributes that ``__post_init__`` added. A
     ``cached_property`` is left out, so that it is computed again from the rebuilt
-    fields instead of keeping a value that may be tracked. The metadata are the names,
-    or the names and what is set beside the children.
+    fields instead of keeping a value that may be tracked, and so is a hash. The metadata
+    are the names, or the names and what is set beside the children.
     """
     fields = field_names(cls)
     declared = tuple(name for name in fields if name not in static)
@@ -95,29 +101,38 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     base: Any = maker(cls)
     make = None if base is object else base.__new__
     direct = not (static or slots or DECLARATION in fields) and _are_plain(cls, fields)
-    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)} | {*static}
+    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
+    left_out |= {*static, ARGUMENTS, HASH}
+    may_keep_hash = hasattr(cls, "__attrs_attrs__")
+    described = _described(cls, declared)
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], Any, Names]:
         contents = attributes(value) if direct else None
         if contents is not None and tuple(contents) == fields:
             return tuple(contents.values()), fields, fields
-        names = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
-        if names == fields and not slots:
+        given = tuple(list(attribute_names(value)))  # noqa: C414  (Dynamo guards on the keys in a list alone)
+        if given == fields and not slots:
             names = declared
         else:
             found = [name for name in declared if hasattr(value, name)]
-            found += [name for name in names if name not in declared and name not in left_out]
+            found += [name for name in given if name not in declared and name not in left_out]
             names = tuple(found + [name for name in slots if hasattr(value, name)])
-        metadata: Any = names
+        if described:
+            stored = _stored(object.__new__(cls) if make is None else make(cls), described, value)
+            names = tuple([name for name in names if name not in stored])
+        held: Held = ()
         if static:
             held = tuple([(name, getattr(value, name)) for name in static if hasattr(value, name)])
             check_static(cls, held)
-            metadata = (names, held)
+        if ARGUMENTS in given:
+            held = (*held, (ARGUMENTS, getattr(value, ARGUMENTS)))
+        if may_keep_hash and hasattr(value, HASH):
+            held = (*held, (HASH, None))
         if DECLARATION in names:
-            return declaring(value, names, metadata)
-        return tuple([getattr(value, name) for name in names]), metadata, names
+            return declaring(value, names, held)
+        return tuple([getattr(value, name) for name in names]), (names, held) if static or held else names, names
 
-    def declaring(value: Any, names: Names, metadata: Any) -> tuple[tuple[Any, ...], Any, Names]:
+    def declaring(value: Any, names: Names, held: Held) -> tuple[tuple[Any, ...], Any, Names]:
         if not hasattr(cls, DECLARATION):
             msg = (
                 f"{with_article(cls.__qualname__)} instance has its own attribute {DECLARATION}, which would be "
@@ -125,7 +140,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
             )
             raise DeclarationError(msg)
         # The declaration is metadata, not a child: the rebuilt object keeps it, so that it can be flattened again.
-        held = (*(metadata[1] if static else ()), (DECLARATION, getattr(value, DECLARATION)))
+        held = (*held, (DECLARATION, getattr(value, DECLARATION)))
         rest = tuple([name for name in names if name != DECLARATION])
         return tuple([getattr(value, name) for name in rest]), (rest, held), rest
 
@@ -206,14 +221,9 @@ def _is_hashable(item: Any) -> bool:
 
 
 def _slots(cls: type, declared: tuple[str, ...]) -> list[str]:
-    """Return the slots of base classes that are not fields; in an attrs class they hold cached properties."""
-    bases = [base for base in cls.__mro__ if not {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(base))]
-    return [
-        name
-        for base in bases
-        for name, value in vars(base).items()
-        if isinstance(value, types.MemberDescriptorType) and name not in declared
-    ]
+    """Return the slots that are not fields; those of an attrs class itself hold cached properties."""
+    bases = [base for base in cls.__mro__ if "__attrs_attrs__" not in vars(base)]
+    return [name for base in bases for name, value in vars(base).items() if _is_slot(value) and name not in declared]
 
 
 def _are_plain(cls: type, names: Names) -> bool:
@@ -222,6 +232,27 @@ def _are_plain(cls: type, names: Names) -> bool:
     if own is not object.__getattribute__ or cls.__dictoffset__ == 0:
         return False
     return not any(hasattr(type(vars(base).get(name)), "__set__") for base in cls.__mro__ for name in names)
+
+
+def _described(cls: type, names: Names) -> Names:
+    """Return those of the fields that a property, or another descriptor of the user's, reads and writes."""
+    own = {name: next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None) for name in names}
+    return tuple(name for name, found in own.items() if hasattr(type(found), "__set__") and not _is_slot(found))
+
+
+def _stored(blank: Any, described: Names, value: Any) -> set[str]:
+    """Return the attributes in which the descriptors of fields keep the values, found by writing to a new instance."""
+    try:
+        for name in described:
+            object.__setattr__(blank, name, getattr(value, name))
+    except Exception:  # noqa: BLE001  (they are the user's, and may need other fields)
+        return set()
+    slots = [name for base in type(blank).__mro__ for name in vars(base) if _is_slot(vars(base)[name])]
+    return {*attribute_names(blank), *[name for name in slots if hasattr(blank, name)]}.difference(described)
+
+
+def _is_slot(value: Any) -> bool:
+    return isinstance(value, types.MemberDescriptorType)
 
 
 def _is_cached(value: Any) -> bool:

@@ -176,6 +176,8 @@ def of_blank(cls: type) -> Functions | None:
 
 def _of_optree(cls: type) -> Functions | None:
     """Return the functions of a class that the user registered with optree, in our namespace or for all."""
+    if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):  # one that cannot be made: `_of_tuple`
+        return None
     optree = sys.modules.get("optree")
     find = getattr(getattr(optree, "register_pytree_node", None), "get", None)  # none while it is being imported
     entry = None if find is None else find(cls, namespace=NAMESPACE)
@@ -211,7 +213,10 @@ def _of_tuple(cls: type) -> Functions | None:
     size = getattr(cls, "n_sequence_fields", None)
     if size is None:
         return None  # a shape of PyTorch, for one, is a constant
-    names = _names_of_sequence(cls, size)
+    try:
+        names = _names_of_sequence(cls, size)
+    except TypeError:  # of which there is one instance, as of sys.version_info
+        return None
     return lambda value: (value, None, names), lambda _, children: cls(children)
 
 

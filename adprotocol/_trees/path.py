@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._trees.traversal import tree_leaves, tree_unflatten
-from adprotocol._trees.treespec import paths
+from adprotocol._trees.treespec import has_other_keys, paths
 from adprotocol.errors import TreeError, quoted
 
 if TYPE_CHECKING:
@@ -24,10 +24,12 @@ _KNOWN: dict[Any, Paths] = {}
 class Paths:
     """Hold the path of each leaf of one structure, and the results of pattern matches."""
 
-    __slots__ = ("keeps_none", "matches", "of_leaves")
+    __slots__ = ("are_of_equals", "keeps_none", "matches", "of_leaves")
 
-    def __init__(self, of_leaves: list[str]) -> None:
+    def __init__(self, of_leaves: list[str], *, are_of_equals: bool = True) -> None:
         self.of_leaves = of_leaves
+        # Whether each structure whose treespec is equal has these.
+        self.are_of_equals = are_of_equals
         self.matches: dict[str, list[bool]] = {}
         # Whether the structure, rebuilt with None at every leaf, keeps each None; unknown until it has been tried.
         self.keeps_none: bool | None = None
@@ -43,7 +45,7 @@ def paths_of(tree: Any, treespec: Any) -> Paths:
     # Static fields that cannot be hashed or compared (arrays).
     except Exception:  # noqa: BLE001
         return compute(tree, treespec)
-    if known is None:
+    if known is None or not (known.are_of_equals or known.of_leaves == paths(treespec)):
         known = compute(tree, treespec)
         if len(_KNOWN) >= KEEP:
             _KNOWN.clear()
@@ -107,4 +109,4 @@ def compute(tree: Any, treespec: Any) -> Paths:
             "the key or field of one (a key that contains a dot looks like two)"
         )
         raise TreeError(msg)
-    return Paths(found)
+    return Paths(found, are_of_equals=not has_other_keys(treespec))

@@ -151,7 +151,14 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             "framework and with optree in the namespace 'adprotocol'"
         )
         raise StructureError(msg)
-    named = (static,) if isinstance(static, str) else tuple(static)
+    try:
+        named = (static,) if isinstance(static, str) else tuple(static)
+    except TypeError:
+        msg = (
+            f"register_structure was given {kind_of(static)} as the static fields of {cls.__qualname__}; give a "
+            "collection of names, as in static=('degree',)"
+        )
+        raise DeclarationError(msg) from None
     fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)  # type: ignore[attr-defined]
     for name in named:
         if name not in fields:

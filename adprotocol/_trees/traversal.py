@@ -258,11 +258,14 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
         if binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)
         else:
-            for inner, leaves in gather((value,)):
-                found = join(found, inner)
-                if inner.framework is None and inner.stands_for is not None:
-                    for leaf in leaves:
-                        found = sole_framework(inner.stands_for(leaf) or (), found)
+            try:
+                for inner, leaves in gather((value,)):
+                    found = join(found, inner)
+                    if inner.framework is None and inner.stands_for is not None:
+                        for leaf in leaves:
+                            found = sole_framework(inner.stands_for(leaf) or (), found)
+            except RecursionError as error:  # an object array that contains itself
+                raise too_deep(value) from error
     return found
 
 

@@ -102,6 +102,32 @@ def same_constant(one: Any, other: Any) -> bool:
     return answer if type(answer) is bool else False
 
 
+def count_leaves(treespec: Treespec) -> int:
+    """Return the number of leaves."""
+    if treespec is None:
+        return 1
+    count = 0
+    for child in treespec[3]:
+        count += count_leaves(child)
+    return count
+
+
+def text(name: Any) -> str:
+    """Return the name of a child as text; a string is its own, also a member of an Enum, which equals it as a key."""
+    return name[:] if isinstance(name, str) else str(name)  # Dynamo does not trace str.__str__ of a member
+
+
+def has_other_keys(treespec: Treespec) -> bool:
+    """Tell whether a dict has keys that are not strings: two may be equal, as 1 and True are, and have two names."""
+    if treespec is None:
+        return False
+    cls, _, names, children = treespec
+    found = issubclass(cls, dict) and not all(isinstance(name, str) for name in names)
+    for child in children:
+        found = found or has_other_keys(child)
+    return found
+
+
 def paths(treespec: Treespec, above: str = "") -> list[str]:
     """Return the path of each leaf: the names of the nodes above it, joined by dots."""
     if treespec is None:
@@ -112,9 +138,9 @@ def paths(treespec: Treespec, above: str = "") -> list[str]:
     found: list[str] = []
     for name, child in zip(treespec[2], treespec[3], strict=True):
         if child is None:
-            found.append(f"{prefix}{name}")
+            found.append(f"{prefix}{text(name)}")
         else:
-            found.extend(paths(child, f"{prefix}{name}"))
+            found.extend(paths(child, f"{prefix}{text(name)}"))
     return found
 
 
@@ -126,5 +152,7 @@ def views(treespec: Treespec, above: str = "") -> list[tuple[str, View]]:
         return [(above, treespec[1]), *views(treespec[3][0], above)]
     prefix = f"{above}." if above else ""
     return [
-        view for name, child in zip(treespec[2], treespec[3], strict=True) for view in views(child, f"{prefix}{name}")
+        view
+        for name, child in zip(treespec[2], treespec[3], strict=True)
+        for view in views(child, f"{prefix}{text(name)}")
     ]

@@ -103,6 +103,18 @@ def test_a_box_of_integers_has_no_gradient():
     assert close(autograd.grad(lambda x: np.sum(f(x, np.array([2, 3]))))(np.ones(2)), [2.0, 3.0])
 
 
+def test_a_gradient_has_the_dtype_of_its_argument():
+    f = custom_derivative(lambda x: 2.0 * x)
+    given = []
+    f.defvjp(lambda ct, returned, x: tuple(given))
+    for gradient in (3, True, 3.0, np.int64(3), np.float32(3.0)):
+        given[:] = [gradient]
+        for x in (1.0, np.float64(1.0), np.float32(1.0), np.array(1.0), 1.0 + 0.0j):
+            found = autograd.grad(lambda x: np.real(f(x)))(x)
+            assert found == gradient
+            assert np.asarray(found).dtype == np.asarray(x).dtype
+
+
 def test_a_host_function_sees_no_boxes():
     f = custom_derivative(host_function(lambda x: (type(x), x * 2.0)[1]))
     f.defvjp(lambda ct, returned, x: (2.0 * ct,))

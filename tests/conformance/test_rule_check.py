@@ -43,6 +43,15 @@ def test_a_right_rule_agrees(backend, rules):
     assert "0 wrong" in str(report)
 
 
+@on_every_backend
+@pytest.mark.parametrize("x", [2.0, 2, np.array([1, 2])], ids=["float", "int", "integers"])
+def test_what_has_no_derivative_to_compare_is_refused(backend, x):
+    cube = custom_derivative(lambda x: x**3)
+    cube.defvjp(lambda ct, returned, x: (2.0 * ct * x,))
+    with pytest.raises(RuleError, match=r"no array of floating-point.*numpy\.array\(2\.0\)"):
+        check_rule(cube, x, backend=backend)
+
+
 WRONG = {
     "cotangent ignored": ((lambda ct, r, x, y: (2.0 * x * y, ct * x * x), None), "argument 0, reverse mode: gives"),
     "halved": ((lambda ct, r, x, y: (ct * x * y, ct * x * x), None), "argument 0, reverse mode: gives"),

@@ -423,6 +423,17 @@ def test_a_node_may_be_split_as_a_whole():
     assert rest["b"] is tree["b"]
 
 
+def test_a_mask_covers_a_node_that_is_split_as_a_whole():
+    pair = Pair(1.0, 2.0)
+    tree = {"a": {"p": pair}, "b": 3.0, "c": pair}
+    for mask in ({"a": True, "b": False, "c": False}, {"a": {"p": True}, "b": False, "c": False}):
+        chosen, rest = partition(tree, mask, strict=False, is_leaf=is_pair)
+        assert chosen == {"a": {"p": pair}, "b": None, "c": None}
+        assert rest == {"a": {"p": None}, "b": 3.0, "c": pair}
+    with pytest.raises(SelectionError, match=r"has 'a\.p\.left', which the argument lacks"):
+        partition(tree, {"a": {"p": Pair(True, False)}, "b": False, "c": False}, strict=False, is_leaf=is_pair)
+
+
 def test_one_instance_of_a_class_may_be_a_leaf_and_another_not():
     inner = Pair(1.0, "leaf")
     chosen, rest = partition(

@@ -183,6 +183,21 @@ def test_a_structure_that_contains_itself_is_a_tree_error(kind, call):
             call(value)
 
 
+def test_an_object_array_that_contains_itself_is_a_tree_error():
+    value = np.empty(1, object)
+    value[0] = [value]
+    for call in (
+        trainable,
+        partition,
+        within_gradient,
+        grad(lambda tree: 1.0),
+        lambda tree: NonDifferentiable(tree).value,
+    ):
+        for tree in (value, {"x": 1.0, "o": value}):
+            with pytest.raises(TreeError, match="contains itself"):
+                call(tree)
+
+
 def test_a_module_that_contains_itself_is_refused_by_questions_too():
     with pytest.raises(TreeError, match="contains itself"):
         within_gradient(cyclic_module())

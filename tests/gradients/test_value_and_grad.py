@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import types
 from typing import Any, NamedTuple
 
 import autograd
@@ -335,6 +336,9 @@ def test_nothing_trainable_is_an_error_that_names_the_argument(ad):
             grad(loss)(nothing, ad.make([1.0]))
         with pytest.raises(NothingTrainableError, match=r"argument 1, an? "):
             grad(lambda x, y: x.sum(), argnums=(0, 1))(ad.make([1.0]), nothing)
+    for model in (type("Params", (dict,), {})(w=1.0), types.SimpleNamespace(w=1.0)):
+        with pytest.raises(NothingTrainableError, match=r"its class is no structure.*dataclass"):
+            grad(lambda model: 1.0)(model)
     with pytest.raises(NothingTrainableError, match="where selects none"):
         grad(lambda m: m["w"], where={"w": False})({"w": ad.make(1.0)})
     with pytest.raises(NothingTrainableError, match="where selects none"):

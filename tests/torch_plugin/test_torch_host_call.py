@@ -111,6 +111,16 @@ def test_a_batch_is_one_call_or_one_for_each_row():
     assert torch.equal(nested, a[0] + a[1][:, None])
 
 
+@pytest.mark.parametrize("run", [np.sum, lambda x: x[:2], lambda x: np.concatenate([x, x])])
+def test_a_batch_that_has_not_one_result_for_each_row_is_refused(run):
+    for f, x in (
+        (torch.vmap(host_function(run, batched=True)), torch.ones(3)),
+        (torch.vmap(torch.vmap(host_function(run, batched=True))), torch.ones(3, 4)),
+    ):
+        with pytest.raises(RuleError, match=r"[34] rows.*one result for each row"):
+            f(x)
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_batches_in_batches(batched):
     calls = []

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import sys
 import typing
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -262,8 +263,83 @@ def test_slots_of_a_base_class_are_kept(decorate, base):
     assert trainable(tree).hidden is tree.hidden
 
 
+def test_slots_beside_the_fields_are_kept():
+    @dataclasses.dataclass
+    class Own:
+        __slots__ = ("__added", "a")
+        a: Any
+
+        def __post_init__(self):
+            self.__added = 3.0 * self.a
+
+        def product(self):
+            return self.a * self.__added
+
+    gradient = grad(Own.product, backend="autograd")(Own(2.0))
+    assert gradient.a == 6.0
+    assert gradient.product() == 12.0
+    assert combine(trainable(Own(2.0)), Own(5.0)).product() == 12.0
+
+
+class Stored:
+    """The descriptor of a field that keeps its value beside it."""
+
+    def __set_name__(self, owner, name):
+        self.place = f"_{name}"
+
+    def __get__(self, instance, owner=None):
+        return 1.0 if instance is None else getattr(instance, self.place)
+
+    def __set__(self, instance, value):
+        setattr(instance, self.place, value)
+
+
+@dataclasses.dataclass
+class Described:
+    a: Any = Stored()
+    b: Any = 2.0
+
+
+@dataclasses.dataclass
+class WithProperty:
+    a: Any
+    b: Any = 2.0
+    _a: Any = dataclasses.field(init=False, repr=False)
+
+    @property
+    def a(self):
+        return self._a
+
+    @a.setter
+    def a(self, value):
+        self._a = value
+
+
+@pytest.mark.parametrize("cls", [Described, WithProperty])
+def test_what_the_descriptor_of_a_field_stores_is_no_second_leaf(cls):
+    tree = cls(3.0, 2.0)
+    assert paths(tree) == ["a", "b"]
+    gradient = grad(lambda tree: tree.a**2 * tree.b, where="a", backend="autograd")(tree)
+    assert (gradient.a, gradient.b) == (12.0, None)
+    assert combine(cls(5.0, None), tree) == cls(5.0, 2.0)
+
+
+def test_a_hash_that_attrs_keeps_is_computed_anew():
+    for slots in (True, False):
+        cls = attrs.make_class("Made", ["a"], frozen=True, cache_hash=True, slots=slots)
+        tree = cls(1.0)
+        assert hash(tree) == hash(cls(1.0))
+        assert paths(tree) == ["a"]
+        other = combine(cls(2.0), tree)
+        assert {other} == {cls(2.0)}
+
+
 def test_a_generic_class_makes_no_difference():
-    assert trainable([Bare[float](1.0)])[0].a == 1.0
+    tree = Bare[float](1.0)
+    assert paths([tree]) == ["0.a", "0.n"]
+    assert trainable([tree])[0].a == 1.0
+    assert trainable(tree, where=Bare(True, False)).a == 1.0
+    assert combine(Bare[float](2.0), tree).__orig_class__ == Bare[float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -473,6 +549,14 @@ def test_a_partial_of_jax_is_a_node_and_one_of_python_a_function():
         return non_differentiable(jax.tree_util.Partial(jnp.multiply, x))(x)  # as of any function
 
     assert jax.grad(asked)(2.0) == 0.0
+
+
+def test_a_struct_sequence_that_cannot_be_made_is_a_constant():
+    tree = {"version": sys.version_info, "w": 1.0}
+    assert trainable(tree) == {"version": None, "w": 1.0}
+    assert combine(*partition(tree))["version"] is sys.version_info
+    assert non_differentiable(tree) == tree
+    assert within_gradient(tree) is False
 
 
 def test_a_shape_is_a_constant_and_keeps_its_class():

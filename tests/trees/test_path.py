@@ -285,6 +285,24 @@ def test_structures_that_are_equal_but_for_the_order_of_keys_keep_their_own():
         assert paths(dict.fromkeys(keys, 1.0)) == [str(key) for key in keys]
 
 
+class Part(str, enum.Enum):  # noqa: UP042  (that of StrEnum is its text anyway)
+    ENCODER = "encoder"
+
+
+def test_keys_that_are_equal_have_each_their_own_path_whatever_was_met_before():
+    for key in (1, True, 1.0, True, 1):
+        for tree in ({key: 1.0}, collections.OrderedDict({key: 1.0}), collections.defaultdict(list, {key: 1.0})):
+            assert paths([tree]) == [f"0.{key}"]
+            assert trainable(tree, where=str(key)) == {key: 1.0}
+    # A string is its own text.
+    for key in ("encoder", Part.ENCODER, np.str_("encoder"), "encoder"):
+        for tree in ({key: [1.0]}, collections.OrderedDict({key: [1.0]})):
+            assert paths(tree) == ["encoder.0"]
+            assert [type(kept) for kept in trainable(tree, where={"encoder": True})] == [type(key)]
+    compiled = torch.compile(lambda tree: trainable(tree, where="encoder"), backend="eager", fullgraph=True)
+    assert compiled({Part.ENCODER: torch.ones(1), "head": torch.ones(1)})["head"] is None
+
+
 def test_more_structures_than_are_kept():
     for _ in range(2):
         for i in range(2 * KEEP):

@@ -114,6 +114,24 @@ def test_jax_takes_it_as_it_is(cls):
     assert sorted(paths) == [".b", ".w"]
 
 
+def test_the_arguments_of_a_generic_class_are_no_leaves():
+    @register_structure
+    @dataclasses.dataclass
+    class Line(typing.Generic[typing.TypeVar("T")]):
+        w: Any
+        b: Any = 1.0
+
+    model = Line[float](jnp.float32(3.0))
+    assert jax.jit(line)(model, 2.0) == 19.0
+    assert jax.grad(line)(model, 2.0).w == 12.0
+    model = Line[float](torch.tensor(3.0), torch.tensor(1.0))
+    gradient = torch.func.grad(line)(model, 2.0)
+    assert (gradient.w, gradient.b) == (12.0, 1.0)
+    assert gradient.__orig_class__ == Line[float]
+    compiled = torch.compile(lambda model: adprotocol.grad(line)(model, 2.0), backend="eager", fullgraph=True)
+    assert compiled(model).w == 12.0
+
+
 @pytest.mark.parametrize("cls", ALL)
 def test_torch_takes_it_as_it_is(cls):
     model = made(cls, torch.tensor(3.0), torch.tensor(1.0))
@@ -380,6 +398,12 @@ def test_unknown_static_fields_are_refused_by_name():
     # It was not registered by that.
     assert register_structure(Model, "weight") is Model
     assert jax.tree.leaves(Model(1.0)) == []
+
+
+def test_static_fields_are_a_collection_of_names():
+    for static in (3, None):
+        with pytest.raises(DeclarationError, match=r"static fields of .*Plain.*names"):
+            register_structure(Plain, static)
 
 
 def test_static_fields_of_a_named_tuple_are_refused():

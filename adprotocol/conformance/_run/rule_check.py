@@ -86,7 +86,7 @@ def check_rule(  # noqa: PLR0913
     Args:
         fun: a function that `custom_derivative` made.
         *args: its arguments, at a point where it is smooth. Arrays of NumPy are made the
-            backend's.
+            backend's; numbers of Python are constants.
         static: its keyword arguments.
         backend: the name of a plugin; by default, that of the arrays.
         finite_differences: whether the rule is the derivative of the function. False for
@@ -99,6 +99,7 @@ def check_rule(  # noqa: PLR0913
 
     Raises:
         WrongAnswer: some disagree; the message lists them.
+        RuleError: `fun` is not such a function, or no argument is an array that takes a derivative.
         UsageError: the backend has no harness.
 
     After ``ChainRulesTestUtils.test_rrule`` (Julia) and ``torch.autograd.gradcheck``.
@@ -109,6 +110,12 @@ def check_rule(  # noqa: PLR0913
     found = backend or sole_framework(args, BINDINGS.PLAIN).framework or framework.default()
     check = _Check(fun, args, static or {}, backends.find(found).harness, seed)
     check.tolerance = tolerance
+    if not check.moving:
+        msg = (
+            "check_rule was given no array of floating-point or complex numbers among the arguments, so that there is "
+            "no derivative to compare; numbers of Python are constants: pass numpy.array(2.0) for 2.0"
+        )
+        raise RuleError(msg)
     report = RuleReport(fun.functions.name, found)
     with warnings.catch_warnings():
         # Frameworks warn of derivatives that are zero, as the second one of a linear function is.
