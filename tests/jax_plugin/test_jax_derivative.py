@@ -486,6 +486,33 @@ def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
         jax.jvp(lambda x: f(x, 2.0), (x,), (x,))
 
 
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_what_a_host_function_returns_differs_from_device_to_device_as_its_arguments_do(wrap):
+    f = host_function(lambda x: x**2, like=lambda x: x)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
+    spec = PartitionSpec("i")
+    rows = shard_map(lambda x, w: w * f(x), mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+    x = jnp.arange(4.0)
+    assert close(wrap(jax.grad(lambda w: rows(x, w).sum()))(2.0), 14.0)
+    for rules in ({"jvp": False}, {"vjp": False}, {}):
+        g = custom_derivative(f)
+        if rules.get("vjp", True):
+            g.defvjp(host_function(lambda ct, returned, x: (2.0 * ct * x,)))
+        if rules.get("jvp", True):
+            g.defjvp(lambda ts, returned, x: 2.0 * ts[0] * x)
+        total = shard_map(
+            lambda x, g=g: jax.lax.psum(g(x).sum(), "i"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec()
+        )
+        assert close(wrap(jax.grad(total))(x), 2.0 * x)
+
+
+def test_a_compiled_host_function_holds_no_tracer():
+    f = custom_derivative(host_function(lambda x, y: np.sin(x) * y, like=lambda x, y: x))
+    f.defvjp(host_function(lambda ct, returned, x, y: (ct * np.cos(x) * y, ct * np.sin(x))))
+    with jax.checking_leaks():
+        assert close(jax.jit(jax.grad(f))(0.5, 2.0), np.cos(0.5) * 2.0)
+
+
 def test_eager_code_calls_a_host_function_without_a_callback(monkeypatch):
     monkeypatch.setattr(jax, "pure_callback", None)
     x = jnp.float32(0.3)
