@@ -129,7 +129,7 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleC
 
 
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
-    if all(dim is None for dim in dims):
+    if all(dim is None for dim in dims) and not internals.is_named(axis):
         results = _function_p.bind(*values, call=call)
         return results, [None] * len(results)
     arrays = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
@@ -186,7 +186,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
 def _linear_batch(
     axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall, needed: tuple[bool, ...]
 ) -> Any:
-    if all(dim is None for dim in dims):
+    if all(dim is None for dim in dims) and not internals.is_named(axis):
         results = _linear_p.bind(*values, call=call, needed=needed)
         return results, [None] * len(results)
     mapped = internals.vmap_like(axis)

@@ -407,6 +407,11 @@ def hold_weakly(cls: type) -> None:
         known.add(cls)
 
 
+def is_named(axis: Any) -> bool:
+    """Tell whether a mapped axis has a name, by which a function may tell rows apart that have equal operands."""
+    return axis.name is not _core.no_axis_name
+
+
 def vmap_like(axis: Any) -> Callable[..., Any]:
     """Return ``jax.vmap`` for an axis that is mapped already."""
     return functools.partial(jax.vmap, axis_size=axis.size, axis_name=axis.name, spmd_axis_name=axis.spmd_name)

@@ -230,6 +230,29 @@ def test_collectives_find_the_axis_of_vmap():
     assert close(jax.jit(jax.grad(loss(centred)))(x), [2 / 3, -1 / 3, -1 / 3])
 
 
+@either_rule
+def test_rows_with_equal_arguments_are_told_apart_by_the_axis_of_vmap(rules):
+    f = custom_derivative(lambda x: x * jax.lax.axis_index("rows"))
+    if rules.get("vjp", True):
+        f.defvjp(lambda ct, returned, x: (HALF * ct * jax.lax.axis_index("rows"),))
+    if rules.get("jvp", True):
+        f.defjvp(lambda ts, returned, x: HALF * ts[0] * jax.lax.axis_index("rows"))
+    y = jnp.array([1.0, 3.0, 5.0])
+    for wrap in (lambda g: g, jax.jit):
+        rows = jax.vmap(wrap(lambda y, x: f(x) * y), (0, None), axis_name="rows")
+        assert close(rows(y, 2.0), [0.0, 6.0, 20.0])
+        assert close(jax.grad(lambda x, rows=rows: rows(y, x).sum())(2.0), HALF * 13.0)
+        assert close(jax.jvp(lambda x, rows=rows: rows(y, x), (2.0,), (1.0,))[1], [0.0, HALF * 3.0, HALF * 10.0])
+
+
+def test_a_name_of_an_axis_is_that_of_the_innermost():
+    f = custom_derivative(lambda x: jax.lax.psum(x, "rows"))
+    f.defvjp(lambda ct, returned, x: (jax.lax.psum(ct, "rows"),))
+    inner = jax.vmap(lambda x, _: f(x), (None, 0), axis_name="rows")
+    rows = jax.vmap(inner, (0, None), axis_name="rows")(jnp.array([1.0, 10.0]), jnp.zeros(3))
+    assert close(rows, [[3.0] * 3, [30.0] * 3])
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_a_rule_chooses_by_whether_it_is_differentiated(wrap):
     @custom_derivative
