@@ -257,9 +257,17 @@ def blank_array(array: Any) -> Any:
     """Return a NumPy array with the shape and dtype of an array of any framework; it takes no memory."""
     import numpy as np  # noqa: PLC0415
 
-    dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
     shape = tuple(array.shape)
-    blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
+    try:
+        dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
+        blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
+    except TypeError as error:
+        msg = (
+            f"a host function was given {kind_of(array)} of shape {shape} and dtype {dtype_name(array.dtype)}, for "
+            f"which NumPy has no array ({error}); give it arrays of numbers, of a shape that is known (of a random key "
+            "its data)"
+        )
+        raise RuleError(msg) from error
     blank.flags.writeable = False
     return blank
 

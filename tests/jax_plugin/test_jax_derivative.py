@@ -497,6 +497,22 @@ def test_a_compiler_needs_to_know_the_shapes():
         jax.jit(f)(jnp.ones(2))
 
 
+def test_what_numpy_cannot_hold_is_told():
+    f = host_function(lambda x: x, like=lambda x: x)
+    for wrap in (lambda g: g, jax.jit):
+        with pytest.raises(RuleError, match=r"of shape \(\) and dtype key<fry>, for which NumPy has no array"):
+            wrap(f)(jax.random.key(0))
+
+
+@needs_export
+def test_a_host_function_needs_a_shape_in_numbers():
+    from jax import export
+
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
+    with pytest.raises(RuleError, match=r"of shape \(n,\) and dtype float32, for which NumPy has no array"):
+        export.export(jax.jit(host_function(lambda x: x, like=lambda x: x)))(shape)
+
+
 def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
     f = custom_derivative(lambda x, y: jnp.sin(x) * y)
     f.defvjp(host_function(lambda ct, returned, x, y: (np.float64(HALF) * ct * np.cos(x) * y, None)))
