@@ -188,6 +188,11 @@ def is_eager() -> bool:
     return isinstance(trace, _core.EvalTrace)
 
 
+def is_evaluating() -> bool:
+    """Tell whether no transformation is under way."""
+    return isinstance(_core.trace_ctx.trace, _core.EvalTrace)
+
+
 def is_of_ended_trace(value: Any) -> bool:
     """Tell whether a value is a tracer of a trace that is over, as far as the traces under way are known."""
     trace = _core.trace_ctx.trace

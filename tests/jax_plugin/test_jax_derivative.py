@@ -245,12 +245,27 @@ def test_rows_with_equal_arguments_are_told_apart_by_the_axis_of_vmap(rules):
         assert close(jax.jvp(lambda x, rows=rows: rows(y, x), (2.0,), (1.0,))[1], [0.0, HALF * 3.0, HALF * 10.0])
 
 
+def test_a_result_that_does_not_depend_on_the_row_stays_one_value():
+    f = custom_derivative(lambda x: (x * 2.0, x * jax.lax.axis_index("rows")))
+    f.defvjp(lambda ct, returned, x: (2.0 * ct[0],))
+
+    def row(y):
+        doubled, by_row = f(jnp.float32(1.0))
+        return (y if doubled > 0.0 else -y), doubled, by_row
+
+    rows = jax.vmap(row, out_axes=(0, None, 0), axis_name="rows")(jnp.array([1.0, 3.0]))
+    assert all(map(close, rows, ([1.0, 3.0], 2.0, [0.0, 1.0])))
+
+
 def test_a_name_of_an_axis_is_that_of_the_innermost():
     f = custom_derivative(lambda x: jax.lax.psum(x, "rows"))
     f.defvjp(lambda ct, returned, x: (jax.lax.psum(ct, "rows"),))
     inner = jax.vmap(lambda x, _: f(x), (None, 0), axis_name="rows")
     rows = jax.vmap(inner, (0, None), axis_name="rows")(jnp.array([1.0, 10.0]), jnp.zeros(3))
     assert close(rows, [[3.0] * 3, [30.0] * 3])
+    inner = jax.vmap(lambda _: f(jnp.float32(1.0)), axis_name="columns")
+    rows = jax.vmap(lambda _: inner(jnp.zeros(2)), axis_name="rows")(jnp.zeros(3))
+    assert close(rows, [[3.0] * 2] * 3)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
