@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ad_backends import close
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import knows_outer_traces, needs_export, shard_map
+from jax_release import knows_outer_traces, needs, needs_export, shard_map
 
 from adprotocol import cond, custom_derivative, host_function, within_gradient
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -540,6 +540,7 @@ def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
         jax.jvp(lambda x: f(x, 2.0), (x,), (x,))
 
 
+@needs("shard_map")  # the older one knows no callback
 @pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
 def test_what_a_host_function_returns_differs_from_device_to_device_as_its_arguments_do(wrap):
     f = host_function(lambda x: x**2, like=lambda x: x)
