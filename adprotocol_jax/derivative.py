@@ -128,10 +128,28 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleC
     return results, moved, call.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, call)
 
 
+def _run_in_axis(axis: Any, values: Sequence[Any], call: RuleCall) -> tuple[list[Any], list[int | None]]:
+    """Run the function with the axis, where no other trace is under way; what does not depend on the row stays one."""
+    shared: dict[int, Any] = {}
+
+    def run(arrays: list[Any]) -> dict[int, Any]:
+        results = dict(enumerate(call.run(arrays)))
+        rows = internals.current_trace()
+        shared.update({place: result for place, result in results.items() if not internals.is_of(rows, result)})
+        return {place: result for place, result in results.items() if place not in shared}
+
+    by_row = internals.vmap_like(axis)(run, in_axes=None)(_as_arrays(values))
+    results = [value for _, value in sorted((by_row | shared).items())]
+    return results, [None if place in shared else 0 for place in range(len(results))]
+
+
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
     if all(dim is None for dim in dims):
-        results = _function_p.bind(*values, call=call)
-        return results, [None] * len(results)
+        if not internals.is_named(axis):
+            results = _function_p.bind(*values, call=call)
+            return results, [None] * len(results)
+        if call.program is None and internals.is_evaluating():
+            return _run_in_axis(axis, values, call)
     arrays = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
     batched = BatchedCall(call, [None if dim is None else 0 for dim in dims], internals.vmap_like(axis))
     if call.program is not None:
@@ -186,7 +204,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed
 def _linear_batch(
     axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall, needed: tuple[bool, ...]
 ) -> Any:
-    if all(dim is None for dim in dims):
+    if all(dim is None for dim in dims) and not internals.is_named(axis):
         results = _linear_p.bind(*values, call=call, needed=needed)
         return results, [None] * len(results)
     mapped = internals.vmap_like(axis)

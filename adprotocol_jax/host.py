@@ -36,4 +36,7 @@ def call(
         return [np.asarray(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
 
     method = "broadcast_all" if batched else "sequential"
-    return list(jax.pure_callback(callback, types, *arrays, vmap_method=method))
+    results = jax.pure_callback(callback, types, *arrays, vmap_method=method)
+    # JAX takes what a callback returns for equal on all devices of a mesh.
+    axes = frozenset().union(*map(internals.varying_axes, arrays))
+    return [internals.as_varying(result, axes) for result in results]

@@ -189,6 +189,11 @@ def is_eager() -> bool:
     return isinstance(trace, _core.EvalTrace)
 
 
+def is_evaluating() -> bool:
+    """Tell whether no transformation is under way."""
+    return isinstance(_core.trace_ctx.trace, _core.EvalTrace)
+
+
 def is_of_ended_trace(value: Any) -> bool:
     """Tell whether a value is a tracer of a trace that is over, as far as the traces under way are known."""
     trace = _core.trace_ctx.trace
@@ -406,6 +411,11 @@ def hold_weakly(cls: type) -> None:
     known: Any = getattr(_util, "weakref_cache_key_types", None)
     if known is not None:
         known.add(cls)
+
+
+def is_named(axis: Any) -> bool:
+    """Tell whether a mapped axis has a name, by which a function may tell rows apart that have equal operands."""
+    return axis.name is not _core.no_axis_name
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:

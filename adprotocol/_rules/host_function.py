@@ -100,41 +100,46 @@ class HostFunction:
         if binding.framework is None:
             args, static = build(treespec, iter([_read_only(leaf) for leaf in leaves]))
             return self.fun(*args, **static)
-        call = HostCall(self, binding, treespec, leaves)
-        like = None if self.like is None else call.expected()
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        call = HostCall(self, treespec, leaves)
+        like = None if self.like is None else call.expected(arrays)
         message = (
             f"{self.name} is a host function, which no framework can differentiate; wrap it in custom_derivative and "
             "give it a rule"
         )
-        arrays = [leaf for leaf in leaves if is_array(leaf)]
         results = _hook(binding, self.name)(call, arrays, like, self.batched, message)
         return build(call.treespec, iter(results))
 
 
-class HostCall:
-    """One call of a host function, as a function of the NumPy arrays in place of the framework's."""
+# Stands for an array of the framework, which the call gets as one of NumPy.
+_GIVEN = object()
 
-    def __init__(self, host: HostFunction, binding: Binding, treespec: Treespec, leaves: list[Any]) -> None:
+
+class HostCall:
+    """One call of a host function, as a function of the NumPy arrays in place of the framework's.
+
+    A compiled program holds it, so it holds none of the framework's arrays, which may be those of a trace.
+    """
+
+    def __init__(self, host: HostFunction, treespec: Treespec, leaves: list[Any]) -> None:
         self.host = host
-        self.binding = binding
         self.arguments = treespec
-        self.leaves = leaves
+        self.leaves = [_GIVEN if is_array(leaf) else _read_only(leaf) for leaf in leaves]
         # The structure of the result, and its arrays' shapes and dtypes if `like` tells them.
         self.treespec: Treespec = None
         self.types: list[Any] | None = None
 
     def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Treespec]:
         found = iter(arrays)
-        leaves = [next(found) if is_array(leaf) else _read_only(leaf) for leaf in self.leaves]
+        leaves = [next(found) if leaf is _GIVEN else leaf for leaf in self.leaves]
         args, static = build(self.arguments, iter(leaves))
         return flatten_result(fun(*args, **static))
 
-    def expected(self) -> list[Any]:
+    def expected(self, arrays: Sequence[Any]) -> list[Any]:
         """Return arrays, without memory, of the shapes and dtypes that `like` tells."""
         import numpy as np  # noqa: PLC0415  (a host function uses it)
 
-        blank = [blank_array(leaf) for leaf in self.leaves if is_array(leaf)]
-        found, self.treespec = self._call(self.host.like, blank)  # type: ignore[arg-type]
+        found, self.treespec = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
         for leaf in found:
             if not isinstance(leaf, (np.ndarray, np.generic, float, complex, int)) and not hasattr(leaf, "dtype"):
                 msg = (
@@ -202,10 +207,12 @@ def on_host(  # noqa: PLR0913, PLR0917
     import numpy as np  # noqa: PLC0415
 
     given = [array for group in groups for array in group if array is not None]
+    # Of the arrays themselves a compiled program must hold none.
+    present = [[array is not None for array in group] for group in groups]
 
     def call(arrays: list[Any]) -> list[Any]:
         found = iter([_read_only(np.asarray(array)) for array in arrays])
-        filled = [[None if array is None else next(found) for array in group] for group in groups]
+        filled = [[next(found) if there else None for there in group] for group in present]
         return [_as_like(value, array) for value, array in zip(rule(*filled), like_of(filled), strict=True)]
 
     # Where the arrays are batched, the shapes that count are those given, not those of `like`.
@@ -251,9 +258,17 @@ def blank_array(array: Any) -> Any:
     """Return a NumPy array with the shape and dtype of an array of any framework; it takes no memory."""
     import numpy as np  # noqa: PLC0415
 
-    dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
     shape = tuple(array.shape)
-    blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
+    try:
+        dtype = array.dtype if isinstance(array.dtype, np.dtype) else np.dtype(dtype_name(array.dtype))
+        blank: Any = np.ndarray(shape, dtype, np.zeros((), dtype), strides=(0,) * len(shape))
+    except TypeError as error:
+        msg = (
+            f"a host function was given {kind_of(array)} of shape {shape} and dtype {dtype_name(array.dtype)}, for "
+            f"which NumPy has no array ({error}); give it arrays of numbers, of a shape that is known (of a random key "
+            "its data)"
+        )
+        raise RuleError(msg) from error
     blank.flags.writeable = False
     return blank
 

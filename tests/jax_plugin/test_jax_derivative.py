@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ad_backends import close
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import knows_outer_traces, needs_export, shard_map
+from jax_release import knows_outer_traces, needs, needs_export, shard_map
 
 from adprotocol import cond, custom_derivative, host_function, within_gradient
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -228,6 +228,44 @@ def test_collectives_find_the_axis_of_vmap():
     assert close(jax.vmap(centred, axis_name="rows")(x), [-2.0, -1.0, 3.0])
     assert close(jax.grad(loss(centred))(x), [2 / 3, -1 / 3, -1 / 3])
     assert close(jax.jit(jax.grad(loss(centred)))(x), [2 / 3, -1 / 3, -1 / 3])
+
+
+@either_rule
+def test_rows_with_equal_arguments_are_told_apart_by_the_axis_of_vmap(rules):
+    f = custom_derivative(lambda x: x * jax.lax.axis_index("rows"))
+    if rules.get("vjp", True):
+        f.defvjp(lambda ct, returned, x: (HALF * ct * jax.lax.axis_index("rows"),))
+    if rules.get("jvp", True):
+        f.defjvp(lambda ts, returned, x: HALF * ts[0] * jax.lax.axis_index("rows"))
+    y = jnp.array([1.0, 3.0, 5.0])
+    for wrap in (lambda g: g, jax.jit):
+        rows = jax.vmap(wrap(lambda y, x: f(x) * y), (0, None), axis_name="rows")
+        assert close(rows(y, 2.0), [0.0, 6.0, 20.0])
+        assert close(jax.grad(lambda x, rows=rows: rows(y, x).sum())(2.0), HALF * 13.0)
+        assert close(jax.jvp(lambda x, rows=rows: rows(y, x), (2.0,), (1.0,))[1], [0.0, HALF * 3.0, HALF * 10.0])
+
+
+def test_a_result_that_does_not_depend_on_the_row_stays_one_value():
+    f = custom_derivative(lambda x: (x * 2.0, x * jax.lax.axis_index("rows")))
+    f.defvjp(lambda ct, returned, x: (2.0 * ct[0],))
+
+    def row(y):
+        doubled, by_row = f(jnp.float32(1.0))
+        return (y if doubled > 0.0 else -y), doubled, by_row
+
+    rows = jax.vmap(row, out_axes=(0, None, 0), axis_name="rows")(jnp.array([1.0, 3.0]))
+    assert all(map(close, rows, ([1.0, 3.0], 2.0, [0.0, 1.0])))
+
+
+def test_a_name_of_an_axis_is_that_of_the_innermost():
+    f = custom_derivative(lambda x: jax.lax.psum(x, "rows"))
+    f.defvjp(lambda ct, returned, x: (jax.lax.psum(ct, "rows"),))
+    inner = jax.vmap(lambda x, _: f(x), (None, 0), axis_name="rows")
+    rows = jax.vmap(inner, (0, None), axis_name="rows")(jnp.array([1.0, 10.0]), jnp.zeros(3))
+    assert close(rows, [[3.0] * 3, [30.0] * 3])
+    inner = jax.vmap(lambda _: f(jnp.float32(1.0)), axis_name="columns")
+    rows = jax.vmap(lambda _: inner(jnp.zeros(2)), axis_name="rows")(jnp.zeros(3))
+    assert close(rows, [[3.0] * 2] * 3)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
@@ -474,6 +512,22 @@ def test_a_compiler_needs_to_know_the_shapes():
         jax.jit(f)(jnp.ones(2))
 
 
+def test_what_numpy_cannot_hold_is_told():
+    f = host_function(lambda x: x, like=lambda x: x)
+    for wrap in (lambda g: g, jax.jit):
+        with pytest.raises(RuleError, match=r"of shape \(\) and dtype key<fry>, for which NumPy has no array"):
+            wrap(f)(jax.random.key(0))
+
+
+@needs_export
+def test_a_host_function_needs_a_shape_in_numbers():
+    from jax import export
+
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
+    with pytest.raises(RuleError, match=r"of shape \(n,\) and dtype float32, for which NumPy has no array"):
+        export.export(jax.jit(host_function(lambda x: x, like=lambda x: x)))(shape)
+
+
 def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
     f = custom_derivative(lambda x, y: jnp.sin(x) * y)
     f.defvjp(host_function(lambda ct, returned, x, y: (np.float64(HALF) * ct * np.cos(x) * y, None)))
@@ -484,6 +538,34 @@ def test_a_host_function_as_a_rule_needs_no_like_and_is_compiled():
     assert close(jax.vmap(jax.grad(lambda x: f(x, 2.0)))(x), jnp.cos(x))
     with pytest.raises(GradientPreventedError, match="is a host function"):
         jax.jvp(lambda x: f(x, 2.0), (x,), (x,))
+
+
+@needs("shard_map")  # the older one knows no callback
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_what_a_host_function_returns_differs_from_device_to_device_as_its_arguments_do(wrap):
+    f = host_function(lambda x: x**2, like=lambda x: x)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("i",))
+    spec = PartitionSpec("i")
+    rows = shard_map(lambda x, w: w * f(x), mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+    x = jnp.arange(4.0)
+    assert close(wrap(jax.grad(lambda w: rows(x, w).sum()))(2.0), 14.0)
+    for rules in ({"jvp": False}, {"vjp": False}, {}):
+        g = custom_derivative(f)
+        if rules.get("vjp", True):
+            g.defvjp(host_function(lambda ct, returned, x: (2.0 * ct * x,)))
+        if rules.get("jvp", True):
+            g.defjvp(lambda ts, returned, x: 2.0 * ts[0] * x)
+        total = shard_map(
+            lambda x, g=g: jax.lax.psum(g(x).sum(), "i"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec()
+        )
+        assert close(wrap(jax.grad(total))(x), 2.0 * x)
+
+
+def test_a_compiled_host_function_holds_no_tracer():
+    f = custom_derivative(host_function(lambda x, y: np.sin(x) * y, like=lambda x, y: x))
+    f.defvjp(host_function(lambda ct, returned, x, y: (ct * np.cos(x) * y, ct * np.sin(x))))
+    with jax.checking_leaks():
+        assert close(jax.jit(jax.grad(f))(0.5, 2.0), np.cos(0.5) * 2.0)
 
 
 def test_eager_code_calls_a_host_function_without_a_callback(monkeypatch):
