@@ -21,7 +21,7 @@ from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
-from adprotocol_torch.tensors import tensor_of
+from adprotocol_torch.tensors import laid_out, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -180,9 +180,8 @@ def _by_engine(
             gradients = list(run_engine(value, one, inputs, create_graph=again, watch=watch))
             if others:
                 gradients = _with_others(gradients, others, tracked)
-        for i, gradient in enumerate(gradients):
-            if gradient is None:
-                gradients[i] = torch.zeros_like(tracked[i])
+        for i, (gradient, leaf) in enumerate(zip(gradients, tracked, strict=True)):
+            gradients[i] = torch.zeros_like(leaf) if gradient is None else laid_out(gradient, leaf)
         if len(gradients) > 1:
             gradients = _separate(gradients)
     finally:

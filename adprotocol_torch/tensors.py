@@ -56,6 +56,21 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     return torch.as_tensor(leaf if shared else leaf.copy())
 
 
+def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """Return a gradient with its elements in memory as those of its leaf are, as ``backward()`` accumulates it.
+
+    A fused optimiser of PyTorch reads by that order, whatever the strides say, and clipping writes in place.
+    """
+    if not (_is_dense(gradient) and _is_dense(leaf)) or (gradient.is_contiguous() and leaf.is_contiguous()):
+        return gradient
+    like = torch.empty_like(leaf)
+    return gradient if gradient.stride() == like.stride() else like.copy_(gradient)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
 @hookimpl
 def non_differentiable(value: torch.Tensor) -> torch.Tensor:
     """Detach a tensor from all levels of torch.func at once.
