@@ -73,13 +73,14 @@ def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
     A fused optimiser of PyTorch reads by that order, whatever the strides say, and clipping writes in place.
     """
-    if not (_is_dense(gradient) and _is_dense(leaf)) or (gradient.is_contiguous() and leaf.is_contiguous()):
+    if not (is_dense(gradient) and is_dense(leaf)) or (gradient.is_contiguous() and leaf.is_contiguous()):
         return gradient
     like = torch.empty_like(leaf)
     return gradient if gradient.stride() == like.stride() else like.copy_(gradient)
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
 
 
