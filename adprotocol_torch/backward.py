@@ -19,6 +19,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch import autograd_graph
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import is_below_autograd, run_engine
+from adprotocol_torch.tensors import tensors_in
 from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
@@ -38,19 +39,27 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = func in _FLAG and not args[0].requires_grad
         result = func(*args, **(kwargs or {}))
-        leaf = args[0] if given else result
-        is_new = given or not (func.__name__ == "__get__" or any(leaf is argument for argument in args))
-        if is_new and isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
-            self.made[id(leaf)] = leaf
+        arguments = list(tensors_in((*args, *(kwargs or {}).values())))
+        results = list(tensors_in((result,)))
+        if given:
+            self._note(args[0])
+        elif func.__name__ != "__get__" or func in _VIEWS:
+            for made in results:
+                if not any(made is argument for argument in arguments):
+                    self._note(made)
         # Below autograd is what the engine itself computes: a mode that counts, say, sees its operations in Python.
-        if isinstance(result, torch.Tensor) and func not in _STOPS and not is_below_autograd():
-            for argument in args:
-                if isinstance(argument, torch.Tensor) and argument.requires_grad:
+        if (results or func is torch.Tensor.__setitem__) and func not in _STOPS and not is_below_autograd():
+            for argument in arguments:
+                if argument.requires_grad:
                     # A transformation of torch.func that the pass itself began has leaves of its own.
                     tensor = below_levels(argument)
                     if tensor.requires_grad and self._reaches_others(tensor) and not _is_shown():
                         raise _hidden()
         return result
+
+    def _note(self, made: torch.Tensor) -> None:
+        if made.is_leaf and made.requires_grad:
+            self.made[id(made)] = made
 
     def _reaches_others(self, tensor: torch.Tensor) -> bool:
         # A pass may run a checkpoint's part of the program again: each node is looked at once.
@@ -61,6 +70,10 @@ class Watch(TorchFunctionMode):
 
 
 _FLAG = frozenset({torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__})  # type: ignore[attr-defined]
+
+
+# Attributes that are new tensors: of a leaf that requires grad, each is such a leaf itself while gradients are off.
+_VIEWS = frozenset({getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "real", "imag")})
 
 
 _STOPS = frozenset({torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__})  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ def _note(branch: Callable[..., Any]) -> str:
 def _where(pred: Any, one: Any, other: Any) -> torch.Tensor:
     tensors = [item for item in (one, other) if isinstance(item, torch.Tensor)]
     if not tensors:
-        one, other = torch.tensor([one, other]).unbind()
+        one, other = torch.tensor([one, other], device=pred.device).unbind()
     return torch.where(pred, _as_tensor(one, tensors), _as_tensor(other, tensors))
 
 

@@ -12,14 +12,15 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from adprotocol.errors import BranchError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
+from adprotocol_torch.tensors import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    import torch
 
 
 class BranchWatch(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -82,22 +83,14 @@ class BranchWatch(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise BranchError(msg)
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
-
-
 def _memory(values: Iterable[Any]) -> dict[int, Any]:
-    return dict(map(internals.memory_of, _tensors(values)))
+    return dict(map(internals.memory_of, tensors_in(values)))
 
 
 def _changed(schema: Any, args: Any, keywords: Any) -> Iterator[torch.Tensor]:
     for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _tensors((args[i] if i < len(args) else keywords.get(argument.name),))
+            yield from tensors_in((args[i] if i < len(args) else keywords.get(argument.name),))
 
 
 @run_while_tracing

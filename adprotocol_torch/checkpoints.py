@@ -10,13 +10,15 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
-from adprotocol_torch import internals
+from adprotocol_torch import autograd_graph, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
+
+    import torch
 
 _FORWARD: Any = CheckpointFunction.forward
 _REENTRANT: CodeType = _FORWARD.__code__
@@ -60,12 +62,15 @@ class _FirstPasses:
     def __init__(self) -> None:
         self.count: int = 0
         self.any: bool = False
+        # How many have begun since the start of the process.
+        self.begun: int = 0
         self.lock: Any = threading.Lock()
 
     def change(self, by: int) -> None:
         with self.lock:
             self.count += by
             self.any = self.count > 0
+            self.begun += by > 0
 
 
 FIRST_PASSES = _FirstPasses()
@@ -85,6 +90,24 @@ def _forward(ctx: Any, *args: Any) -> Any:
         return _FORWARD(ctx, *args)
     finally:
         FIRST_PASSES.change(-1)
+
+
+def refuse_reentrant(value: torch.Tensor, begun: int) -> None:
+    """Refuse a result behind a reentrant checkpoint, if one ran since `begun` were counted.
+
+    Its node has edges to its arguments, not to what it closes over. So the engine, asked for the gradients of a module
+    in it, finds none, where ``backward()`` accumulates them.
+    """
+    if FIRST_PASSES.begun != begun and any(type(node).__name__ == _NODE for node, _ in autograd_graph.walk([value])):
+        msg = (
+            "the function to differentiate calls torch.utils.checkpoint with use_reentrant=True, which works with "
+            "backward() alone: the gradient of what the checkpoint closes over, such as the parameters of a module, "
+            f"would be lost. {remedy('reentrant-checkpoint')}"
+        )
+        raise UndecidableError(msg)
+
+
+_NODE = f"{CheckpointFunction.__name__}Backward"
 
 
 def register() -> None:

@@ -37,6 +37,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     leaves = [leaf for leaf in tree_leaves(operands) if isinstance(leaf, torch.Tensor)]
     floats = [leaf for leaf in leaves if leaf.is_floating_point()]
     like = floats[0] if floats else None
+    device = (like if like is not None else pred).device
     sharing = dynamo.sharing(leaves)
     if sharing:
         # torch.cond refuses operands that share memory, such as two rows of one tensor.
@@ -53,7 +54,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         def results() -> list[torch.Tensor]:
             lifted = run()
             dynamo.keep(key, tuple([isinstance(leaf, torch.Tensor) and bool(dynamo.ask_fake(leaf)) for leaf in lifted]))
-            return [_as_result(leaf, like) for leaf in lifted] or [torch.zeros(())]  # torch.cond needs one
+            return [_as_result(leaf, like, device) for leaf in lifted] or [torch.zeros(())]  # torch.cond needs one
 
         return results
 
@@ -102,9 +103,9 @@ class _Branches(TensorBranches):
         dynamo.keep(self.if_true if taken else self.if_false, returned)
 
 
-def _as_result(leaf: Any, like: torch.Tensor | None) -> torch.Tensor:
+def _as_result(leaf: Any, like: torch.Tensor | None, device: torch.device) -> torch.Tensor:
     if isinstance(leaf, torch.Tensor):
         # Of one layout, for torch.cond compares strides.
         return leaf.clone(memory_format=torch.contiguous_format)
     # Guess the other branch's dtype; where that is wrong, torch.cond raises.
-    return torch.tensor(leaf, dtype=like.dtype if like is not None and type(leaf) is float else None)
+    return torch.full((), leaf, dtype=like.dtype if like is not None and type(leaf) is float else None, device=device)

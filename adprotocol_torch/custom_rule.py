@@ -20,6 +20,7 @@ from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
 from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
 from adprotocol_torch.rule_modes import Values, as_results, pull, push
+from adprotocol_torch.tensors import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,14 +109,27 @@ def _spread(result: torch.Tensor) -> torch.Tensor:
     return result.contiguous() if is_strided and 0 in result.stride() else result
 
 
+def _seen_as_view(result: torch.Tensor, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a result in the memory of a tracked argument as a view of it: PyTorch then refuses a change in place.
+
+    Else that would change the argument, unseen by its derivative.
+    """
+    for array in arrays if is_dense(result) else ():
+        is_like = array.requires_grad and is_dense(array) and array.dtype == result.dtype
+        if is_like and internals.storage_of(array) == internals.storage_of(result):
+            return array.as_strided(result.shape, result.stride(), result.storage_offset())
+    return result
+
+
 class _Attached(torch.autograd.Function):
     """The node of a rule."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results = tuple(call.results)
+        is_forward = internals.is_in_forward_mode()  # where the tangent of a view would have to be one
+        results = tuple(call.results if is_forward else [_seen_as_view(result, arrays) for result in call.results])
         call.results = []
-        _save(ctx, call, arrays, results, is_forward=internals.is_in_forward_mode())
+        _save(ctx, call, arrays, results, is_forward=is_forward)
         return results
 
     @staticmethod

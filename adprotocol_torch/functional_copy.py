@@ -81,6 +81,8 @@ def _share_no_cache(new: torch.nn.Module, owner: torch.nn.Module) -> None:
 def _check(module: torch.nn.Module) -> None:
     if torch.compiler.is_dynamo_compiling():
         dynamo.install()
+    else:
+        _refuse_compiled(module)
     found = closure_search.find(module)
     if found is not None:
         raise _refused(module, f": {found}")
@@ -96,6 +98,16 @@ def _check(module: torch.nn.Module) -> None:
                 module,
                 f": {type(owner).__qualname__} is scripted, and computes with its own references to its parameters; "
                 "use the module as it was before torch.jit.script",
+            )
+
+
+def _refuse_compiled(module: torch.nn.Module) -> None:
+    for owner in module.modules():
+        if "_orig_mod" in internals.tables_of(owner)[2] or vars(owner).get("_compiled_call_impl") is not None:
+            raise _refused(
+                owner,
+                ", which torch.compile has compiled for the tensors that it was made with; use the module as it was "
+                "before, and compile the function that calls the stand-in",
             )
 
 

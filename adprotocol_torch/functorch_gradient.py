@@ -12,6 +12,7 @@ from adprotocol_torch import aliases, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import never_compile, next_sequence_number
 from adprotocol_torch.parameters import here, parameter_of
+from adprotocol_torch.tensors import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,8 @@ def _with_gradients(
             leave()
     if has_owners:
         gradients = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
+    if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
+        gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
     return value, combine_aux(rest[0], inside), gradients
 
 

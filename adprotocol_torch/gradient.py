@@ -17,10 +17,11 @@ from adprotocol.errors import UndecidableError
 from adprotocol.extend import check_output, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, backward, distributed, functorch_gradient, internals
+from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
-from adprotocol_torch.tensors import tensor_of
+from adprotocol_torch.tensors import laid_out, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -150,7 +151,7 @@ def _by_engine(
         inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if call.has_history else tracked.copy()
         are_held = has_owners and aliases.have_history(tracked, owners)
         call.own = set(map(id, tracked))
-        start = next_sequence_number()
+        start, passes = next_sequence_number(), FIRST_PASSES.begun
         value, aux = fun(tracked)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
             _check_output(value, start)
@@ -163,6 +164,7 @@ def _by_engine(
         again = is_differentiable and len(results) > 0 and (call.has_history or call.reaches_others(results))
         gradients: list[Any] = [None] * len(tracked)
         if is_tracked:
+            refuse_reentrant(value, passes)
             is_compiled = _COMPILER in sys.modules and _refuse_second_derivative(value)
             if are_held:
                 aliases.refuse_history(value, tracked, start)
@@ -178,9 +180,8 @@ def _by_engine(
             gradients = list(run_engine(value, one, inputs, create_graph=again, watch=watch))
             if others:
                 gradients = _with_others(gradients, others, tracked)
-        for i, gradient in enumerate(gradients):
-            if gradient is None:
-                gradients[i] = torch.zeros_like(tracked[i])
+        for i, (gradient, leaf) in enumerate(zip(gradients, tracked, strict=True)):
+            gradients[i] = torch.zeros_like(leaf) if gradient is None else laid_out(gradient, leaf)
         if len(gradients) > 1:
             gradients = _separate(gradients)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,9 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import skip
 from adprotocol_torch.parameters import here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 try:
     import numpy as np
@@ -54,6 +57,31 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
     shared = leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)
     return torch.as_tensor(leaf if shared else leaf.copy())
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among the arguments or results of a function of PyTorch, which may be in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from tensors_in(value)
+
+
+def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """Return a gradient with its elements in memory as those of its leaf are, as ``backward()`` accumulates it.
+
+    A fused optimiser of PyTorch reads by that order, whatever the strides say, and clipping writes in place.
+    """
+    if not (is_dense(gradient) and is_dense(leaf)) or (gradient.is_contiguous() and leaf.is_contiguous()):
+        return gradient
+    like = torch.empty_like(leaf)
+    return gradient if gradient.stride() == like.stride() else like.copy_(gradient)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
 
 
 @hookimpl

@@ -168,6 +168,19 @@ def test_an_operand_of_the_other_branch_stays_on_its_device(shape):
     assert result.device.type == "meta"
 
 
+def test_numbers_of_a_staged_branch_are_on_the_device_of_the_operands():
+    without_values = lambda graph, inputs: lambda *inputs: (torch.empty((), device="meta"),)
+    f = lambda x: cond(x[0] > 0, lambda x: x.sum(), lambda x: 0.0, x)
+    compiled = torch.compile(f, fullgraph=True, backend=without_values)
+    assert compiled(torch.empty(2, device="meta")).device.type == "meta"
+
+
+def test_numbers_of_a_batched_branch_are_on_the_device_of_the_predicate():
+    with torch.device("meta"):
+        result = torch.vmap(lambda x: cond(x > 0, lambda: 1.0, lambda: 0.0))(torch.tensor([1.0, -1.0], device="cpu"))
+    assert result.tolist() == [1.0, 0.0]
+
+
 def test_a_mode_that_counts_operations_changes_nothing():
     module, x = network("cpu"), torch.ones(2)
     want = value_and_grad(lambda m: m(x).sum(), where="0.*")(module)[1]["0.weight"]

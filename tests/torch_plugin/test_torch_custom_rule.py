@@ -516,6 +516,16 @@ def test_a_wrong_gradient_is_refused_before_it_is_used():
             torch.vmap(func.grad(total(doubled)))(torch.ones(3, 2))
 
 
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[:1], lambda x: x.view(-1, 1)])
+def test_a_result_in_the_memory_of_an_argument_cannot_be_changed_in_place(part):
+    view = custom_derivative(part)
+    view.defjvp(lambda tangents, _, x: part(tangents[0]))
+    y = view(torch.ones(2, requires_grad=True) * 1.0)
+    with pytest.raises(RuntimeError, match="being modified inplace"):
+        y.mul_(3.0)
+    assert torch.equal(torch.func.grad(lambda x: view(x).sum())(torch.ones(1)), torch.ones(1))
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_of_both_kinds(reentrant):
     sin, _, times = trigonometry("both")

@@ -671,9 +671,14 @@ def test_a_checkpoint_around_a_call_that_closes_over_what_is_differentiated():
         assert adprotocol.grad(f)({"w": W})["w"] == 2 * W * G1.sum()
 
 
-def test_a_reentrant_checkpoint_is_refused_by_torch():
-    with pytest.raises(RuntimeError, match="use_reentrant=True"):
+def test_a_reentrant_checkpoint_is_refused():
+    net, x = torch.nn.Linear(3, 1), torch.ones(3, requires_grad=True)
+    with pytest.raises(adprotocol.ADProtocolError, match="Pass use_reentrant=False"):
         adprotocol.grad(lambda x: checkpoint(fourth, x, use_reentrant=True))(X)
+    with pytest.raises(adprotocol.ADProtocolError, match="closes over, such as the parameters of a module"):
+        adprotocol.grad(lambda net: checkpoint(net, x, use_reentrant=True).sum())(net)
+    constant = lambda x: checkpoint(fourth, x, use_reentrant=True).detach()
+    assert torch.equal(adprotocol.grad(lambda x: (x * constant(x)).sum())(X), fourth(X).expand(3))
 
 
 # torch.compile.

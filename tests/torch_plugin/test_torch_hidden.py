@@ -1,5 +1,7 @@
 """Tensors that only a hook or a custom ``backward`` computes with: PyTorch's graph does not show them."""
 
+import operator
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -59,6 +61,52 @@ def test_constants_and_what_is_differentiated_are_no_such_tensors(scaled):
     assert grad(lambda x: scaled(x, x))(TWO) == 8.0
     with torch.no_grad():
         assert grad(lambda x: scaled(x, factor))(TWO) == 12.0
+
+
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        lambda g, factor: torch.stack([g, factor]).prod(),
+        lambda g, factor: torch.mul(g, other=factor),
+        lambda g, factor: torch.zeros(1).index_put((torch.tensor([0]),), factor)[0] * g,
+        lambda g, factor: filled(torch.zeros(1), factor)[0] * g,
+        lambda g, factor: factor[None].unbind()[0] * g,
+    ],
+    ids=["in a list", "by keyword", "as a value", "assigned", "unbound"],
+)
+def test_a_tracked_factor_is_found_among_all_arguments(scaled):
+    def loss(x, factor):
+        y = x * 1.0
+        y.register_hook(lambda g: scaled(g, factor))
+        return y**2
+
+    with pytest.raises(UndecidableError, match="tensor hook"):
+        grad(lambda factor: grad(loss)(TWO, factor))(THREE)
+    assert grad(loss)(TWO, THREE) == 12.0
+
+
+def filled(vector, value):
+    vector[0] = value
+    return vector
+
+
+VIEWS = {name: operator.attrgetter(name) for name in ("T", "mT", "H", "mH", "real", "imag")}
+VIEWS |= {"unbind": lambda x: x.unbind()[0], "chunk": lambda x: x.chunk(2)[1]}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_belongs_to_what_it_is_a_view_of(view):
+    matrix = torch.ones(2, 2, dtype=torch.complex64)
+    hidden = matrix.clone().requires_grad_()
+
+    def loss(x, is_hidden):
+        y = x * 1.0
+        y.register_hook(lambda g: g * 2 + view(hidden if is_hidden else x) * 0)
+        return y.abs().sum()
+
+    assert torch.equal(grad(loss)(matrix, is_hidden=False), 2 * matrix)
+    with pytest.raises(UndecidableError, match="tensor hook"):
+        grad(loss)(matrix, is_hidden=True)
 
 
 def test_saved_tensors_and_a_part_that_is_run_again_are_no_such_tensors():

@@ -1382,6 +1382,23 @@ def test_a_training_loop_is_the_native_one_step_by_step(name, frozen_by):
     assert not torch.equal(module[3].weight, initial["3.weight"])
 
 
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_gradients_lie_in_memory_as_their_parameters_do(backend):
+    """A fused optimiser reads by that order, and clipping writes in place."""
+    run = (lambda f: f) if backend is None else functools.partial(torch.compile, backend=backend)
+    image = torch.rand(1, 2, 4, 4).to(memory_format=torch.channels_last)
+    module = nn.Conv2d(2, 2, 3)
+    before = module.weight.detach().clone()
+    for name, gradient in run(adprotocol.grad(lambda m: (m(image) ** 2).sum()))(module).items():
+        getattr(module, name).grad = gradient
+    gradient = module.weight.grad.clone(memory_format=torch.contiguous_format)
+    torch.optim.SGD(module.parameters(), lr=1.0, fused=True).step()
+    torch.testing.assert_close(module.weight.detach(), before - gradient)
+    module.weight.grad = run(adprotocol.grad(torch.sum))(module.weight)
+    nn.utils.clip_grad_norm_([module.weight], 1.0)
+    torch.testing.assert_close(module.weight.grad.norm(), torch.tensor(1.0))
+
+
 # Modules nested deep.
 
 

@@ -265,6 +265,14 @@ def test_scripted_modules_are_refused():
         doubled(torch.jit.script(nn.Linear(2, 2)))
 
 
+def test_compiled_modules_are_refused_with_the_remedy():
+    in_place = nn.Linear(2, 2)
+    in_place.compile(backend="eager")
+    for module in (torch.compile(nn.Linear(2, 2), backend="eager"), nn.Sequential(in_place)):
+        with pytest.raises(UndecidableError, match="use the module as it was before"):
+            doubled(module)
+
+
 def test_a_missing_leaf_is_named():
     module = Net()
     params, _ = partition(module)
