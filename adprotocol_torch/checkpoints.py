@@ -92,13 +92,13 @@ def _forward(ctx: Any, *args: Any) -> Any:
         FIRST_PASSES.change(-1)
 
 
-def refuse_reentrant(value: torch.Tensor, begun: int) -> None:
-    """Refuse a result behind a reentrant checkpoint, if one ran since `begun` were counted.
+def refuse_reentrant(value: torch.Tensor) -> None:
+    """Refuse a result behind a reentrant checkpoint.
 
     Its node has edges to its arguments, not to what it closes over. So the engine, asked for the gradients of a module
     in it, finds none, where ``backward()`` accumulates them.
     """
-    if FIRST_PASSES.begun != begun and any(type(node).__name__ == _NODE for node, _ in autograd_graph.walk([value])):
+    if any(type(node).__name__ == _NODE for node, _ in autograd_graph.walk([value])):
         msg = (
             "the function to differentiate calls torch.utils.checkpoint with use_reentrant=True, which works with "
             "backward() alone: the gradient of what the checkpoint closes over, such as the parameters of a module, "

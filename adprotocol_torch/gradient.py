@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
+_STRIDED = torch.strided
 _NOT_LAZY = (torch.Tensor, torch.nn.Parameter)
 # Loaded with the first function that is compiled for a backward pass.
 _COMPILER = "torch._functorch.aot_autograd"
@@ -164,7 +165,8 @@ def _by_engine(
         again = is_differentiable and len(results) > 0 and (call.has_history or call.reaches_others(results))
         gradients: list[Any] = [None] * len(tracked)
         if is_tracked:
-            refuse_reentrant(value, passes)
+            if FIRST_PASSES.begun != passes:
+                refuse_reentrant(value)
             is_compiled = _COMPILER in sys.modules and _refuse_second_derivative(value)
             if are_held:
                 aliases.refuse_history(value, tracked, start)
@@ -180,10 +182,7 @@ def _by_engine(
             gradients = list(run_engine(value, one, inputs, create_graph=again, watch=watch))
             if others:
                 gradients = _with_others(gradients, others, tracked)
-        for i, (gradient, leaf) in enumerate(zip(gradients, tracked, strict=True)):
-            gradients[i] = torch.zeros_like(leaf) if gradient is None else laid_out(gradient, leaf)
-        if len(gradients) > 1:
-            gradients = _separate(gradients)
+        gradients = _completed(gradients, tracked)
     finally:
         call.end()
     if again:
@@ -209,6 +208,18 @@ def _with_others(
         direct = found[i] if tracked[i].is_leaf else None
         found[i] = more if direct is None or more is None else direct + more
     return found[: len(tracked)]
+
+
+def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return gradients with zeros for None, each in the memory format of its leaf and in memory of its own."""
+    for i, leaf in enumerate(tracked):
+        gradient = gradients[i]
+        if gradient is None:
+            gradients[i] = torch.zeros_like(leaf)
+        # The usual ones need no call.
+        elif not (gradient.layout is leaf.layout is _STRIDED and gradient.is_contiguous() and leaf.is_contiguous()):
+            gradients[i] = laid_out(gradient, leaf)
+    return _separate(gradients) if len(gradients) > 1 else gradients
 
 
 def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
