@@ -132,9 +132,10 @@ $(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[all]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	$(INSTALL) --group test --group lint --group docs --group bench
-	touch $@
+# All in one go, of which those of the demo are a part.
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[all]' --group test --group lint --group docs --group bench
+	touch $(VENV)/.demo $@
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .coverage
