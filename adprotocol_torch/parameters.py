@@ -278,9 +278,10 @@ def _parameter_of_traced(tensor: Any) -> Any:
 @skip
 def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     """Return the parameter that a tensor is, or stands for; None for any other tensor."""
-    # 50 ns: to ask a plain tensor for its class runs a metaclass in Python, 0.4 µs.
-    if type(tensor) is torch.Tensor and not tensor.__dict__:
-        return None
+    # 50 ns: to ask a plain tensor for its class runs a metaclass in Python, 0.4 µs; so long takes a missing attribute.
+    cls = type(tensor)
+    if (cls is torch.Tensor or cls is torch.nn.Parameter) and not tensor.__dict__:
+        return tensor if cls is torch.nn.Parameter else None
     parameter = getattr(tensor, "_adprotocol_parameter", tensor)
     return parameter if isinstance(parameter, torch.nn.Parameter) else None
 
