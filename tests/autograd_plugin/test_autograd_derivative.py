@@ -6,7 +6,7 @@ import weakref
 import autograd
 import autograd.numpy as np
 import pytest
-from ad_backends import close
+from closeness import close
 from autograd.test_util import check_grads
 
 from adprotocol import custom_derivative, host_function

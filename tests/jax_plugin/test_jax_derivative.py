@@ -9,7 +9,7 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ad_backends import close
+from closeness import close
 from jax.sharding import Mesh, PartitionSpec
 from jax_release import knows_outer_traces, needs, needs_export, shard_map
 

@@ -1,5 +1,6 @@
 """The matrix of releases: what its points name is there, and floors are those of the metadata."""
 
+import ast
 import json
 import subprocess
 import tomllib
@@ -33,6 +34,31 @@ def test_what_a_point_names_is_there(point):
     assert point.tests
     assert all((matrix.ROOT / path).exists() for path in point.tests)
     assert point.requirements()
+
+
+# What the environments of the points lack; a test may import it within `importorskip`.
+FRAMEWORKS = {"jax", "torch", "autograd"}
+
+
+def imported(path):
+    """Return the modules that a test module imports when it is collected, those of helpers in `tests` included."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.partition(".")[0])
+    helpers = [helper for name in found if (helper := matrix.ROOT / "tests" / f"{name}.py").exists()]
+    return found.union(*map(imported, helpers))
+
+
+@pytest.mark.parametrize("point", matrix.points().values(), ids=lambda point: point.name)
+def test_the_tests_of_a_point_need_its_framework_alone(point):
+    paths = [
+        file for path in point.tests for file in sorted((matrix.ROOT / path).rglob("*.py")) or [matrix.ROOT / path]
+    ]
+    others = {str(path.relative_to(matrix.ROOT)): imported(path) & FRAMEWORKS - {point.suite} for path in paths}
+    assert {path: names for path, names in others.items() if names} == {}
 
 
 def test_points_are_chosen_by_name_and_by_glob():
