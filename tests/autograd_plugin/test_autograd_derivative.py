@@ -6,8 +6,8 @@ import weakref
 import autograd
 import autograd.numpy as np
 import pytest
-from closeness import close
 from autograd.test_util import check_grads
+from closeness import close
 
 from adprotocol import custom_derivative, host_function
 from adprotocol.errors import RuleError
