@@ -257,25 +257,6 @@ def equations(trace: Any) -> list[Any]:
     return [equation for equation in held if equation is not None]
 
 
-# For what JAX's own solvers trace a function that they differentiate in a second run.
-_SOLVERS = {
-    "custom_root": "jax.lax.custom_root",
-    "custom_linear_solve": "jax.lax.custom_linear_solve",
-    "linear_call fun": "jax.custom_derivatives.linear_call",
-}
-
-
-def solver_tracing() -> str | None:
-    """Return the name of JAX's solver in which the code is traced, or None."""
-    trace = _core.trace_ctx.trace
-    while trace is not None:
-        info = getattr(getattr(trace, "frame", None), "debug_info", None)
-        if getattr(info, "traced_for", "") in _SOLVERS:
-            return _SOLVERS[info.traced_for]  # type: ignore[union-attr]
-        trace = getattr(trace, "parent_trace", None)
-    return None
-
-
 _PASSED = frozenset({"adprotocol_jax", "contextlib", "functools", "jax"})
 
 
