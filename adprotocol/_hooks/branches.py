@@ -7,7 +7,7 @@ array, are compared and put back here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._hooks.result import common_structure, flatten_result, show_result, unflatten_result
@@ -26,11 +26,14 @@ NUMBERS = (bool, int, float, complex)
 Returned = tuple["Treespec", tuple[tuple[bool, Any], ...]]
 
 
-class ArrayType(NamedTuple):
+# No named tuple, whose class takes 1 ms to make when the package is imported.
+class ArrayType:
     """What the arrays of two branches must have in common; a shape, or a size in it, that is not known yet is None."""
 
-    dtype: Any
-    shape: tuple[Any, ...] | None
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, dtype: Any, shape: tuple[Any, ...] | None) -> None:
+        self.dtype, self.shape = dtype, shape
 
     def __str__(self) -> str:
         shown = "..." if self.shape is None else ",".join("?" if size is None else str(size) for size in self.shape)
