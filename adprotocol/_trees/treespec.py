@@ -83,7 +83,8 @@ def treespecs_equal(one: Treespec, other: Treespec) -> bool:
 
 def same_node(one: Treespec, other: Treespec) -> bool:
     """Tell whether two outermost nodes are alike; the order of the keys of a dict is no part of its structure."""
-    if one[0] is not other[0] or one[2] != other[2]:
+    # Before 2.13 Dynamo of PyTorch does not trace `!=` of tuples.
+    if not (one[0] is other[0] and one[2] == other[2]):
         return False
     if one[0] is defaultdict:
         return bool(one[1][0] is other[1][0])
