@@ -21,7 +21,7 @@ from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, one_level, sole_framework, tree_leaves, tree_split, tree_unflatten
-from adprotocol.errors import TreeError, quoted, with_article
+from adprotocol.errors import TreeError, quoted, shown, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,9 +98,7 @@ class Structure(Flattened):
             where, *nodes = treespec.first_difference(self.shown, other.shown)
             given = ["a leaf" if node is None else with_article(node[0].__qualname__) for node in nodes]
             if given[0] == given[1]:  # static fields, the length of a deque
-                given = [
-                    f"{kind} with the static data {node[1]!r:.100}" for kind, node in zip(given, nodes, strict=True)
-                ]
+                given = [f"{kind} with the data {shown(node[1], 100)}" for kind, node in zip(given, nodes, strict=True)]
             what = f"{quoted(where)} is {given[0]} in {name} and {given[1]} in {other_name}"
         raise TreeError(
             f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for each "

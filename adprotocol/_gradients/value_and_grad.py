@@ -24,7 +24,7 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
-from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of
+from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -322,7 +322,7 @@ def _positions(argnums: Any) -> tuple[int, ...]:
         or not positions
         or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions)
     ):
-        msg = f"argnums={argnums!r:.60} is not an argument position; give an int or a tuple of ints"
+        msg = f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)
 

@@ -325,7 +325,7 @@ def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
             {"kernel": 1.0, "name": "gp", "steps": 3},
             "the value itself is a Model in argument 0 and a dict in",
         ),
-        (State(1.0), State(1.0, rate=0.25), r"is a State with the static data .*0\.25"),
+        (State(1.0), State(1.0, rate=0.25), r"is a State with the data .*0\.25"),
         ({}, [], "the value itself is a dict in argument 0 and a list in argument 1"),
     ],
 )
