@@ -150,9 +150,10 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
 
 def checked_attributes(value: Any) -> Attributes:
     """Return the attributes, which are constants, of a value that is flattened without them; refuse arrays in them."""
+    if not getattr(value, "__dict__", None):
+        return ()
     found = kept_attributes(value)
-    if found:
-        refuse_arrays(value, found)
+    refuse_arrays(value, found)
     return found
 
 
