@@ -194,10 +194,20 @@ def _slots(cls: type) -> tuple[str, ...]:
     )
 
 
-# Releases of PyTorch before 2.13 cannot trace the attributes of a dict or a named tuple, empty ones included.
-@substitute_for(held.check_attributes)
-def _check_attributes(value: Any) -> None:
-    pass
+@run_while_tracing
+def _traces_attributes() -> bool:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    return torch.__version__ >= "2.13"  # compares numbers, not texts
+
+
+# Before 2.13 PyTorch cannot trace the attributes of a dict or a named tuple, empty ones included.
+@substitute_for(held.checked_attributes)
+def _checked_attributes(value: Any) -> held.Attributes:
+    found = held.kept_attributes(value) if _traces_attributes() else ()
+    for _, item in found:
+        held.check_held(value, item)
+    return found
 
 
 @substitute_for(custom_derivative.sole_of_leaves)

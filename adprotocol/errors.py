@@ -63,6 +63,22 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return ", ".join(map(quoted, like))
 
 
+def shown(value: object, limit: int = 60) -> str:
+    """Return the first characters of the ``repr`` of a user's value, which may refuse what is in its fields now."""
+    try:
+        return repr(value)[:limit]
+    except Exception:  # noqa: BLE001
+        return f"<{type(value).__qualname__}>"
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error of the user's; one that takes no attributes, such as a frozen dataclass, has none."""
+    import contextlib  # noqa: PLC0415  (for errors only)
+
+    with contextlib.suppress(Exception):
+        error.add_note(note)
+
+
 def one_line(error: BaseException, limit: int | None = 400) -> str:
     """Return the kind and message of an error on one line, cut at `limit` characters; its ``__str__`` may raise."""
     name = type(error).__name__

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from adprotocol.errors import add_note
 from adprotocol.extend import Branches, run_while_tracing
 from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
 from adprotocol_torch.tensors import is_of_numpy, tensor_of
@@ -54,7 +55,7 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
                 with guard:
                     result = branch(*operands)
             except Exception as error:
-                error.add_note(_note(branch))
+                add_note(error, _note(branch))
                 raise
         watch.check()
     if guard.has_refused:

@@ -9,7 +9,7 @@ from adprotocol._dispatch.binding import of_framework
 from adprotocol.errors import PluginError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from importlib.metadata import Distribution, EntryPoint
 
     from adprotocol._dispatch.binding import Binding, Kind
@@ -52,6 +52,8 @@ class Plugin:
         # Those that wrap a function.
         self.functions: frozenset[type] = frozenset()
         self.tree_library: TreeLibrary | None = None
+        # The methods by which the framework's functions accept a label.
+        self.label_methods: Mapping[str, Any] = {}
         # By kind, and for a kind with a view by the viewed type.
         self.bindings: dict[tuple[Kind, type | None], Binding] = {}
 
@@ -85,6 +87,8 @@ class Plugin:
                 self.functions = frozenset(validation.checked_types(listed, self.name, "function_types"))
             if "tree_library" in hooks:
                 self.tree_library = validation.checked_tree_library(hooks["tree_library"](), self.name)
+            if "label_protocol" in hooks:
+                self.label_methods = validation.checked_labels(hooks["label_protocol"](), self.name)
             self.implementation, self.hooks = implementation, hooks
             self.bindings = of_framework(self.name, hooks, views)
             for check in checks:

@@ -97,6 +97,9 @@ class Registry:
 
     def register(self, implementation: object, framework: str, *, differentiates_numpy: bool = False) -> Plugin:
         """Add a plugin by hand; raises `PluginError` if it fails one of the checks."""
+        if not isinstance(framework, str) or not framework or "." in framework:
+            msg = f"register was given {framework!r:.60} as the framework; give the name of its root module"
+            raise PluginError(msg)
         with LOCK:
             name = _free_name(self.known(), framework)
             plugin = Plugin(name, framework, differentiates_numpy=differentiates_numpy)

@@ -158,3 +158,11 @@ def checked_tree_library(found: Any, name: str) -> TreeLibrary:
         fault = f"returned {found!r:.60}, which is not an adprotocol.extend.TreeLibrary"
         raise _refused(name, "tree_library", fault, "return a TreeLibrary")
     return found
+
+
+def checked_labels(found: Any, name: str) -> Mapping[str, Any]:
+    """Return what the hook `label_protocol` returned, if it is a mapping from names to methods."""
+    if not isinstance(found, Mapping) or not all(isinstance(method, str) for method in found):
+        fault = f"returned {found!r:.60}, which is not a mapping from names to methods"
+        raise _refused(name, "label_protocol", fault, "return a dict from the name of each method to the method")
+    return found

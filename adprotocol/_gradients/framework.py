@@ -12,7 +12,15 @@ from adprotocol._dispatch.binding import FUNCTION, OPAQUE
 from adprotocol._dispatch.table import lookup, plugin_binding
 from adprotocol._trees.held import held, search
 from adprotocol._trees.traversal import sole_framework
-from adprotocol.errors import ADProtocolError, BackendError, MixedFrameworksError, PluginError, kind_of, nearest
+from adprotocol.errors import (
+    ADProtocolError,
+    BackendError,
+    MixedFrameworksError,
+    PluginError,
+    add_note,
+    kind_of,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -77,10 +85,11 @@ def note_other(error: Exception, fun: Any, chosen: Binding) -> None:
     except ADProtocolError:  # a value that cannot be looked into names no framework
         return
     if names:
-        error.add_note(
+        add_note(
+            error,
             f"adprotocol differentiated this function with {chosen.framework}, because its arguments are NumPy arrays "
             f"and Python numbers only; it computes with {' and '.join(names)} as well. Name the framework: "
-            f"backend={names[0]!r}, or pass it an array of {names[0]}"
+            f"backend={names[0]!r}, or pass it an array of {names[0]}",
         )
 
 

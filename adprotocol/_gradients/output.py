@@ -10,7 +10,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._trees.traversal import tree_map
-from adprotocol.errors import MixedFrameworksError, OutputError, kind_of
+from adprotocol.errors import MixedFrameworksError, OutputError, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,7 +98,7 @@ def check_output(value: Any, raw: Any) -> None:
     shape, dtype = getattr(raw, "shape", None), getattr(raw, "dtype", None)
     if shape is None or dtype is None:
         msg = (
-            f"the differentiated function returned {raw!r:.60}, {kind_of(raw)}; it must return a real floating-point "
+            f"the differentiated function returned {shown(raw)}, {kind_of(raw)}; it must return a real floating-point "
             "scalar of shape (), or with has_aux=True a pair of such a scalar and anything else"
         )
         raise OutputError(msg)

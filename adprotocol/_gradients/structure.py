@@ -21,7 +21,7 @@ from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, one_level, sole_framework, tree_leaves, tree_split, tree_unflatten
-from adprotocol.errors import TreeError, quoted
+from adprotocol.errors import TreeError, quoted, shown, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,10 +95,11 @@ class Structure(Flattened):
         elif added is not None:
             what = f"{quoted(added)} is in {other_name} and not in {name}"
         else:
-            what = (
-                f"the nodes of {name} and {other_name} are of different classes or static fields ({self.shown} and "
-                f"{other.shown})"
-            )[:400]
+            where, *nodes = treespec.first_difference(self.shown, other.shown)
+            given = ["a leaf" if node is None else with_article(node[0].__qualname__) for node in nodes]
+            if given[0] == given[1]:  # static fields, the length of a deque
+                given = [f"{kind} with the data {shown(node[1], 100)}" for kind, node in zip(given, nodes, strict=True)]
+            what = f"{quoted(where)} is {given[0]} in {name} and {given[1]} in {other_name}"
         raise TreeError(
             f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for each "
             "missing leaf"

@@ -24,11 +24,12 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select
-from adprotocol.errors import ArgumentError, NothingTrainableError, kind_of
+from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.structure import Undo
 
 
@@ -197,11 +198,11 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
+        rest = _counted(tracked, leaves, binding, "called fun with")
         shared = frozen
         if len(places) > 0:
             shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
         filled, named = list(args), kwargs
-        rest = iter(tracked)
         for i, structure in by_position.items():
             filled[i] = structure.fill(rest, shared, undo)
         if len(constant) > 0:
@@ -217,8 +218,16 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     finally:
         for restore in reversed(undo):
             restore()
-    rest = iter(gradients)
+    rest = _counted(gradients, leaves, binding, "returned gradients for")
     return value, aux, [structure.only(rest) for structure in by_position.values()]
+
+
+def _counted(found: list[Any], leaves: list[Any], binding: Binding, what: str) -> Iterator[Any]:
+    """Return what a plugin gives for each of the leaves."""
+    if len(found) != len(leaves):
+        msg = f"the hook value_and_grad of the plugin {binding.framework!r} {what} {len(found)} of {len(leaves)} leaves"
+        raise PluginError(msg)
+    return iter(found)
 
 
 def _constants(
@@ -313,7 +322,7 @@ def _positions(argnums: Any) -> tuple[int, ...]:
         or not positions
         or not all(isinstance(i, int) and not isinstance(i, bool) for i in positions)
     ):
-        msg = f"argnums={argnums!r:.60} is not an argument position; give an int or a tuple of ints"
+        msg = f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)
 

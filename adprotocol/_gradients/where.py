@@ -11,7 +11,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees import path
 from adprotocol._trees.traversal import is_container, one_level, too_deep, tree_flatten
 from adprotocol._trees.treespec import count_leaves, text, treespecs_equal
-from adprotocol.errors import SelectionError, kind_of, nearest, quoted
+from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +132,7 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
             raise SelectionError(msg) from error
         if not _is_bool(answer):
             msg = (
-                f"the where predicate returned {answer!r:.60}, {kind_of(answer)}, for {quoted(name)}; it must "
+                f"the where predicate returned {shown(answer)}, {kind_of(answer)}, for {quoted(name)}; it must "
                 "take (path, leaf) and return a bool"
             )
             raise SelectionError(msg)
@@ -219,7 +219,7 @@ def _flag(flag: Any, name: str, part: Any) -> bool:
         return False
     if not _is_bool(flag):
         msg = (
-            f"the where mask holds {flag!r:.60}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, in the "
+            f"the where mask holds {shown(flag)}, {kind_of(flag)}, at {quoted(name)}; a mask holds bools, in the "
             "structure of the argument or of its upper part. Give strings to select by pattern, or a function of "
             "(path, leaf)"
         )
@@ -277,7 +277,7 @@ def _incapable(name: str, leaf: Any) -> SelectionError:
         )
         why = f"is {kind_of(leaf)} of dtype {leaf.dtype}, which has no derivative{kind}"
     else:
-        why = f"is {kind_of(leaf)} ({leaf!r:.40})"
+        why = f"is {kind_of(leaf)} ({shown(leaf, 40)})"
     return SelectionError(
         f"where selects {quoted(name)}, which {why} and cannot take a gradient; leave it out of the selection (a "
         "predicate can look at the leaf: lambda path, leaf: ...)"

@@ -35,7 +35,7 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_array, check_attributes, check_held, expand, plain_array, refuse_arrays
+from adprotocol._trees.held import check_array, check_held, checked_attributes, expand, plain_array, refuse_arrays
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
@@ -116,16 +116,22 @@ def of_container(
 
 
 def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
-    """Return the binding of a class of containers; what is flattened by its items may have attributes besides."""
+    """Return the binding of a class of containers; what is flattened by its items keeps its attributes."""
     if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
         return of_container(*functions, children=children, origin=node.origin(cls))
     flatten, unflatten, *_ = functions
 
     def checked(value: Any) -> Any:
-        check_attributes(value)
-        return flatten(value)
+        found, metadata, names = flatten(value)
+        return found, (metadata, checked_attributes(value)), names
 
-    return of_container(checked, unflatten)
+    def rebuilt(metadata: Any, found: Any) -> Any:
+        value = unflatten(metadata[0], found)
+        for name, item in metadata[1]:
+            object.__setattr__(value, name, item)
+        return value
+
+    return of_container(checked, rebuilt)
 
 
 def _named(name: str) -> Binding:

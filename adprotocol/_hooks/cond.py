@@ -12,7 +12,7 @@ from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import sole_framework
-from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of
+from adprotocol.errors import BranchError, PredicateError, PredicateShapeError, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +104,7 @@ def predicate(pred: Any) -> tuple[Any, Binding]:
 
 def _predicate_error(pred: Any, dtype: Any) -> PredicateError:
     """Return the error for a predicate that is not boolean."""
-    given = kind_of(pred) + (f" of dtype {dtype_name(dtype)}" if dtype is not None else f" ({pred!r:.60})")
+    given = kind_of(pred) + (f" of dtype {dtype_name(dtype)}" if dtype is not None else f" ({shown(pred)})")
     origin = ""
     if type(pred) is int and pred in (-1, -2):
         origin = ", which is what `~` makes of a Python bool (swap the branches instead)"

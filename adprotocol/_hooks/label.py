@@ -231,8 +231,7 @@ class NonDifferentiable(Generic[T]):
 def _add_protocols() -> None:
     """Give the class the methods by which the functions of the active frameworks accept a label."""
     for plugin in REGISTRY.active():
-        hook = plugin.hooks.get("label_protocol")
-        for name, method in ({} if hook is None else hook()).items():
+        for name, method in plugin.label_methods.items():
             if name not in vars(NonDifferentiable):
                 setattr(NonDifferentiable, name, method)
 

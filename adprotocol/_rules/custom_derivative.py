@@ -168,8 +168,7 @@ class CustomDerivative:
         return self._with_rule(binding, rule, args)
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        returned = self.fun(*args, **static)
-        result = returned[0] if self.has_residuals else returned
+        result = self.functions.result_of(self.fun(*args, **static))
         if self.has_rule and lookup(type(result)).framework is not None and ask((result,)) is True:
             raise hidden_error(self.functions.name)
         return result

@@ -46,6 +46,18 @@ class Functions:
             self.jvp is not None and self.jvp_takes_arguments
         )
 
+    def result_of(self, returned: Any) -> Any:
+        """Return the result in what the function returned, without the residuals."""
+        if not self.has_residuals:
+            return returned
+        if type(returned) is not tuple or len(returned) != 2:  # noqa: PLR2004
+            msg = (
+                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
+                "(result, residuals)"
+            )
+            raise RuleError(msg)
+        return returned[0]
+
     def once(self) -> str:
         """Say why the rules are differentiated once only; empty if they are not so."""
         if self.has_residuals:
@@ -111,13 +123,7 @@ class DerivativeRule:
         has_residuals = self._functions.has_residuals
         if not has_residuals and _is_differentiated(returned):
             return [returned], ONE_ARRAY
-        if has_residuals and not (type(returned) is tuple and len(returned) == 2):  # noqa: PLR2004
-            msg = (
-                f"{self.name} was declared with has_residuals=True, but returned {kind_of(returned)}; return the pair "
-                "(result, residuals)"
-            )
-            raise RuleError(msg)
-        result = returned[0] if has_residuals else returned
+        result = self._functions.result_of(returned)
         if result is None or hasattr(type(result), "__next__"):
             msg = (
                 f"{self.name}, which has a derivative rule, returned {'None' if result is None else kind_of(result)}; "

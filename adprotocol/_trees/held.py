@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import FUNCTION, LABEL, OBJECT, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
+from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    Attributes = tuple[tuple[str, Any], ...]
 
 # How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
@@ -145,11 +148,18 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
     refuse_arrays(value, value, within, remedy)
 
 
-def check_attributes(value: Any) -> None:
-    """Refuse arrays in the attributes of a value that is flattened, or understood, without them."""
-    attributes = getattr(value, "__dict__", None)
-    if attributes:
-        refuse_arrays(value, list(attributes.values()))
+def checked_attributes(value: Any) -> Attributes:
+    """Return the attributes, which are constants, of a value that is flattened without them; refuse arrays in them."""
+    if not getattr(value, "__dict__", None):
+        return ()
+    found = kept_attributes(value)
+    refuse_arrays(value, found)
+    return found
+
+
+def kept_attributes(value: Any) -> Attributes:
+    """Return the attributes of an instance, by name."""
+    return tuple([(name, getattr(value, name)) for name in attribute_names(value)])
 
 
 def check_array(array: Any) -> None:

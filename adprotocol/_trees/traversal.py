@@ -285,7 +285,10 @@ def tree_unflatten(
         raise
     # A user's constructor may raise anything when given other leaves.
     except Exception as error:
-        raise _not_rebuildable(tree, treespec, leaves, error) from error
+        refusing = _refusing(treespec, iter(leaves), "")[1]
+        if refusing is None and show is not None:  # the error is of what fills a viewed object
+            raise
+        raise _not_rebuildable(tree, refusing or ("", type(tree)), error) from error
 
 
 def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
@@ -320,8 +323,8 @@ def too_deep(tree: Any) -> TreeError:
     )
 
 
-def _not_rebuildable(tree: Any, treespec: Treespec, leaves: Sequence[Any], error: Exception) -> TreeError:
-    path, cls = _refusing(treespec, iter(leaves), "")[1] or ("", type(tree))
+def _not_rebuildable(tree: Any, refusing: tuple[str, type], error: Exception) -> TreeError:
+    path, cls = refusing
     where = f"at {path!r} " if path else ""
     return TreeError(
         f"the {type(tree).__qualname__} given to adprotocol holds {where}{with_article(cls.__qualname__)} that cannot "

@@ -91,6 +91,15 @@ def same_node(one: Treespec, other: Treespec) -> bool:
     return one[0] is dict or same_constant(one[1], other[1])
 
 
+def first_difference(one: Treespec, other: Treespec, above: str = "") -> tuple[str, Treespec, Treespec]:
+    """Return the path of the outermost nodes in which two treespecs differ, and both."""
+    if one is not None and other is not None and same_node(one, other):
+        for name, child, beside in zip(one[2], one[3], other[3], strict=True):
+            if not treespecs_equal(child, beside):
+                return first_difference(child, beside, f"{above}.{text(name)}".lstrip("."))
+    return above, one, other
+
+
 def same_constant(one: Any, other: Any) -> bool:
     """Tell whether two values that are not arrays are the same: by identity, or by an equality that is a bool."""
     if one is other:

@@ -10,7 +10,7 @@ from minimal_plugin import Array, Minimal
 
 import adprotocol
 from adprotocol import NonDifferentiable
-from adprotocol.errors import BackendError, OpaqueValueError
+from adprotocol.errors import BackendError, OpaqueValueError, PluginError
 from adprotocol.extend import TreeLibrary, View, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol.plugins import register, unregister
@@ -66,6 +66,39 @@ def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
     assert adprotocol.grad(loss)([shared, other, shared]) == [1.0, 1.0, None]
     assert numbers == [2.0, 5.0, 2.0]
     assert plugin.seen == []
+
+
+@pytest.mark.parametrize(
+    ("given", "returned", "said"),
+    [
+        (1, 1, "returned gradients for 1 of 2"),
+        (1, 3, "returned gradients for 3 of 2"),
+        (2, 1, "called fun with 2 of 1"),
+    ],
+)
+def test_one_gradient_for_each_leaf(given, returned, said):
+    class Miscounting(WithIdentity):
+        @hookimpl
+        def value_and_grad(self, fun, leaves):
+            value, aux = fun(leaves * given)
+            return value, aux, [1.0] * returned
+
+    record = register(Miscounting(), "fakefw")
+    model = [Weight(1.0)] if given == 2 else [Weight(1.0), Weight(2.0)]
+    try:
+        with pytest.raises(PluginError, match=f"the hook value_and_grad of the plugin 'fakefw' {said} leaves"):
+            adprotocol.grad(lambda model: 1.0)(model)
+    finally:
+        unregister(record.name)
+
+
+def test_an_array_without_a_dtype_needs_the_hook_that_says_whether_it_takes_a_gradient():
+    record = register(Minimal(), "fakefw")
+    try:
+        with pytest.raises(PluginError, match=r"an Array has no dtype .* its plugin needs the hook trainable"):
+            adprotocol.trainable([Array()])
+    finally:
+        unregister(record.name)
 
 
 def test_a_leaf_with_an_identity_that_no_place_selects_is_frozen_once(plugin):
@@ -170,6 +203,28 @@ class WithTrees(Minimal):
 class Pair:
     first: object
     second: object
+
+
+class Filled:
+    w = 1.0
+
+
+class Refusing(WithIdentity):
+    @hookimpl
+    def views(self):
+        def refuse(container):
+            raise RuntimeError("it is in use")
+
+        return {Filled: lambda value: View({"w": value.w}, fill=refuse)}
+
+
+def test_an_error_of_what_fills_an_object_comes_out_as_it_is():
+    record = register(Refusing(), "fakefw")
+    try:
+        with pytest.raises(RuntimeError, match=r"^it is in use$"):
+            adprotocol.grad(lambda model: 1.0, backend="fakefw")([Filled()])
+    finally:
+        unregister(record.name)
 
 
 def test_a_tree_library_without_further_functions_knows_its_nodes():

@@ -355,6 +355,12 @@ class NoLibrary(Toy):
         return (list, tuple)
 
 
+class NoMethods(Toy):
+    @hookimpl
+    def label_protocol(self):
+        return None
+
+
 class Missing:
     @hookimpl
     def array_types(self):
@@ -375,6 +381,7 @@ class Missing:
         (ViewsThatCannotBeCalled, "not a mapping from classes to functions"),
         (ViewsOfNobodys, "views claims dict, which no framework owns"),
         (NoLibrary, r"not an adprotocol\.extend\.TreeLibrary"),
+        (NoMethods, "label_protocol returned None, which is not a mapping from names to methods"),
         (Missing, "within_gradient, non_differentiable, cond"),
         (object, "array_types"),
     ],
@@ -439,6 +446,13 @@ def test_one_implementation_is_registered_once(registered):
         register(toy, "other")
     unregister("toyad")
     assert registered(toy, "other").name == "other"
+
+
+@pytest.mark.parametrize("framework", [None, "", "toyad.core"])
+def test_a_plugin_is_registered_for_a_root_module(framework):
+    with pytest.raises(PluginError, match="give the name of its root module"):
+        register(Toy(), framework)
+    assert within_gradient(1.0) is False
 
 
 def test_hooks_may_name_fewer_arguments_in_any_order(registered):

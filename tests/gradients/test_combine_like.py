@@ -232,7 +232,7 @@ def test_a_module_inside_of_a_structure():
         ),
         (({"a": 1.0},), {"a": 1.0, "b": 2.0}, "'b' is in like and not in argument 0"),
         (({"a": 1.0}, {"a": 1.0, "b": 2.0}), {"a": 1.0}, "'b' is in argument 1 and not in like"),
-        (([1.0],), (1.0,), "the nodes of like and argument 0 are of different classes"),
+        (([1.0],), (1.0,), "the value itself is a tuple in like and a list in argument 0"),
         ((None,), 1.0, "none has the leaf the value itself of like"),
     ],
 )

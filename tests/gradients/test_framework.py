@@ -219,6 +219,21 @@ def test_an_array_of_a_framework_that_is_closed_over_is_an_error_not_a_wrong_num
             grad(lambda x, ad=ad, w=w: ad.xp.sin(w * x))(2.0)
 
 
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):  # noqa: N818
+    """An error that takes no attributes, and so no note."""
+
+    code: int
+
+
+def test_an_error_that_takes_no_note_comes_out_as_it_is():
+    def fails(x):
+        raise Frozen(jnp.ndim(1.0))
+
+    with pytest.raises(Frozen):
+        grad(fails)(2.0)
+
+
 def test_mixed_inner_calls_name_their_backend():
     for ad in (JAX, TORCH):
         outer = lambda x, ad=ad: x * grad(lambda y: x * y**2, backend=ad.name)(1.0)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from ad_backends import AUTOGRAD, BACKENDS, close, on_every_backend
 
-from adprotocol import ADProtocolError, NonDifferentiable, grad, value_and_grad
-from adprotocol.errors import MixedFrameworksError, OutputError
+from adprotocol import ADProtocolError, NonDifferentiable, cond, grad, trainable, value_and_grad
+from adprotocol.errors import MixedFrameworksError, OutputError, PredicateError, SelectionError
 from adprotocol.extend import check_output
 
 
@@ -190,3 +190,27 @@ def test_a_pair_without_has_aux_is_refused_and_says_what_to_do(ad):
 def test_the_value_of_a_pair_is_checked_too(ad):
     with pytest.raises(OutputError, match=r"shape \(2,\)"):
         grad(lambda x: (x, None), has_aux=True)(ad.make([1.0, 2.0]))
+
+
+@dataclasses.dataclass
+class Shown:
+    """A model whose text is written for numbers alone."""
+
+    w: float
+
+    def __repr__(self):
+        return f"Shown({self.w:.2f})"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: grad(lambda model: model)(Shown(1.0)), OutputError),
+        (lambda: trainable(Shown(1.0), lambda path, leaf: Shown(None)), SelectionError),
+        (lambda: cond(Shown(None), lambda: 1, lambda: 2), PredicateError),
+    ],
+    ids=["result", "predicate of where", "predicate of cond"],
+)
+def test_a_value_that_cannot_be_shown_is_named_by_its_class(call, error):
+    with pytest.raises(error, match="<Shown>"):
+        call()

@@ -318,11 +318,15 @@ def test_combine_takes_each_leaf_from_the_first_tree_that_has_one():
         ([1.0], [1.0, 2.0], "'1' is in argument 1 and not in argument 0"),
         (1.0, {"a": 1.0}, "the value itself is in argument 0 and not in argument 1"),
         ({"a": {"b": 1.0}}, {"a": None}, r"'a\.b' is in argument 0 and not in argument 1"),
-        ([1.0], (1.0,), "different classes"),
+        ({"a": [1.0]}, {"a": (1.0,)}, "'a' is a list in argument 0 and a tuple in argument 1"),
         (Kernel(1.0, 2.0), Model(1.0, 2.0, 3), "'variance' is in argument 0 and not in argument 1"),
-        (Model(1.0), {"kernel": 1.0, "name": "gp", "steps": 3}, "different classes"),
-        (State(1.0), State(1.0, rate=0.25), r"static fields.*0\.25"),
-        ({}, [], "different classes"),
+        (
+            Model(1.0),
+            {"kernel": 1.0, "name": "gp", "steps": 3},
+            "the value itself is a Model in argument 0 and a dict in",
+        ),
+        (State(1.0), State(1.0, rate=0.25), r"is a State with the data .*0\.25"),
+        ({}, [], "the value itself is a dict in argument 0 and a list in argument 1"),
     ],
 )
 def test_combine_refuses_structures_that_differ_and_names_where(first, second, named):

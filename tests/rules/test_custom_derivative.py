@@ -585,6 +585,8 @@ def test_numpy_alone_is_the_function_itself():
     assert ran == []
     with_residuals = custom_derivative(has_residuals=True)(lambda x: (x, None))
     assert with_residuals(array) is array
+    with pytest.raises(RuleError, match=r"return the pair \(result, residuals\)"):
+        custom_derivative(has_residuals=True)(lambda x: x)(array)
 
 
 @custom_derivative
