@@ -29,7 +29,7 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
 from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
-from adprotocol._trees.treespec import build
+from adprotocol._trees.treespec import build, split
 from adprotocol.errors import GradientPreventedError, OpaqueValueError
 
 if TYPE_CHECKING:
@@ -272,6 +272,18 @@ def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
 @substitute_for(path.keeps_none)
 def _keeps_none(tree: Any, spec: Any, known: None) -> bool:  # noqa: ARG001
     return True
+
+
+# Before 2.7 PyTorch does not trace a method of an iterator, nor one of a frozenset.
+@substitute_for(traversal.tree_split)
+def _tree_split(spec: Any, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> Any:  # noqa: ARG001
+    following, taken = iter(leaves), iter(mask)
+    return split(spec, lambda: next(following), lambda: next(taken))
+
+
+@substitute_for(structure.flags_in)
+def _flags_in(view: Any) -> Any:
+    return traversal.tree_leaves((view.flags,))
 
 
 @substitute_for(traversal.tree_unflatten)

@@ -75,7 +75,7 @@ def add_note(error: BaseException, note: str) -> None:
     """Add a note to an error of the user's; one that takes no attributes, such as a frozen dataclass, has none."""
     import contextlib  # noqa: PLC0415  (for errors only)
 
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(AttributeError, TypeError):
         error.add_note(note)
 
 

@@ -145,7 +145,7 @@ class Structure(Flattened):
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         if self._has_opaque:
             self._search_opaque(mask)
-        known = [(start, _flags_in(view)) for start, view in self.views if view.flags is not None]
+        known = [(start, flags_in(view)) for start, view in self.views if view.flags is not None]
         if known:
             mask = list(mask)
         for start, flags in known:
@@ -236,7 +236,7 @@ class Structure(Flattened):
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
 
 
-def _flags_in(view: View) -> list[bool | None]:
+def flags_in(view: View) -> list[bool | None]:
     """Return the flags that a view has, by leaf."""
     level = one_level(view.flags)
     # The usual ones are in one dict: a third of the time of a traversal.

@@ -27,7 +27,7 @@ from adprotocol._gradients.where import select
 from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.structure import Undo
@@ -174,8 +174,6 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     if len(others) > 0 or found.framework is None:
         found = framework.of_values(found, others, fun)
     binding = found if backend is None and found.value_and_grad is not None else framework.find(found, backend)
-    # The values name no framework, and neither does the caller.
-    by_default = found.framework is None and backend is None
     select(structures, where, several=len(argnums) > 1)
     leaves: list[Any] = []
     for structure in structures:
@@ -183,10 +181,9 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
             _check_trainable(by_position, where)
         leaves += structure.selected()
     # Where no derivative can enclose the call, what it does not select is constant in every argument.
-    constant: dict[int | str, Structure] = {}
-    if len(others) > 0 and not binding.is_recording():
-        constant = _constants(args, kwargs, by_position)
-        structures += constant.values()
+    is_outermost = len(others) > 0 and not binding.is_recording()
+    constant: dict[int | str, Structure] = _constants(args, kwargs, by_position) if is_outermost else {}
+    structures += constant.values()
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
     for structure in structures:
@@ -198,10 +195,10 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        rest = _counted(tracked, leaves, binding, "called fun with")
-        shared = frozen
-        if len(places) > 0:
-            shared = {**frozen, **{key: tracked[place] for key, place in places.items()}}
+        if len(tracked) != len(leaves):
+            raise _miscounted(binding, "called fun with", tracked, leaves)
+        rest = iter(tracked)
+        shared = {**frozen, **{key: tracked[place] for key, place in places.items()}} if len(places) > 0 else frozen
         filled, named = list(args), kwargs
         for i, structure in by_position.items():
             filled[i] = structure.fill(rest, shared, undo)
@@ -212,22 +209,22 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
     except Exception as error:
-        if by_default:
+        if found.framework is None and backend is None:  # neither the values nor the caller name one
             framework.note_other(error, fun, binding)
         raise
     finally:
         for restore in reversed(undo):
             restore()
-    rest = _counted(gradients, leaves, binding, "returned gradients for")
+    if len(gradients) != len(leaves):
+        raise _miscounted(binding, "returned gradients for", gradients, leaves)
+    rest = iter(gradients)
     return value, aux, [structure.only(rest) for structure in by_position.values()]
 
 
-def _counted(found: list[Any], leaves: list[Any], binding: Binding, what: str) -> Iterator[Any]:
-    """Return what a plugin gives for each of the leaves."""
-    if len(found) != len(leaves):
-        msg = f"the hook value_and_grad of the plugin {binding.framework!r} {what} {len(found)} of {len(leaves)} leaves"
-        raise PluginError(msg)
-    return iter(found)
+def _miscounted(binding: Binding, what: str, found: list[Any], leaves: list[Any]) -> PluginError:
+    return PluginError(
+        f"the hook value_and_grad of the plugin {binding.framework!r} {what} {len(found)} of {len(leaves)} leaves"
+    )
 
 
 def _constants(
