@@ -74,9 +74,11 @@ class _HostRule:
 
     def called(self, arrays: Sequence[torch.Tensor]) -> Tensors:
         """Call the function on NumPy's arrays of the same values."""
+        import numpy as np  # noqa: PLC0415  (a host function has imported it)
+
         results = self.run([_as_numpy(array) for array in arrays])
-        # Copies: the function may keep what it returned.
-        return [torch.tensor(result, device=arrays[0].device) for result in results]
+        # Copies by NumPy: the function may keep what it returned, and PyTorch refuses negative strides.
+        return [torch.as_tensor(np.array(result, order="C"), device=arrays[0].device) for result in results]
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
