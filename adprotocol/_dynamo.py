@@ -75,7 +75,6 @@ def substitute_for(eager: Callable[..., Any]) -> Callable[[F], F]:
 # What they read may change during tracing: plugins, types, classes and their fields.
 for _function in (
     registry.load_plugins,
-    table.resolve,
     traversal.admit,
     node.generation,
     node.refresh,
@@ -100,7 +99,17 @@ wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:
-    return getattr(table.BINDINGS, table.resolve(cls))  # type: ignore[no-any-return]
+    return getattr(table.BINDINGS, _name_of(cls))  # type: ignore[no-any-return]
+
+
+@run_while_tracing
+def _name_of(cls: type) -> str:
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    name = table.resolve(cls)
+    # Dynamo follows no search of these: a shape holds numbers alone, a class that the collector skips nothing at all.
+    is_empty = cls is torch.Size or (name == table.BINDINGS.OPAQUE.name and not _is_collected(cls))
+    return table.BINDINGS.PLAIN.name if is_empty else name
 
 
 @substitute_for(traversal.binding_for)
@@ -167,6 +176,17 @@ def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
 
 
+# It takes a set, which has no attributes, for an object with some.
+@substitute_for(held.in_attributes)
+def _in_attributes(value: Any) -> list[Any]:
+    return list(getattr(value, "__dict__", {}).values()) if _has_dict(type(value)) else []
+
+
+@run_while_tracing
+def _has_dict(cls: type) -> bool:
+    return cls.__dictoffset__ != 0
+
+
 # Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
 @substitute_for(held.referents)
 def _referents(value: Any) -> list[Any]:
@@ -182,8 +202,12 @@ def _referents(value: Any) -> list[Any]:
 @run_while_tracing
 def _hides(cls: type) -> bool:
     base = fields.maker(cls)
-    # The flag of classes that the collector of garbage looks into; others refer to nothing.
-    return base is not object and base.__flags__ & (1 << 14) > 0 and not issubclass(cls, held.ITERABLE)
+    return base is not object and _is_collected(base) and not issubclass(cls, held.ITERABLE)
+
+
+def _is_collected(cls: type) -> bool:
+    """Tell whether the collector of garbage looks into instances of a class; others refer to nothing."""
+    return cls.__flags__ & (1 << 14) > 0
 
 
 @run_while_tracing
@@ -216,9 +240,9 @@ def _sole_of_leaves(values: Sequence[Any]) -> None:
 
 
 # An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
-@substitute_for(builtins.elements)
-def _elements(array: Any) -> None:
-    pass
+@substitute_for(held.holds_objects)
+def _holds_objects(array: Any) -> bool:  # noqa: ARG001
+    return False
 
 
 @substitute_for(builtins.ask_array)

@@ -74,9 +74,11 @@ class _HostRule:
 
     def called(self, arrays: Sequence[torch.Tensor]) -> Tensors:
         """Call the function on NumPy's arrays of the same values."""
+        import numpy as np  # noqa: PLC0415  (a host function has imported it)
+
         results = self.run([_as_numpy(array) for array in arrays])
-        # Copies: the function may keep what it returned.
-        return [torch.tensor(result, device=arrays[0].device) for result in results]
+        # Copies by NumPy: the function may keep what it returned, and PyTorch refuses negative strides.
+        return [torch.as_tensor(np.array(result, order="C"), device=arrays[0].device) for result in results]
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
@@ -106,6 +108,8 @@ class _HostRule:
                         )
                         raise RuleError(msg)
                 return results
+            if size == 0:
+                return self._of_no_rows()
             rows = [
                 run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
                 for i in range(size)
@@ -116,6 +120,17 @@ class _HostRule:
         made = _HostRule(batch, types, batched=self.is_batched, message=self.message)
         made.is_batch = True
         return made
+
+    def _of_no_rows(self) -> list[Any]:
+        import numpy as np  # noqa: PLC0415
+
+        if self.types is None:
+            msg = (
+                "a host function is batched with no rows, so nothing tells the shapes of its results; give it "
+                "host_function(like=...)"
+            )
+            raise RuleError(msg)
+        return [np.empty((0, *shape), _NUMPY_DTYPES[dtype]) for shape, dtype in self.types]
 
 
 # The calls in graphs, for the life of the process. A cache of compiled graphs may outlive it: a key is of one process.

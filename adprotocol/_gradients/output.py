@@ -9,6 +9,7 @@ from adprotocol._dispatch.dtype import dtype_name, is_inexact, kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.non_differentiable import object_array
+from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import tree_map
 from adprotocol.errors import MixedFrameworksError, OutputError, kind_of, shown
 
@@ -52,7 +53,7 @@ def map_aux(function: Callable[[Any], Any], aux: Any) -> Any:
     def one(leaf: Any) -> Any:
         if isinstance(leaf, NonDifferentiable):
             return NonDifferentiable(inside(leaf.held))
-        is_object_array = lookup(type(leaf)).kind is NUMPY and leaf.dtype.hasobject
+        is_object_array = lookup(type(leaf)).kind is NUMPY and holds_objects(leaf)
         return object_array(leaf, inside) if is_object_array else function(leaf)
 
     return tree_map(one, aux)

@@ -35,7 +35,15 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import check_array, check_held, checked_attributes, expand, plain_array, refuse_arrays
+from adprotocol._trees.held import (
+    check_array,
+    check_held,
+    checked_attributes,
+    expand,
+    holds_objects,
+    plain_array,
+    refuse_arrays,
+)
 from adprotocol._trees.traversal import tree_leaves
 from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
@@ -222,11 +230,11 @@ def _constant_array(array: Any) -> Any:
 
 def elements(array: Any) -> list[Any] | None:
     """Return the elements of an object array, which stands for them."""
-    return plain_array(array).reshape(-1).tolist() if array.dtype.hasobject else None
+    return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
 
 
 def _explain_array(value: Any) -> str:
-    if value.dtype.hasobject:
+    if holds_objects(value):
         return "an object array, decided by its elements"
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
 

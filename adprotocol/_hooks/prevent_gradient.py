@@ -12,6 +12,7 @@ from adprotocol._dispatch.binding import NUMPY, OBJECT
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
+from adprotocol._trees.held import holds_objects
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import is_container, tree_flatten, tree_unflatten
 from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError, kind_of
@@ -92,7 +93,7 @@ def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place
         placed = _placed(message, tree, treespec, place)
         if not [part for part in (view.container, *view.others()) if _guarded(part, placed) is not part]:
             return leaf
-    if binding.kind is NUMPY and leaf.dtype.hasobject:
+    if binding.kind is NUMPY and holds_objects(leaf):
         placed = _placed(message, tree, treespec, place)
         return object_array(leaf, lambda element: _guarded(element, placed))
     answer = ask((leaf,))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, PLAIN, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
-from adprotocol._trees.held import check_opaque, expand
+from adprotocol._trees.held import check_opaque, expand, holds_objects
 from adprotocol._trees.traversal import gather, tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
 
@@ -122,7 +122,7 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
 
 def _hold_others(binding: Binding, arrays: Collection[Any]) -> bool:
     if binding is BINDINGS.NUMPY:
-        return len([array for array in arrays if array.dtype.hasobject]) > 0
+        return len([array for array in arrays if holds_objects(array)]) > 0
     return len([array for array in arrays if binding.stands_for(array) is not None]) > 0  # type: ignore[misc]
 
 

@@ -16,6 +16,7 @@ from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import hidden_error, may_hold, refuse_tracked
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
+from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
 
@@ -202,7 +203,7 @@ class CustomDerivative:
             if kind is FUNCTION:
                 refuse_tracked((leaf,), self.functions.name)
                 continue
-            hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and leaf.dtype.hasobject)
+            hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and holds_objects(leaf))
             # An object of unknown class that holds arrays is refused by this question.
             if hides and ask((leaf,)) is not False:
                 msg = (

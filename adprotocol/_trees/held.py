@@ -58,6 +58,11 @@ def plain_array(array: Any) -> Any:
     return sys.modules["numpy"].asarray(array)
 
 
+def holds_objects(array: Any) -> bool:
+    """Tell whether the elements of a NumPy array or scalar are objects, or some fields of them are."""
+    return array.dtype.hasobject  # type: ignore[no-any-return]
+
+
 def held(value: Any) -> list[Any]:
     """Return what an object holds: in attributes and slots, as items, and what a function closes over or is bound to.
 
@@ -67,7 +72,7 @@ def held(value: Any) -> list[Any]:
         return [value()]
     if type(value) in weakref.ProxyTypes:
         return [value.__repr__.__self__]  # a method of what it refers to
-    found: list[Any] = list(getattr(value, "__dict__", {}).values())
+    found = in_attributes(value)
     if isinstance(value, types.FunctionType):
         cells = value.__closure__ or ()
         found.extend([cell.cell_contents for cell in cells if _is_filled(cell)])
@@ -87,6 +92,11 @@ def held(value: Any) -> list[Any]:
     elif isinstance(value, ITERABLE):
         found.extend(value)
     return found
+
+
+def in_attributes(value: Any) -> list[Any]:
+    """Return what an object holds in its ``__dict__``."""
+    return list(getattr(value, "__dict__", {}).values())
 
 
 def referents(value: Any) -> list[Any]:

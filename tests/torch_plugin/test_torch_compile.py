@@ -5,6 +5,7 @@ import subprocess
 import sys
 import typing
 
+import numpy as np
 import pytest
 import torch
 import torch_release
@@ -12,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp, vjp, vmap
 
 import adprotocol
-from adprotocol import NonDifferentiable, cond, non_differentiable, within_gradient
+from adprotocol import NonDifferentiable, cond, non_differentiable, prevent_gradient, within_gradient
 
 X = torch.tensor(2.0)
 XS = torch.tensor([-1.0, 0.0, 4.0])
@@ -269,6 +270,46 @@ def test_containers(build):
 
     assert compiled(f)(X) == 10.0
     assert compiled(grad(f))(X) == 3.0
+
+
+BESIDE_TENSORS = {
+    "array": np.ones(3, np.float32),
+    "integers": np.arange(3),
+    "scalar": np.float32(2.0),
+    "shape": torch.ones(3).shape,
+    "set": {"w"},
+    "frozen set": frozenset({"w", 1}),
+    "dtype": np.dtype("float32"),
+    "generator": torch.Generator(),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_TENSORS)
+def test_what_may_be_beside_a_tensor(name):
+    def all_of(x, other):
+        model = {"x": x, "other": other}
+        constant, same = non_differentiable(model), prevent_gradient(model, "none is differentiated")
+        chosen = adprotocol.partition(model, where="x")[0]
+        gradient = adprotocol.grad(lambda model: (model["x"] ** 2).sum(), where="x")(model)
+        return within_gradient(model, other), constant["x"] + same["x"] + chosen["x"] + gradient["x"]
+
+    answer, total = compiled(all_of)(torch.ones(3), BESIDE_TENSORS[name])
+    assert answer is False
+    assert total.tolist() == [5.0, 5.0, 5.0]
+    x = torch.ones(3, requires_grad=True)
+    assert compiled(lambda x, other: within_gradient([other, {"x": x}]))(x, BESIDE_TENSORS[name]) is True
+
+
+def test_shapes_of_symbols():
+    def f(x):
+        model = {"x": x, "shape": x.shape}
+        return within_gradient(model), adprotocol.grad(lambda m: (m["x"] ** 2).sum() * m["shape"][0])(model)["x"]
+
+    dynamic = torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=True)
+    for size in (2, 3, 4):
+        answer, gradient = dynamic(torch.ones(size))
+        assert answer is False
+        assert gradient.tolist() == [2.0 * size] * size
 
 
 def test_non_differentiable_and_label():

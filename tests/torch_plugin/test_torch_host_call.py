@@ -121,6 +121,30 @@ def test_a_batch_that_has_not_one_result_for_each_row_is_refused(run):
             f(x)
 
 
+def test_what_a_function_returns_may_be_any_view():
+    x = torch.tensor([1.0, 2.0, 3.0])
+    for view in (np.flip, lambda x: np.broadcast_to(x[0], 3), lambda x: np.eye(3, dtype=x.dtype).T[::-2, 1], np.sum):
+        reverse = host_function(view)
+        found = reverse(x)
+        assert torch.equal(found, torch.tensor(np.array(view(x.numpy()))))
+        found += 1.0
+        assert torch.equal(x, torch.tensor([1.0, 2.0, 3.0]))
+        assert torch.equal(torch.vmap(reverse)(torch.stack([x, x]))[1], reverse(x))
+    rotated = host_function(np.rot90, like=lambda x: x)
+    assert torch.equal(torch.compile(rotated, backend="eager")(A), torch.rot90(A))
+
+
+def test_a_batch_of_no_rows_has_the_shape_that_like_tells():
+    pair = custom_derivative(host_function(lambda x: (x.sum(), x), like=lambda x: (x[0], x)))
+    pair.defvjp(host_function(lambda cotangents, results, x: (cotangents[0] + cotangents[1],)))
+    empty = torch.empty(0, 3)
+    assert [result.shape for result in torch.vmap(pair)(empty)] == [(0,), (0, 3)]
+    assert [result.shape for result in torch.vmap(torch.vmap(pair))(torch.empty(2, 0, 3))] == [(2, 0), (2, 0, 3)]
+    assert torch.vmap(func.grad(lambda x: pair(x)[0]))(empty).shape == (0, 3)
+    with pytest.raises(RuleError, match=r"no rows.*like="):
+        torch.vmap(host_function(np.sum))(empty)
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_batches_in_batches(batched):
     calls = []
