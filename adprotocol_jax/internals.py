@@ -331,9 +331,13 @@ def stopped(value: Any) -> Any:
     return found if LITERALS or isinstance(found, jax.Array) else jnp.asarray(found)
 
 
+def _type_of(value: Any) -> Any:
+    return value if isinstance(value, jax.core.AbstractValue) else typeof(value)
+
+
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value, or values of a type, may differ, if ``jax.shard_map`` tells."""
-    aval = value if isinstance(value, jax.core.AbstractValue) else typeof(value)
+    aval = _type_of(value)
     found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
     return frozenset(getattr(aval, "vma", ()) if found is None else found)
 
@@ -348,13 +352,22 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
     return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
 
 
+def _as_sharded(value: Any, like: Any) -> Any:
+    """Return a value sharded as a type says, which only one with explicit axes of a mesh does."""
+    wanted, given = (getattr(kind, "sharding", None) for kind in (like, typeof(value)))
+    if tuple(getattr(wanted, "spec", ())) == tuple(getattr(given, "spec", ())):
+        return value
+    return getattr(jax.sharding, "reshard")(value, wanted)  # noqa: B009  (not typed)
+
+
 def array_like(value: Any, like: Any) -> Any:
-    """Return a value, None for zeros, as an array of the dtype of another, which may differ along the same axes."""
+    """Return a value, None for zeros, as an array of the dtype and sharding of another, which may vary like it."""
+    kind = _type_of(like)
     if value is None:
-        value = jnp.zeros(like.shape, like.dtype)
+        value = instantiated(ad.Zero(kind.strip_weak_type()))
     elif not isinstance(value, jax.Array) or value.dtype != like.dtype:
         value = jnp.asarray(value, like.dtype)
-    return as_varying(value, varying_axes(like))
+    return as_varying(_as_sharded(value, kind), varying_axes(kind))
 
 
 def linearize_to(primitive: Any, answer: Callable[[], Any]) -> None:
