@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -255,20 +254,6 @@ def equations(trace: Any) -> list[Any]:
     made = trace.frame.tracing_eqns if hasattr(trace.frame, "tracing_eqns") else trace.frame.eqns
     held = [equation if hasattr(equation, "primitive") else equation() for equation in made]
     return [equation for equation in held if equation is not None]
-
-
-_PASSED = frozenset({"adprotocol_jax", "contextlib", "functools", "jax"})
-
-
-def is_exporting_derivative() -> bool:
-    """Tell whether a derivative rule is run for the second program that ``jax.export`` makes of an exported one."""
-    frame: Any = sys._getframe(1)  # noqa: SLF001  (JAX leaves no other mark)
-    # A function of the user's in between differentiates in the program itself.
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED:
-        if frame.f_code.co_name == "fun_vjp_jax":
-            return True
-        frame = frame.f_back
-    return False
 
 
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
