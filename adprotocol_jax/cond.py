@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from adprotocol.errors import PredicateError
+from adprotocol.errors import PredicateError, kind_of
 from adprotocol.extend import Branches, tree_leaves, tree_map
 from adprotocol_jax import internals, varying
 from adprotocol_jax.answer import untracked, with_constants
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NUMBERS = (bool, int, float, complex)
+_ARRAYS = (internals.ArrayImpl, jax.core.Tracer, *internals.LITERALS)
 
 
 def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the result of the chosen branch."""
-    if not isinstance(pred, bool) and internals.is_reference(pred):
-        msg = "cond was given a mutable JAX reference (jax.Ref) as predicate; read the boolean that it holds: ref[...]"
+    if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_reference(pred)):
+        msg = (
+            f"cond was given {kind_of(pred)} as predicate, which is no array; it takes a boolean scalar (that of a "
+            "mutable reference is ref[...])"
+        )
         raise PredicateError(msg)
     if isinstance(pred, jax.core.Tracer):
         return _stage(pred, true_fun, false_fun, operands)

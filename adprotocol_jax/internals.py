@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -257,20 +256,6 @@ def equations(trace: Any) -> list[Any]:
     return [equation for equation in held if equation is not None]
 
 
-_PASSED = frozenset({"adprotocol_jax", "contextlib", "functools", "jax"})
-
-
-def is_exporting_derivative() -> bool:
-    """Tell whether a derivative rule is run for the second program that ``jax.export`` makes of an exported one."""
-    frame: Any = sys._getframe(1)  # noqa: SLF001  (JAX leaves no other mark)
-    # A function of the user's in between differentiates in the program itself.
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED:
-        if frame.f_code.co_name == "fun_vjp_jax":
-            return True
-        frame = frame.f_back
-    return False
-
-
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
 # other forms (scan, checkpoint, cond) stay equations of the trace around them.
 _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
@@ -331,9 +316,13 @@ def stopped(value: Any) -> Any:
     return found if LITERALS or isinstance(found, jax.Array) else jnp.asarray(found)
 
 
+def _type_of(value: Any) -> Any:
+    return value if isinstance(value, jax.core.AbstractValue) else typeof(value)
+
+
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value, or values of a type, may differ, if ``jax.shard_map`` tells."""
-    aval = value if isinstance(value, jax.core.AbstractValue) else typeof(value)
+    aval = _type_of(value)
     found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
     return frozenset(getattr(aval, "vma", ()) if found is None else found)
 
@@ -348,13 +337,22 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
     return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
 
 
+def _as_sharded(value: Any, like: Any) -> Any:
+    """Return a value sharded as a type says, which only one with explicit axes of a mesh does."""
+    wanted, given = (getattr(kind, "sharding", None) for kind in (like, typeof(value)))
+    if tuple(getattr(wanted, "spec", ())) == tuple(getattr(given, "spec", ())):
+        return value
+    return getattr(jax.sharding, "reshard")(value, wanted)  # noqa: B009  (not typed)
+
+
 def array_like(value: Any, like: Any) -> Any:
-    """Return a value, None for zeros, as an array of the dtype of another, which may differ along the same axes."""
+    """Return a value, None for zeros, as an array of the dtype and sharding of another, which may vary like it."""
+    kind = _type_of(like)
     if value is None:
-        value = jnp.zeros(like.shape, like.dtype)
+        value = instantiated(ad.Zero(kind.strip_weak_type()))
     elif not isinstance(value, jax.Array) or value.dtype != like.dtype:
         value = jnp.asarray(value, like.dtype)
-    return as_varying(value, varying_axes(like))
+    return as_varying(_as_sharded(value, kind), varying_axes(kind))
 
 
 def linearize_to(primitive: Any, answer: Callable[[], Any]) -> None:

@@ -16,10 +16,9 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from adprotocol.errors import UndecidableError
 from adprotocol_jax import internals
 from adprotocol_jax.answer import note
-from adprotocol_jax.solver import refuse_solver
+from adprotocol_jax.solver import refuse_second_run, refuse_solver
 
 within_gradient_p: Primitive = Primitive("adprotocol_within_gradient")
 
@@ -58,15 +57,7 @@ def _batch(values: Any, _dims: Any) -> tuple[Any, None]:
 
 def _true() -> bool:
     """Answer for an operand that has a tangent."""
-    if internals.is_exporting_derivative():
-        from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
-        msg = (
-            "within_gradient was asked in a function that jax.export stores as two programs, the plain one and its "
-            "derivative: a branch on the answer would take the value from the one and the gradient from the other. "
-            f"{DIVERGENCES['export'].remedy}"
-        )
-        raise UndecidableError(msg)
+    refuse_second_run()
     return True
 
 

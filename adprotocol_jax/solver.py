@@ -4,6 +4,9 @@ JAX does not show the first run that a derivative follows, so an answer in it wo
 be that of the wrong branch. There is no mark that all of them leave on a tracer: some
 have rules of ``jax.custom_jvp``, some primitives of their own, and some trace the
 function before. What they have in common is who calls it.
+
+A function that ``jax.jit`` traced before is not asked again. Then the second run finds
+out, unless ``jax.jit`` keeps the derivative as well.
 """
 
 from __future__ import annotations
@@ -20,22 +23,55 @@ _FUNCTIONS = {
     "custom_root": "jax.lax.custom_root",
     "custom_linear_solve": "jax.lax.custom_linear_solve",
     "linear_call": "jax.custom_derivatives.linear_call",
+    "_remat3": "jax.checkpoint with jax_remat3",
 }
 # Those that differentiate what they have run.
 _DIRECT = frozenset({"DirectAdjoint", "ForwardMode"})
+
+# Rules of JAX that differentiate what ran before, or what is stored, by their names: there is no other mark.
+_RULES = {
+    "_custom_linear_solve_jvp": "jax.lax.custom_linear_solve",
+    "_root_jvp": "jax.lax.custom_root",
+    "fun_vjp_jax": "jax.export",
+}
+_TWICE = "runs, which differentiates it in a second run: the first could not be told"
+_STORED = (
+    "stores as two programs, the plain one and its derivative: a branch on the answer would take the value from the "
+    "one and the gradient from the other"
+)
+# Whose code is between such a rule, or a solver, and the rule of a question.
+_PASSED = frozenset({"adprotocol_jax", "contextlib", "equinox", "functools", "jax"})
 
 
 def refuse_solver() -> None:
     """Raise `UndecidableError` in a function that such a solver runs."""
     name = _calling()
     if name is not None:
-        from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
+        raise _refused(name)
 
-        msg = (
-            f"within_gradient was asked in a function that {name} runs, which differentiates it in a second run: the "
-            f"first could not be told. {DIVERGENCES['solvers'].remedy}"
-        )
-        raise UndecidableError(msg)
+
+def refuse_second_run() -> None:
+    """Raise `UndecidableError` where a question is differentiated that had its answer for the value in another run."""
+    name, frame = None, sys._getframe(1)  # noqa: SLF001
+    # A function of the user's in between differentiates in the program itself.
+    while name is None and frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if package not in _PASSED or module in _MODULES:
+            name = _calling() if package in _PACKAGES or module in _MODULES else None
+            break
+        name, frame = _RULES.get(frame.f_code.co_name), frame.f_back  # type: ignore[assignment]
+    if name is not None:
+        raise _refused(name)
+
+
+def _refused(name: str) -> UndecidableError:
+    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
+
+    divergence, what = ("export", _STORED) if name == "jax.export" else ("solvers", _TWICE)
+    return UndecidableError(
+        f"within_gradient was asked in a function that {name} {what}. {DIVERGENCES[divergence].remedy}"
+    )
 
 
 def _calling() -> str | None:

@@ -122,6 +122,13 @@ def test_bad_predicates(transform):
         run(XS > 0)
 
 
+def test_what_stands_for_an_array_or_a_program_is_no_predicate():
+    program = jax.jit(lambda: True)
+    for pred in (jax.ShapeDtypeStruct((), bool), program.lower().compile(), jax.make_jaxpr(program)()):
+        with pytest.raises(PredicateError, match=f"{type(pred).__name__} as predicate, which is no array"):
+            cond(pred, lambda: 1.0, lambda: 2.0)
+
+
 def test_nests_within_every_transform():
     def f(x):
         return cond(

@@ -11,6 +11,7 @@ from adprotocol import cond, within_gradient
 from adprotocol.errors import UndecidableError
 
 ONE = jnp.float32(1.0)
+needs_remat3 = pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="a flag of newer releases")
 
 
 def layer(x, tracked):
@@ -285,6 +286,44 @@ def test_a_question_inside_a_solver_of_a_library_is_refused(name):
     for f in (jax.jit(OF_LIBRARIES[name]), jax.grad(OF_LIBRARIES[name])):
         with pytest.raises(UndecidableError, match=r"runs, which differentiates it in a second run.*Ask outside"):
             f(ONE)
+
+
+@pytest.mark.parametrize("name", [name for name in (*INSIDE, *OF_LIBRARIES) if name != "linear_call"])
+def test_a_question_that_was_compiled_before_is_refused_where_a_solver_differentiates_it(name, monkeypatch):
+    compiled = jax.jit(lambda k, branch=branch: branch(k))
+    assert compiled(ONE) == 5.0
+    monkeypatch.setitem(globals(), "branch", compiled)
+    f = (INSIDE | OF_LIBRARIES)[name]
+    f(ONE)
+    for g in (jax.grad(f), jax.grad(jax.jit(f))):
+        with pytest.raises(UndecidableError, match=r"runs, which differentiates it in a second run.*Ask outside"):
+            g(ONE)
+
+
+def test_a_solver_of_what_is_itself_a_derivative_may_ask():
+    loss = jax.jit(lambda y, k: (branch(y) - k) ** 2)
+    loss(ONE, ONE)
+
+    def f(k):
+        return lax.custom_root(
+            lambda y: jax.grad(loss)(y, k),
+            ONE,
+            lambda f, y: lax.fori_loop(0, 20, lambda _, y: y - f(y) / 18.0, y),
+            lambda f, y: y / f(ONE),
+        )
+
+    assert f(ONE) == pytest.approx(1.0 / 3.0)
+    assert jax.grad(f)(ONE) == pytest.approx(1.0 / 3.0)
+
+
+@needs_remat3
+def test_a_question_in_a_checkpoint_of_the_kind_to_come_is_refused():
+    jax.config.update("jax_remat3", True)
+    try:
+        with pytest.raises(UndecidableError, match="jax_remat3"):
+            jax.grad(jax.checkpoint(branch))(ONE)
+    finally:
+        jax.config.update("jax_remat3", False)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from closeness import close
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import knows_outer_traces, needs, needs_export, shard_map
+from jax_release import knows_outer_traces, make_mesh, needs, needs_export, shard_map
 
 from adprotocol import cond, custom_derivative, host_function, within_gradient
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -559,6 +559,40 @@ def test_what_a_host_function_returns_differs_from_device_to_device_as_its_argum
             lambda x, g=g: jax.lax.psum(g(x).sum(), "i"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec()
         )
         assert close(wrap(jax.grad(total))(x), 2.0 * x)
+
+
+@needs("set_mesh")
+@either_rule
+def test_types_that_tell_how_an_array_is_sharded(rules):
+    f = product(**rules)
+    mesh, spec = make_mesh((2,), ("i",), "Explicit"), PartitionSpec("i")
+    with jax.set_mesh(mesh):
+        x, tangent = (jax.device_put(jnp.array(values), spec) for values in ([0.3, 0.7], [1.0, 2.0]))
+        slope = HALF * np.cos([0.3, 0.7]) * 2.0
+        for g in (f, jax.jit(f)):
+            gradient = jax.grad(lambda x, y, g=g: g(x, y).sum(), (0, 1))(x, 2.0)
+            assert close(gradient[0], slope)
+            assert gradient[0].sharding.spec == spec
+            assert close(gradient[1], np.sin(x).sum())
+            assert close(jax.jvp(lambda x, g=g: g(x, 2.0), (x,), (tangent,))[1], slope * np.array([1.0, 2.0]))
+            assert close(jax.linearize(lambda x, g=g: g(x, 2.0), x)[1](tangent), slope * np.array([1.0, 2.0]))
+            bent = jax.jvp(jax.grad(lambda x, g=g: g(x, 2.0).sum()), (x,), (tangent,))[1]
+            assert bent.sharding.spec == spec
+
+
+@needs("set_mesh")
+@pytest.mark.parametrize(
+    "gradient", [lambda ct: None, lambda ct: jnp.full(2, 3.0), lambda ct: np.full(2, 3.0)], ids=["None", "JAX", "NumPy"]
+)
+def test_a_gradient_gets_the_sharding_of_its_argument(gradient):
+    f = custom_derivative(lambda x, y: x * y)
+    f.defvjp(lambda ct, returned, x, y: (gradient(ct), ct * x))
+    mesh, spec = make_mesh((2,), ("i",), "Explicit"), PartitionSpec("i")
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.array([1.0, 2.0]), spec)
+        want = 0.0 if gradient(None) is None else 3.0
+        for wrap in (lambda f: f, jax.jit):
+            assert close(wrap(jax.grad(lambda x: f(2.0 * x, x).sum()))(x), 2.0 * want + 2.0 * np.array([1.0, 2.0]))
 
 
 def test_a_compiled_host_function_holds_no_tracer():
