@@ -35,6 +35,10 @@ def host_call(
     message: str,
 ) -> Tensors:
     """Return what a function of NumPy arrays makes of tensors."""
+    for array in arrays:
+        if array.dtype not in _NUMPY_DTYPES:
+            msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
+            raise RuleError(msg)
     types = None if like is None else [(tuple(one.shape), _torch_dtype(one.dtype)) for one in like]
     return custom_rule(_HostRule(fun, types, batched=batched, message=message), arrays)[0]
 
@@ -74,9 +78,9 @@ class _HostRule:
 
     def called(self, arrays: Sequence[torch.Tensor]) -> Tensors:
         """Call the function on NumPy's arrays of the same values."""
-        results = self.run([_as_numpy(array) for array in arrays])
-        # Copies: the function may keep what it returned.
-        return [torch.tensor(result, device=arrays[0].device) for result in results]
+        results = self.run([array.numpy(force=True) for array in arrays])
+        # Copies: the function may keep what it returned. By NumPy, as PyTorch takes no negative strides.
+        return [torch.from_numpy(result.copy()).to(arrays[0].device) for result in results]
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
@@ -149,13 +153,6 @@ _LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: igno
 torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRARY)
 
 
-def _as_numpy(array: torch.Tensor) -> Any:
-    if array.dtype not in _NUMPY_DTYPES:
-        msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
-        raise RuleError(msg)
-    return array.numpy(force=True)
-
-
 _NUMPY_DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): name
     for name in (
@@ -167,4 +164,9 @@ _TORCH_DTYPES = {name: dtype for dtype, name in _NUMPY_DTYPES.items()}
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:
-    return dtype if isinstance(dtype, torch.dtype) else _TORCH_DTYPES[dtype.name]
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype.name not in _TORCH_DTYPES:
+        msg = f"the like of a host function tells the dtype {dtype}, which PyTorch does not take from NumPy; cast it"
+        raise RuleError(msg)
+    return _TORCH_DTYPES[dtype.name]
