@@ -101,8 +101,7 @@ def by_fields(cls: type, static: Names = ()) -> tuple[Flatten, Unflatten]:
     base: Any = maker(cls)
     make = None if base is object else base.__new__
     direct = not (static or slots or DECLARATION in fields) and _are_plain(cls, fields)
-    left_out = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
-    left_out |= {*static, ARGUMENTS, HASH}
+    left_out = {*recomputed(cls), *static, HASH}
     may_keep_hash = hasattr(cls, "__attrs_attrs__")
     described = _described(cls, declared)
 
@@ -253,6 +252,12 @@ def _stored(blank: Any, described: Names, value: Any) -> set[str]:
 
 def _is_slot(value: Any) -> bool:
     return isinstance(value, types.MemberDescriptorType)
+
+
+def recomputed(cls: type) -> set[str]:
+    """Return the attributes that are no children: those of a ``cached_property``, and the type arguments."""
+    cached = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_cached(value)}
+    return {*cached, ARGUMENTS}
 
 
 def _is_cached(value: Any) -> bool:

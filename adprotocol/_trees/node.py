@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
+from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker, recomputed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -209,7 +209,9 @@ def _of_tuple(cls: type) -> Functions | None:
         # A class of its own function __new__ may compute with what it is given (a PackedSequence of PyTorch does).
         makes = next(base for base in cls.__mro__ if "__new__" in vars(base))
         make = cls if "_fields" in vars(makes) else lambda *children: tuple.__new__(cls, children)
-        return lambda value: (value, None, fields), lambda _, children: make(*children)
+        if cls.__dictoffset__ == 0:
+            return lambda value: (value, None, fields), lambda _, children: make(*children)
+        return _with_attributes(cls, fields, make)
     size = getattr(cls, "n_sequence_fields", None)
     if size is None:
         return None  # a shape of PyTorch, for one, is a constant
@@ -218,6 +220,23 @@ def _of_tuple(cls: type) -> Functions | None:
     except TypeError:  # of which there is one instance, as of sys.version_info
         return None
     return lambda value: (value, None, names), lambda _, children: cls(children)
+
+
+def _with_attributes(cls: type, fields: tuple[str, ...], make: Callable[..., Any]) -> Functions:
+    """Return the functions of a named tuple whose instances may hold attributes, which arrays may not be, besides."""
+    left_out = recomputed(cls)
+
+    def flatten(value: Any) -> Any:
+        held = {name: item for name, item in value.__dict__.items() if name not in left_out}
+        return value, held or None, fields
+
+    def unflatten(held: dict[str, Any] | None, children: Any) -> Any:
+        value = make(*children)
+        if held is not None:
+            value.__dict__.update(held)
+        return value
+
+    return flatten, unflatten
 
 
 def _names_of_sequence(cls: type, size: int) -> tuple[str, ...]:

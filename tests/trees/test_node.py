@@ -19,7 +19,16 @@ import torch
 from torch.fx.immutable_collections import immutable_list
 from torch.utils import _pytree
 
-from adprotocol import NonDifferentiable, combine, grad, non_differentiable, partition, trainable, within_gradient
+from adprotocol import (
+    NonDifferentiable,
+    combine,
+    grad,
+    non_differentiable,
+    partition,
+    trainable,
+    tree_map,
+    within_gradient,
+)
 from adprotocol.errors import OpaqueValueError, TreeError
 
 EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
@@ -390,6 +399,14 @@ def test_named_tuples_keep_their_class(cls):
     params, rest = partition([cls(1.0)])
     assert (params, rest, combine(params, rest)) == ([cls(1.0, None)], [cls(None, 3)], [cls(1.0)])
     assert {type(tree[0]) for tree in (params, rest, combine(params, rest))} == {cls}
+
+
+def test_the_attributes_of_a_named_tuple_are_kept():
+    pair = SubPair(jnp.float32(1.0))
+    pair.name = "text"
+    rebuilt = [non_differentiable(pair), combine(*partition(pair)), trainable(pair), tree_map(lambda leaf: leaf, pair)]
+    rebuilt.append(grad(lambda pair: pair.a * len(pair.name))(pair))
+    assert [(type(one), one.name) for one in rebuilt] == [(SubPair, "text")] * 5
 
 
 @pytest.mark.parametrize("cls", [Validated, FromOne])
