@@ -170,7 +170,7 @@ class BackendError(ADProtocolError, ValueError):
 
 
 class ConcurrencyError(ADProtocolError, RuntimeError):
-    """Two threads differentiate one stateful object with different parts frozen."""
+    """Two threads use one stateful object, and differentiate it with different parts frozen."""
 
 
 class PluginError(ADProtocolError, RuntimeError):

@@ -62,9 +62,9 @@ class _Derivative:
     """The derivative of one call by some of its arrays, as linear functions of cotangents or of tangents."""
 
     def __init__(self, argnums: Sequence[int], answer: Any, args: Sequence[Any]) -> None:
-        call, self.arrays = args[0], args[1:]
+        call, self.arrays = args[0], list(map(_read_only, args[1:]))
         self.rule, self.outline = call.rule, call.outline
-        self.results = _split(answer, self.outline)
+        self.results = list(map(_read_only, _split(answer, self.outline)))
         self.needed = [i in argnums and _is_inexact(array) for i, array in enumerate(self.arrays, 1)]
         self.likes = [array for array, need in zip(self.arrays, self.needed, strict=True) if need]
         if self.rule.once:
@@ -73,7 +73,8 @@ class _Derivative:
     def backward(self, cotangents: list[Any]) -> list[Any]:
         """Return the gradients of the arrays that are needed."""
         if self.rule.has_vjp:
-            found = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
+            given = list(map(_read_only, cotangents))
+            found = self.rule.vjp(self.needed, given, self.results, self.outline, self.arrays)
         else:
             with transposing(self.rule.name):
                 found = _transposed(self.forward, _zeros(self.likes), cotangents)
@@ -84,7 +85,7 @@ class _Derivative:
         if self.rule.has_jvp:
             given = iter(moving)
             tangents = [
-                next(given) if need else vspace(array).zeros() if _is_inexact(array) else None
+                _read_only(next(given)) if need else vspace(array).zeros() if _is_inexact(array) else None
                 for array, need in zip(self.arrays, self.needed, strict=True)
             ]
             found = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
@@ -132,6 +133,15 @@ def _is_inexact(array: Any) -> bool:
     return isinstance(raw, (float, complex)) if dtype is None else dtype.kind in "fc"
 
 
+def _read_only(value: Any) -> Any:
+    """Return what a rule is given as an array that it cannot change: a cotangent of several terms is one array."""
+    if type(value) is not ndarray:
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
 def _as_like(value: Any, array: Any) -> Any:
     """Return a gradient or tangent with the dtype of its array; zeros for None."""
     if value is None:
@@ -140,6 +150,8 @@ def _as_like(value: Any, array: Any) -> Any:
     dtype = asarray(raw).dtype
     if not hasattr(value, "dtype"):  # to NumPy, None is a name of float64
         return value if type(value) is type(raw) else asarray(value, dtype)[... if type(raw) is ndarray else ()]
+    if type(value) is ndarray and not value.flags.writeable:  # what the rule was given, or a view of it
+        return value.astype(dtype)
     return value if value.dtype == dtype else value.astype(dtype)
 
 

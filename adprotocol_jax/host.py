@@ -22,7 +22,8 @@ def call(
     arrays = [prevention.prevented(array, message) for array in arrays]
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         device = next((array.device for array in arrays if len(array.devices()) == 1), None)
-        return [jnp.asarray(result, device=device) for result in fun([np.asarray(array) for array in arrays])]
+        found = fun([np.asarray(array) for array in arrays])
+        return [jnp.asarray(_of_jax(one, internals.type_like(one).dtype), device=device) for one in found]
     if like is None:
         msg = (
             "a host function was given a value that JAX traces, in jit or vmap, and tells nothing of the shapes of its "
@@ -33,10 +34,22 @@ def call(
 
     def callback(*values: Any) -> list[Any]:
         results = fun([np.asarray(value) for value in values])
-        return [np.asarray(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
+        return [_of_jax(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
 
     method = "broadcast_all" if batched else "sequential"
     results = jax.pure_callback(callback, types, *arrays, vmap_method=method)
     # JAX takes what a callback returns for equal on all devices of a mesh.
     axes = frozenset().union(*map(internals.varying_axes, arrays))
     return [internals.as_varying(result, axes) for result in results]
+
+
+def _of_jax(result: Any, dtype: Any) -> Any:
+    """Return a result in a dtype of JAX, which without ``jax_enable_x64`` has 32 bits and would cut integers off."""
+    made = np.asarray(result, dtype)
+    if made is not result and made.dtype.kind in "iu" and (made != result).any():
+        msg = (
+            f"a host function returned integers of dtype {result.dtype} that {dtype} cannot hold; enable 64 bits, "
+            'jax.config.update("jax_enable_x64", True)'
+        )
+        raise RuleError(msg)
+    return made

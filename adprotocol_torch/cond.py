@@ -50,7 +50,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     # tensors among them. torch.cond refuses results that are not tensors, so it gets
     # the tensors alone; the rest is kept during tracing, and put back. It refuses a
     # result that aliases an operand, too, hence the copy.
-    def tensors(run: Callable[[], list[Any]], key: int) -> Callable[[], list[torch.Tensor]]:
+    def tensors(run: Callable[[], list[Any]], key: str) -> Callable[[], list[torch.Tensor]]:
         def results() -> list[torch.Tensor]:
             lifted = run()
             dynamo.keep(key, tuple([isinstance(leaf, torch.Tensor) and bool(dynamo.ask_fake(leaf)) for leaf in lifted]))
@@ -91,8 +91,8 @@ class _Branches(TensorBranches):
     What they return besides cannot leave them by an attribute, for Dynamo allows a branch no side effect.
     """
 
-    if_true: int
-    if_false: int
+    if_true: str
+    if_false: str
 
     def type_of(self, leaf: Any) -> Any:
         """Return the same for every tensor and number."""

@@ -20,7 +20,6 @@ from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
 from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
 from adprotocol_torch.rule_modes import Values, as_results, pull, push
-from adprotocol_torch.tensors import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,29 +95,43 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
             raise hidden_error(call.rule.name)
+    results = _apart(results, arrays)
     if not is_tracked:
         return results
-    # Tensors of their own: what the function returned may be its argument, or belong to others.
+    # Tensors of their own: what the function returned may belong to others.
     call.results = [_spread(result.detach()) if is_forward else result.detach() for result in results]
     return _Attached.apply(call, *arrays)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _spread(result: torch.Tensor) -> torch.Tensor:
     """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
-    is_strided = result.layout is torch.strided and not result.is_nested
-    return result.contiguous() if is_strided and 0 in result.stride() else result
+    return result.contiguous() if _has_strides(result) and 0 in result.stride() else result
 
 
-def _seen_as_view(result: torch.Tensor, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a result in the memory of a tracked argument as a view of it: PyTorch then refuses a change in place.
+def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> Tensors:
+    """Return results, or tangents, of which none is in the memory of an argument or of another one.
 
-    Else that would change the argument, unseen by its derivative.
+    A change in place would reach that too, unseen by its derivative.
     """
-    for array in arrays if is_dense(result) else ():
-        is_like = array.requires_grad and is_dense(array) and array.dtype == result.dtype
-        if is_like and internals.storage_of(array) == internals.storage_of(result):
-            return array.as_strided(result.shape, result.stride(), result.storage_offset())
-    return result
+    taken = set(map(_memory, arrays))
+    found = []
+    for result in results:
+        one = result.clone() if _memory(result) in taken else result
+        taken.add(_memory(one))
+        found.append(one)
+    return found
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Return a key that a tensor has in common with its views."""
+    while internals.level_of(tensor) != -1:
+        tensor = internals.unwrapped(tensor)
+    has_storage = _has_strides(tensor) and not internals.is_batched_by_autograd(tensor)
+    return internals.storage_of(tensor) if has_storage else id(tensor)
+
+
+def _has_strides(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 class _Attached(torch.autograd.Function):
@@ -126,10 +139,9 @@ class _Attached(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        is_forward = internals.is_in_forward_mode()  # where the tangent of a view would have to be one
-        results = tuple(call.results if is_forward else [_seen_as_view(result, arrays) for result in call.results])
+        results = tuple(call.results)
         call.results = []
-        _save(ctx, call, arrays, results, is_forward=is_forward)
+        _save(ctx, call, arrays, results, is_forward=internals.is_in_forward_mode())
         return results
 
     @staticmethod
@@ -151,7 +163,7 @@ class _Attached(torch.autograd.Function):
         values = Values(list(map(primal_of, values.arrays)), list(map(primal_of, values.results)), call.outline)
         # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
         with internals.enable_forward_mode(), call.precision(values.results):
-            found = push(call.rule, moving, values)
+            found = _apart(push(call.rule, moving, values), [one for one in moving if one is not None])
         return (*found, *[None] * (len(values.results) - len(found)))
 
 
@@ -163,7 +175,7 @@ class _Transformed(_Attached):
         """Go down one level; PyTorch calls this again below the last one."""
         if functorch_is_active():
             return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
-        return _apart(_attach(call, arrays), arrays)
+        return tuple(_attach(call, arrays))
 
     @staticmethod
     def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
@@ -179,13 +191,7 @@ class _Transformed(_Attached):
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
         rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
         results, call.outline = custom_rule(rule, list(arrays))
-        return _apart(results, arrays), (0,) * len(results)
-
-
-def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return results of which none is an argument: it would stand for the argument itself, at all levels."""
-    given = set(map(id, arrays))
-    return tuple([one.detach() if id(one) in given else one for one in results])
+        return tuple(results), (0,) * len(results)
 
 
 def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:

@@ -16,21 +16,24 @@ SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
 
 # What the branches of a staged cond return that a graph cannot hold, by branch. What is a constant, as it is, for a
 # caller that Dynamo does not trace (torch.export without it); and, while Dynamo traces, as it stands for it.
-_KEPT: dict[int, tuple[Any, Any]] = {}
+_KEPT: dict[str, tuple[Any, Any]] = {}
 _KEYS = itertools.count()
 
 
-def new_key() -> int:
-    """Return a key for what a branch returns; this and the next two functions run during tracing."""
-    return next(_KEYS)
+def new_key() -> str:
+    """Return a key for what a branch returns; this and the next two functions run during tracing.
+
+    A text, for where torch.cond calls Dynamo itself, this makes symbols of integers that change.
+    """
+    return str(next(_KEYS))
 
 
-def keep(key: int, value: Any, variable: Any = None) -> None:
+def keep(key: str, value: Any, variable: Any = None) -> None:
     """Keep what a branch returns besides tensors, in tuples."""
     _KEPT[key] = (value, variable)
 
 
-def kept(key: int, *, in_graph: bool = False) -> Any:
+def kept(key: str, *, in_graph: bool = False) -> Any:
     """Return what a branch returned besides tensors, and keep it no longer."""
     return _KEPT.pop(key)[in_graph]
 

@@ -35,6 +35,10 @@ def host_call(
     message: str,
 ) -> Tensors:
     """Return what a function of NumPy arrays makes of tensors."""
+    for array in arrays:
+        if array.dtype not in _NUMPY_DTYPES:
+            msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
+            raise RuleError(msg)
     types = None if like is None else [(tuple(one.shape), _torch_dtype(one.dtype)) for one in like]
     return custom_rule(_HostRule(fun, types, batched=batched, message=message), arrays)[0]
 
@@ -76,7 +80,7 @@ class _HostRule:
         """Call the function on NumPy's arrays of the same values."""
         import numpy as np  # noqa: PLC0415  (a host function has imported it)
 
-        results = self.run([_as_numpy(array) for array in arrays])
+        results = self.run([array.numpy(force=True) for array in arrays])
         # Copies by NumPy: the function may keep what it returned, and PyTorch refuses negative strides.
         return [torch.as_tensor(np.array(result, order="C"), device=arrays[0].device) for result in results]
 
@@ -164,13 +168,6 @@ _LIBRARY.impl("host_call", _in_graph, "CompositeExplicitAutograd")  # type: igno
 torch.library.register_fake("adprotocol::host_call", _without_values, lib=_LIBRARY)
 
 
-def _as_numpy(array: torch.Tensor) -> Any:
-    if array.dtype not in _NUMPY_DTYPES:
-        msg = f"a host function was given a tensor of {array.dtype}, which NumPy has not; convert it, value.float()"
-        raise RuleError(msg)
-    return array.numpy(force=True)
-
-
 _NUMPY_DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): name
     for name in (
@@ -182,4 +179,9 @@ _TORCH_DTYPES = {name: dtype for dtype, name in _NUMPY_DTYPES.items()}
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:
-    return dtype if isinstance(dtype, torch.dtype) else _TORCH_DTYPES[dtype.name]
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype.name not in _TORCH_DTYPES:
+        msg = f"the like of a host function tells the dtype {dtype}, which PyTorch does not take from NumPy; cast it"
+        raise RuleError(msg)
+    return _TORCH_DTYPES[dtype.name]

@@ -263,7 +263,8 @@ def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeErr
 
 def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
     return ConcurrencyError(
-        f"the {type(module).__qualname__} given to adprotocol is being differentiated in two threads, one of them "
-        "with a where= that differs from its flags, for which the module temporarily holds other tensors. "
+        f"the {type(module).__qualname__} given to adprotocol is in use in two threads at once (a question is a use), "
+        "one of them in a call of grad with a where= that differs from its flags, for which the module temporarily "
+        "holds other tensors. "
         f"{remedy('module-in-threads')}"
     )

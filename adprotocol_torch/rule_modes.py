@@ -12,7 +12,7 @@ import torch
 from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.extend import transposing
 from adprotocol_torch import internals
-from adprotocol_torch.internals import functorch_is_active, level_of
+from adprotocol_torch.internals import functorch_is_active, level_of, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +58,7 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
     """Return the gradient for each array that is needed."""
     arrays, results, outline = values
     moving = [array for array, need in zip(arrays, needed, strict=True) if need]
+    versions = _versions(cotangents, values)
     if rule.has_vjp:
         found = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
         gradients = list(map(_conjugate, as_gradients(found, moving)))
@@ -70,6 +71,7 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
 
         with transposing(rule.name):
             gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
+    _refuse_changed(rule.name, versions, _versions(cotangents, values))
     return _once(rule.once, gradients, values.moving)
 
 
@@ -77,6 +79,7 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
     """Return the tangent of each result; `tangents` has None for an array that has none."""
     arrays, results, outline = values
     own = values.moving
+    versions = _versions(tangents, values)
     if rule.has_jvp:
         full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
         found = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
@@ -89,7 +92,20 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
 
         given = [_conjugate(one) for one in tangents if one is not None]
         found = list(map(_conjugate, _transposed(rule.name, backward, own, moving, given)))
+    _refuse_changed(rule.name, versions, _versions(tangents, values))
     return _once(rule.once, found, own)
+
+
+def _versions(given: Sequence[torch.Tensor | None], values: Values) -> list[int]:
+    """Return how often what a rule is given was changed in place."""
+    return [version_of(one) for one in (*given, *values.arrays, *values.results) if one is not None]
+
+
+def _refuse_changed(name: str, before: list[int], after: list[int]) -> None:
+    """Refuse a rule that changes what it was given, which others compute with: a cotangent of several terms is one."""
+    if before != after:
+        msg = f"a derivative rule of {name} changes in place what it was given; change a copy"
+        raise RuleError(msg)
 
 
 def _transposed(

@@ -334,14 +334,16 @@ def test_the_error_for_a_module_in_two_threads_quotes_its_remedy():
     def loss(module):
         return module(torch.ones(2)).sum()
 
-    def loss_beside_another(module):
-        with ThreadPoolExecutor(1) as threads:
-            threads.submit(adprotocol.grad(loss), module).result()
-        return loss(module)
+    for other in (adprotocol.grad(loss), adprotocol.within_gradient):
 
-    with pytest.raises(adprotocol.errors.ConcurrencyError) as raised:
-        adprotocol.grad(loss_beside_another, where="weight")(module)
-    assert str(raised.value).endswith(". " + remedy_of("torch", "module-in-threads"))
+        def loss_beside_another(module, other=other):
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(other, module).result()
+            return loss(module)
+
+        with pytest.raises(adprotocol.errors.ConcurrencyError, match=r"in use .* \(a question is a use\)") as raised:
+            adprotocol.grad(loss_beside_another, where="weight")(module)
+        assert str(raised.value).endswith(". " + remedy_of("torch", "module-in-threads"))
 
 
 @pytest.mark.parametrize(("framework", "name"), [("torch", "masked-arrays"), ("autograd", "array-subclasses")])

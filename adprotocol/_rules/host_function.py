@@ -172,11 +172,12 @@ class HostCall:
         import numpy as np  # noqa: PLC0415
 
         kind = lookup(type(leaf)).kind
-        if kind is NUMPY or (kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))):
+        is_number = kind is PLAIN and (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex)))
+        if (kind is NUMPY and not isinstance(leaf, np.ma.MaskedArray)) or is_number:
             return np.asarray(leaf)
         msg = (
-            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays, numbers, or a "
-            "structure of them"
+            f"the host function {self.host.name} returned {kind_of(leaf)}; return NumPy arrays (of a masked one its "
+            "data or filled()), numbers, or a structure of them"
         )
         raise RuleError(msg)
 
@@ -192,7 +193,16 @@ class HostCall:
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
             raise RuleError(msg)
-        return result.astype(dtype, copy=False)
+        return as_dtype(result, dtype, self.host.name)
+
+
+def as_dtype(result: Any, dtype: Any, name: str) -> Any:
+    """Return a result in another dtype of its kind, in which NumPy and the frameworks would cut integers off."""
+    made = result.astype(dtype, copy=False)
+    if dtype.kind in "iu" and made is not result and (made != result).any():
+        msg = f"the host function {name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
+        raise RuleError(msg)
+    return made
 
 
 def on_host(  # noqa: PLR0913, PLR0917

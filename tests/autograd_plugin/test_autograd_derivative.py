@@ -121,3 +121,31 @@ def test_a_host_function_sees_no_boxes():
     assert autograd.grad(f)(1.0) == 2.0
     # A box that is not differentiated.
     assert autograd.grad(lambda x: x * host_function(lambda n: n + 1)(np.array([1, 2]))[0])(1.0) == 2.0
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp"])
+def test_a_rule_cannot_change_what_it_is_given(kind):
+    def changed(value):
+        value *= 3.0
+        return value
+
+    f, g = custom_derivative(lambda x: 3.0 * x), custom_derivative(lambda x: 3.0 * x)
+    if kind == "vjp":
+        f.defvjp(lambda ct, _y, _x: (changed(ct),))
+        g.defvjp(lambda ct, _y, x: (ct, changed(x))[:1])
+    else:
+        f.defjvp(lambda tangents, _y, _x: changed(tangents[0]))
+        g.defjvp(lambda tangents, _y, x: (tangents[0], changed(x))[0])
+    for fun in (f, g):
+        total = lambda x, fun=fun: np.sum(fun(x) + x)
+        derivative = autograd.grad(total) if kind == "vjp" else lambda x, fun=total: autograd.make_jvp(fun)(x)(x)
+        with pytest.raises(ValueError, match="read-only"):
+            derivative(np.ones(2))
+
+
+def test_a_gradient_that_is_the_cotangent_can_be_changed():
+    f = custom_derivative(lambda x: x)
+    f.defvjp(lambda ct, _y, _x: (ct,))
+    gradient = autograd.grad(lambda x: np.sum(f(x)))(np.ones(2))
+    gradient *= 2.0
+    assert gradient.tolist() == [2.0, 2.0]

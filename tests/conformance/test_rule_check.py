@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ad_backends import WITH_RULES
 
-from adprotocol import custom_derivative, host_function, non_differentiable
+from adprotocol import NonDifferentiable, custom_derivative, host_function, non_differentiable
 from adprotocol.conformance import WrongAnswer, check_rule
 from adprotocol.errors import RuleError
 
@@ -75,6 +75,30 @@ def test_a_mistake_is_found_and_named(backend, mistake):
     with pytest.raises(WrongAnswer) as raised:
         check_rule(product(*rules), X, Y, backend=backend)
     assert message in str(raised.value)
+
+
+@on_every_backend
+@pytest.mark.parametrize("power", [2, 5])
+def test_the_error_is_relative_where_values_are_small(backend, power):
+    def scaled(factor):
+        f = custom_derivative(lambda x: 1e-3 * x**power)
+        f.defvjp(lambda ct, returned, x: (1e-3 * factor * ct * x ** (power - 1),))
+        return f
+
+    for x in (X, np.zeros(3), 1e-3 * X):
+        check_rule(scaled(power), x, backend=backend)
+    for factor in (-power, 1, 1.1 * power):
+        with pytest.raises(WrongAnswer, match="reverse mode: gives"):
+            check_rule(scaled(factor), X, backend=backend)
+
+
+@on_every_backend
+def test_an_array_in_a_label_is_one_of_the_backend(backend):
+    f = custom_derivative(lambda scale, x: scale.value * x)
+    f.defvjp(lambda ct, returned, scale, x: (None, scale.value * ct))
+    assert {finding.what for finding in check_rule(f, NonDifferentiable(Y), X, backend=backend).findings} == {
+        "argument 1"
+    }
 
 
 @on_every_backend

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from closeness import close
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import knows_outer_traces, make_mesh, needs, needs_export, shard_map
+from jax_release import enable_x64, knows_outer_traces, make_mesh, needs, needs_export, shard_map
 
 from adprotocol import cond, custom_derivative, host_function, within_gradient
 from adprotocol.errors import GradientPreventedError, RuleError
@@ -610,6 +610,22 @@ def test_eager_code_calls_a_host_function_without_a_callback(monkeypatch):
     f.defvjp(lambda ct, returned, x: (ct * jnp.cos(x),))
     assert close(jax.grad(f)(x), jnp.cos(x))
     assert ran == [1]
+
+
+@pytest.mark.parametrize("like", [None, lambda x: np.zeros(2, np.int64)])
+def test_integers_of_a_host_function_that_32_bits_cannot_hold_are_refused(like):
+    x = jnp.zeros(2)
+    large = host_function(lambda x: np.array([1, 2**40]), like=like)
+    small = host_function(lambda x: np.array([1, -(2**31)]), like=like)
+    with enable_x64(False):
+        assert small(x).tolist() == [1, -(2**31)]
+        with pytest.raises(RuleError, match=r'int64 that int32 cannot hold; enable 64 bits, .*"jax_enable_x64", True'):
+            large(x)
+        if like is not None:
+            with pytest.raises(jax.errors.JaxRuntimeError, match="int64 that int32 cannot hold"):
+                jax.block_until_ready(jax.jit(large)(x))
+    with enable_x64(True):
+        assert large(x).tolist() == [1, 2**40]
 
 
 def test_integers_keys_and_flags_are_constants():

@@ -107,6 +107,8 @@ def test_numpy_alone_cannot_be_changed_either():
     [
         (lambda x: x[:1], lambda x: x, r"returned an array of shape \(1,\).*but its like one of shape \(2,\)"),
         (lambda x: x * 1j, lambda x: x, "dtype complex.*but its like"),
+        (lambda x: np.array([1, 2**40]), lambda x: np.zeros(2, np.int32), "integers of dtype int64 that int32 cannot"),
+        (lambda x: np.ma.array(x, mask=[True, False]), lambda x: x, "returned a MaskedArray"),
         (lambda x: (x, x), lambda x: x, r"another structure than its like: 2 array\(s\), not 1"),
         (lambda x: None, lambda x: x, "returned a NoneType"),
         (lambda x: "text", lambda x: x, "returned a str"),
@@ -114,11 +116,18 @@ def test_numpy_alone_cannot_be_changed_either():
         (lambda x: x, lambda x: "text", "like of the host function .* returned a str"),
         (lambda x: x, lambda x: None, "like of the host function .* returned a NoneType"),
     ],
-    ids=["shape", "dtype", "count", "None", "text", "generator", "like text", "like None"],
+    ids=["shape", "dtype", "integer", "masked", "count", "None", "text", "generator", "like text", "like None"],
 )
 def test_a_result_that_is_not_like_it_should_be(ad, fun, like, message):
     with pytest.raises(RuleError, match=message):
         host_function(fun, like=like)(ad.make([1.0, 2.0]))
+
+
+@beyond_numpy
+@pytest.mark.parametrize("like", [None, lambda x: x])
+def test_a_result_of_any_strides(ad, like):
+    found = host_function(lambda x: x[::-1], like=like)(ad.make([[1.0, 2.0], [3.0, 4.0]]))
+    assert close(found, [[3.0, 4.0], [1.0, 2.0]])
 
 
 @pytest.mark.parametrize("misuse", [lambda: host_function(3.0), lambda: host_function(len, like=3.0)])

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import NonDifferentiable, custom_derivative, within_gradient
+from adprotocol import NonDifferentiable, cond, custom_derivative, within_gradient
 
 BACKENDS = ["eager", "aot_eager"]
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -68,6 +68,18 @@ def test_one_graph_is_plain_differentiated_and_plain_again(backend):
             assert torch.equal(backward_of(once), (40 if f is forward_cube else 60) * X**2)
         with torch.no_grad():
             assert not once(X.clone().requires_grad_()).requires_grad
+
+
+def test_a_staged_cond_in_a_function_with_a_rule_and_in_the_rule():
+    f = custom_derivative(lambda x: cond(x > 1.0, lambda x: x * x, lambda x: x**3, x))
+    f.defvjp(
+        lambda ct, _y, x: (cond(x > 1.0, lambda x, ct: 2.0 * x * ct, lambda x, ct: 3.0 * x**2 * ct, x, ct),),
+    )
+    twice = lambda x: f(f(x))
+    for value, due, slope in ((0.5, 0.5**9, 9 * 0.5**8), (2.0, 16.0, 32.0)):
+        x = torch.tensor(value)
+        assert compiled(twice, "aot_eager")(x) == due
+        assert compiled(torch.func.grad(twice), "aot_eager")(x) == slope
 
 
 def test_a_second_derivative_is_right_or_refused():

@@ -516,14 +516,50 @@ def test_a_wrong_gradient_is_refused_before_it_is_used():
             torch.vmap(func.grad(total(doubled)))(torch.ones(3, 2))
 
 
-@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[:1], lambda x: x.view(-1, 1)])
-def test_a_result_in_the_memory_of_an_argument_cannot_be_changed_in_place(part):
-    view = custom_derivative(part)
-    view.defjvp(lambda tangents, _, x: part(tangents[0]))
-    y = view(torch.ones(2, requires_grad=True) * 1.0)
-    with pytest.raises(RuntimeError, match="being modified inplace"):
-        y.mul_(3.0)
-    assert torch.equal(torch.func.grad(lambda x: view(x).sum())(torch.ones(1)), torch.ones(1))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[None], lambda x: (x * 1.0,) * 2])
+def test_a_result_in_the_memory_of_an_argument_or_of_another_is_a_copy(part, kind):
+    first, last = (lambda y, i=i: y[i].flatten() if isinstance(y, tuple) else y.flatten() for i in (0, -1))
+    pull = lambda ct, _y, _x: (first(ct) + last(ct) if isinstance(ct, tuple) else last(ct),)
+    f = with_rules(part, pull, lambda t, _y, _x: part(t[0]), kind)
+
+    def changed(x):
+        x = x * 1.0
+        y = f(x)
+        last(y).mul_(3.0)
+        return (x + (first(y) if isinstance(y, tuple) else 0.0) + last(y)).sum()
+
+    factor = 5.0 if isinstance(part(X), tuple) else 4.0
+    assert changed(X) == torch.vmap(changed)(X[None])[0] == factor * X.sum()
+    assert func.jvp(changed, (X,), (Y,))[1] == dual_of(changed, X, Y) == factor * Y.sum()
+    assert torch.vmap(lambda x, t: func.jvp(changed, (x,), (t,))[1])(X[None], Y[None])[0] == factor * Y.sum()
+    for derivative in (lambda: backward_of(changed, leaf(1.0, 2.0)), lambda: func.grad(changed)(X)):
+        with pytest.raises(RuntimeError, match="inplace"):  # PyTorch's, of what the rule gets
+            derivative()
+
+
+def test_a_rule_cannot_change_what_it_is_given():
+    changing = {
+        "a cotangent": with_rules(lambda x: 3.0 * x, lambda ct, _y, _x: (ct.mul_(3.0),)),
+        "an argument": with_rules(lambda x: x**2, lambda ct, _y, x: (ct * x.mul_(2.0),)),
+        "a result": with_rules(lambda x: x.exp(), lambda ct, y, _x: (y.mul_(ct),)),
+        "a tangent": with_rules(lambda x: 3.0 * x, None, lambda t, _y, _x: t[0].mul_(3.0)),
+    }
+    for what, f in changing.items():
+
+        def total(x, f=f):
+            y = x * 1.0
+            return ((f(y) + y) * Y).sum()
+
+        if what == "a tangent":
+            derivatives = (lambda: func.jvp(total, (X,), (X,)), lambda: dual_of(total, X, X))
+        else:
+            batched = lambda: torch.vmap(func.grad(total))(X[None])
+            derivatives = (lambda: backward_of(total, leaf(*X)), lambda: func.grad(total)(X), batched)
+        for derivative in derivatives:
+            with pytest.raises(RuleError, match="changes in place what it was given; change a copy"):
+                derivative()
+    assert Y.tolist() == [2.0, 3.0, 5.0]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

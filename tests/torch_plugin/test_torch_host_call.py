@@ -190,9 +190,15 @@ def test_what_a_host_function_is_given_is_read_only():
     assert x.tolist() == [1.0, 1.0]
 
 
-def test_a_dtype_that_numpy_has_not_is_refused():
-    with pytest.raises((RuleError, TypeError), match="bfloat16"):
-        host_function(np.sin)(torch.ones(2, dtype=torch.bfloat16))
+@pytest.mark.parametrize("like", [None, lambda x: x])
+def test_a_dtype_that_numpy_has_not_is_refused(like):
+    import jax  # noqa: F401  (with it NumPy knows the dtype by name)
+
+    for call in (lambda f, x: f(x), lambda f, x: torch.vmap(f)(x)):
+        with pytest.raises(RuleError, match=r"bfloat16, which NumPy has not; convert it, value.float\(\)"):
+            call(host_function(np.sin, like=like), torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(RuleError, match="tells the dtype float128, which PyTorch does not take"):
+        host_function(np.sin, like=lambda x: x.astype(np.longdouble))(torch.ones(2))
 
 
 def test_without_a_rule_the_derivative_raises_and_the_value_does_not():

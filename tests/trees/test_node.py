@@ -402,6 +402,14 @@ def test_named_tuples_keep_their_class(cls):
     assert {type(tree[0]) for tree in (params, rest, combine(params, rest))} == {cls}
 
 
+def test_the_attributes_of_a_named_tuple_are_kept():
+    pair = SubPair(jnp.float32(1.0))
+    pair.name = "text"
+    rebuilt = [non_differentiable(pair), combine(*partition(pair)), trainable(pair), tree_map(lambda leaf: leaf, pair)]
+    rebuilt.append(grad(lambda pair: pair.a * len(pair.name))(pair))
+    assert [(type(one), one.name) for one in rebuilt] == [(SubPair, "text")] * 5
+
+
 @pytest.mark.parametrize("cls", [Validated, FromOne])
 def test_a_named_tuple_with_a_constructor_of_its_own_is_rebuilt_or_refused(cls):
     tree = {"k": [cls(jnp.ones(1))]}
