@@ -18,6 +18,15 @@ needs_levels_around_checkpoint = pytest.mark.skipif(
     reason=_lacks("refuses forward mode and vmap around a checkpoint with use_reentrant=False"),
 )
 
+# Where Dynamo runs no generators, it does not trace NumPy's dtypes, sets and shapes either.
+needs_objects_in_graphs = pytest.mark.skipif(
+    not hasattr(torch._dynamo.config, "enable_faithful_generator_behavior"),
+    reason=_lacks("does not trace sets, shapes and NumPy's dtypes"),
+)
+needs_branches_in_called_code = pytest.mark.skipif(
+    torch.__version__ < "2.13", reason=_lacks("refuses a torch.cond in code that a compiled graph calls")
+)
+
 # What the errors of PyTorch say, in one release and another.
 REFUSES_TRANSFORMS = r"functorch|torch\.func"
 REFUSES_IN_CHECKPOINT = "HigherOrderOperator"  # not from 2.8 to 2.11, which do it
@@ -49,17 +58,18 @@ def skip_if_lost(slope, x):
         pytest.skip(_lacks("itself returns the derivative of a compiled function as a constant"))
 
 
-def skip_if_scans_alias():
-    """Skip where PyTorch itself cannot compile a scan whose body detaches what has no derivative: in 2.12."""
+def skip_if_scans_refuse():
+    """Skip where PyTorch refuses a scan whose carry becomes tracked (2.6), or is detached and compiled (2.12)."""
     from torch._higher_order_ops.scan import scan
 
     def found(xs):
         return scan(lambda c, x: (c.detach() + x, c.clone()), torch.tensor(1.0), xs)[0]
 
-    try:
-        torch.compile(found, backend="aot_eager", fullgraph=True)(torch.ones(2, requires_grad=True))
-    except torch._dynamo.exc.BackendCompilerFailed:
-        pytest.skip(_lacks("itself cannot compile a scan whose body detaches its carry"))
+    for way in (found, torch.compile(found, backend="aot_eager", fullgraph=True)):
+        try:
+            way(torch.ones(2, requires_grad=True))
+        except RuntimeError:
+            pytest.skip(_lacks("itself refuses a scan whose carry becomes tracked, or is detached"))
 
 
 def skip_if_flags_are_stale():

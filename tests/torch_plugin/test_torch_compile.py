@@ -284,6 +284,7 @@ BESIDE_TENSORS = {
 }
 
 
+@torch_release.needs_objects_in_graphs
 @pytest.mark.parametrize("name", BESIDE_TENSORS)
 def test_what_may_be_beside_a_tensor(name):
     def all_of(x, other):

@@ -8,6 +8,7 @@ import torch_release
 from torch import func
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
+from torch_release import needs_branches_in_called_code
 
 import adprotocol
 from adprotocol import NonDifferentiable, cond, custom_derivative, within_gradient
@@ -70,6 +71,7 @@ def test_one_graph_is_plain_differentiated_and_plain_again(backend):
             assert not once(X.clone().requires_grad_()).requires_grad
 
 
+@needs_branches_in_called_code
 def test_a_staged_cond_in_a_function_with_a_rule_and_in_the_rule():
     f = custom_derivative(lambda x: cond(x > 1.0, lambda x: x * x, lambda x: x**3, x))
     f.defvjp(

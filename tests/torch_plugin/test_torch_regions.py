@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.attention.flex_attention as attention
 from torch._higher_order_ops.while_loop import while_loop
-from torch_release import skip_if_scans_alias
+from torch_release import skip_if_scans_refuse
 
 from adprotocol import cond, grad, prevent_gradient, within_gradient
 
@@ -53,12 +53,10 @@ MODES = pytest.mark.parametrize("mode", ["no compiler", "aot_eager"])
 
 
 def run(mode, fun, *args):
-    if mode == "no compiler":
-        return fun(*args)
     try:
-        return torch.compile(fun, backend=mode, fullgraph=True)(*args)
-    except torch._dynamo.exc.BackendCompilerFailed:
-        skip_if_scans_alias()
+        return fun(*args) if mode == "no compiler" else torch.compile(fun, backend=mode, fullgraph=True)(*args)
+    except RuntimeError:
+        skip_if_scans_refuse()
         raise
 
 
@@ -126,7 +124,8 @@ def test_a_constant_of_the_carry_is_one_in_each_step(mode):
 
 def test_in_a_gradient():
     xs = torch.tensor([1.0, 2.0, 3.0])
-    assert grad(lambda xs: scan(COMBINE["xs"], torch.tensor(1.0), xs)[0])(xs).tolist() == [9.0, 3.0, 1.0]
+    slope = run("no compiler", grad(lambda xs: scan(COMBINE["xs"], torch.tensor(1.0), xs)[0]), xs)
+    assert slope.tolist() == [9.0, 3.0, 1.0]
 
 
 @MODES
@@ -159,7 +158,9 @@ def test_a_loop_that_carries_what_becomes_tracked_is_right_or_an_error():
         except Exception as error:  # noqa: BLE001  (of PyTorch or of ours)
             assert "within_gradient was asked" in str(error)  # noqa: PT017
         else:
-            assert found == hand(x)
+            # PyTorch 2.6 has no derivative of a loop, so that none is propagated: it raises.
+            has_none = found.requires_grad and type(found.grad_fn).__name__ == "Error"
+            assert found == hand(x.detach() if has_none else x)
 
 
 needs_regions = pytest.mark.skipif(
@@ -223,7 +224,8 @@ def test_the_score_of_flex_attention(monkeypatch, mode, tracked):
         found = run("eager" if mode == "aot_eager" else mode, flex, query, key, value, bias)
         if tracked in given:
             slope = torch.autograd.grad(found.square().sum(), given[tracked])[0]
-    except NotImplementedError as error:  # of PyTorch itself, for such a bias
+    except (NotImplementedError, ValueError) as error:  # of PyTorch itself, for such a bias, the second in 2.6
+        assert tracked == "bias"
         pytest.skip(str(error))
     want = hand(query, key, value, bias)
     assert torch.allclose(found, want, atol=1e-4)
