@@ -89,7 +89,7 @@ def _as_arrays(values: Iterable[Any]) -> list[Any]:
     return [jnp.asarray(value) if isinstance(value, _CONVERTED) else value for value in values]
 
 
-_CONVERTED = (int, float, complex, np.ndarray, np.generic)
+_CONVERTED = (int, float, complex, np.ndarray, np.generic, *internals.LITERALS)
 
 
 def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -374,7 +375,9 @@ def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
     """Register the rule that ``grad`` uses, where the release has one; else it uses the rule for the JVP."""
     registry = getattr(_ad, "primitive_linearizations", None)
     if registry is not None:
-        registry[primitive] = rule
+        # Since 0.9 a rule is told first whether it is for reverse mode.
+        is_told = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
+        registry[primitive] = rule if is_told else functools.partial(rule, None)
 
 
 def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
