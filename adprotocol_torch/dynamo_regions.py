@@ -126,7 +126,9 @@ def _first_step_alone(combine_fn: Any, init: Any, xs: Any, additional_inputs: An
     if xs[0].shape[0] == 1:
         return carry, pytree.tree_map(lambda one: one.unsqueeze(0), first)
     later = [x[1:] for x in xs]
-    carry, rest = torch.ops.higher_order.scan(combine_fn, pytree.tree_leaves(carry), later, additional_inputs)
+    carry, rest = torch.ops.higher_order.scan(
+        combine_fn, pytree.tree_leaves(carry), later, additional_inputs=additional_inputs
+    )
     return carry, pytree.tree_map(lambda one, others: torch.cat([one.unsqueeze(0), others]), first, rest)
 
 

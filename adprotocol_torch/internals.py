@@ -117,6 +117,11 @@ def may_pack_saved_tensors() -> bool:
     return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
 
 
+def keeps_saved_tensor_hooks() -> bool:
+    """Tell whether `without_saved_tensor_hooks` takes none away: before 2.8."""
+    return _top_hooks is None
+
+
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """Take away the hooks that pack saved tensors, as a checkpoint does; torch.func refuses reverse mode there."""

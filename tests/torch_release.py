@@ -1,5 +1,7 @@
 """What the releases of PyTorch differ in, as far as the tests use it: by feature, in this place alone."""
 
+import functools
+
 import pytest
 import torch
 from torch._dynamo.variables import user_defined  # noqa: F401  (which shows whether texts are lost)
@@ -58,18 +60,32 @@ def skip_if_lost(slope, x):
         pytest.skip(_lacks("itself returns the derivative of a compiled function as a constant"))
 
 
-def skip_if_scans_refuse():
-    """Skip where PyTorch refuses a scan whose carry becomes tracked (2.6), or is detached and compiled (2.12)."""
+@functools.cache
+def _differentiates_scans():
     from torch._higher_order_ops.scan import scan
 
     def found(xs):
         return scan(lambda c, x: (c.detach() + x, c.clone()), torch.tensor(1.0), xs)[0]
 
-    for way in (found, torch.compile(found, backend="aot_eager", fullgraph=True)):
-        try:
-            way(torch.ones(2, requires_grad=True))
-        except RuntimeError:
-            pytest.skip(_lacks("itself refuses a scan whose carry becomes tracked, or is detached"))
+    xs = torch.ones(2, requires_grad=True)
+    try:
+        for way in (found, torch.compile(found, backend="aot_eager", fullgraph=True)):
+            torch.autograd.grad(way(xs), xs)
+    except RuntimeError:
+        return False
+    return True
+
+
+def skip_if_scans_lack_derivatives():
+    """Skip where PyTorch itself has no derivative of a scan (before 2.9), or none of one that detaches (2.12)."""
+    if not _differentiates_scans():
+        pytest.skip(_lacks("has no derivative of a scan that detaches its carry"))
+
+
+def skip_if_sets_end_graphs():
+    """Skip where Dynamo does not follow a search of a set: before 2.12."""
+    if torch.__version__ < "2.12":
+        pytest.skip(_lacks("does not look into a set in a graph"))
 
 
 def skip_if_flags_are_stale():

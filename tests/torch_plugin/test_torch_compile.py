@@ -294,6 +294,8 @@ def test_what_may_be_beside_a_tensor(name):
         gradient = adprotocol.grad(lambda model: (model["x"] ** 2).sum(), where="x")(model)
         return within_gradient(model, other), constant["x"] + same["x"] + chosen["x"] + gradient["x"]
 
+    if "set" in name:
+        torch_release.skip_if_sets_end_graphs()
     answer, total = compiled(all_of)(torch.ones(3), BESIDE_TENSORS[name])
     assert answer is False
     assert total.tolist() == [5.0, 5.0, 5.0]

@@ -53,7 +53,7 @@ def value_of(h: Checked, result: Any) -> Any:
     h.check(result.added == "added", f"the field added is {result.added!r:.60}")
     inner, label = result.inner
     kinds = type(inner), type(label)
-    h.check(kinds == (Inner, NonDifferentiable), f"cond returned in the structure {kinds}")
+    h.check(kinds[0] is Inner and kinds[1] is NonDifferentiable, f"cond returned in the structure {kinds}")
     h.check(inner.name == "name", f"the field name is {inner.name!r:.60}")
     return inner.value
 
