@@ -29,6 +29,10 @@ needs_branches_in_called_code = pytest.mark.skipif(
     torch.__version__ < "2.13", reason=_lacks("refuses a torch.cond in code that a compiled graph calls")
 )
 
+needs_strides_of_branches = pytest.mark.skipif(
+    torch.__version__.startswith("2.8."), reason=_lacks("refuses a torch.cond whose gradients differ in their strides")
+)
+
 # What the errors of PyTorch say, in one release and another.
 REFUSES_TRANSFORMS = r"functorch|torch\.func"
 REFUSES_IN_CHECKPOINT = "HigherOrderOperator"  # not from 2.8 to 2.11, which do it

@@ -146,7 +146,7 @@ def test_prevention(mode):
         return scan(lambda c, x: (5.0 * prevent_gradient(c, "no slope") + x, c.clone()), torch.tensor(1.0), xs)[0]
 
     assert run(mode, found, torch.ones(3)) == 156.0
-    with pytest.raises(Exception, match=r"no slope|Observed exception"):
+    with pytest.raises(Exception, match=r"no slope|Observed exception|captured completely"):
         run(mode, found, torch.ones(3, requires_grad=True))
 
 
@@ -212,7 +212,8 @@ def test_a_region_inside_a_region():
 
     try:
         found = torch.compile(program, backend="aot_eager", fullgraph=True)(torch.ones(1, requires_grad=True))
-    except AssertionError as error:  # of PyTorch 2.8 to 2.11 itself, without a question too
+    except (AssertionError, torch._dynamo.exc.BackendCompilerFailed) as error:
+        # Of PyTorch 2.8 to 2.11 itself, without a question too.
         if "fake mode" not in str(error) or torch.__version__ >= "2.12":
             raise
         pytest.skip(str(error)[:80])
