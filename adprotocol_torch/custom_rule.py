@@ -20,6 +20,7 @@ from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
 from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
 from adprotocol_torch.rule_modes import Values, as_results, pull, push
+from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
 
 def _spread(result: torch.Tensor) -> torch.Tensor:
     """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
-    return result.contiguous() if _has_strides(result) and 0 in result.stride() else result
+    return result.contiguous() if has_strides(result) and 0 in result.stride() else result
 
 
 def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> Tensors:
@@ -126,12 +127,8 @@ def _memory(tensor: torch.Tensor) -> int:
     """Return a key that a tensor has in common with its views."""
     while internals.level_of(tensor) != -1:
         tensor = internals.unwrapped(tensor)
-    has_storage = _has_strides(tensor) and not internals.is_batched_by_autograd(tensor)
+    has_storage = has_strides(tensor) and not internals.is_batched_by_autograd(tensor)
     return internals.storage_of(tensor) if has_storage else id(tensor)
-
-
-def _has_strides(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 class _Attached(torch.autograd.Function):

@@ -79,6 +79,11 @@ def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     return gradient if gradient.stride() == like.stride() else like.copy_(gradient)
 
 
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor of any class lies in memory by its strides."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

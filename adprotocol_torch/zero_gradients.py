@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from adprotocol.extend import trace_instead, tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, internals, tracking
 from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def _has_no_sizes(tensor: torch.Tensor) -> bool:
 
 def _adds(result: torch.Tensor) -> bool:
     """Tell whether PyTorch can subtract a scalar: not from a sparse, nested or 8-bit tensor."""
-    return result.layout is torch.strided and not result.is_nested and result.element_size() > 1
+    return has_strides(result) and result.element_size() > 1
 
 
 def is_float(leaf: Any) -> bool:
@@ -140,8 +141,7 @@ class _Connected(torch.autograd.Function):
 
     @staticmethod
     def forward(result: torch.Tensor, *_operands: torch.Tensor) -> torch.Tensor:
-        is_dense = result.layout is torch.strided and not result.is_nested
-        return result.view_as(result) if is_dense else result.clone()
+        return result.view_as(result) if has_strides(result) else result.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004  (PyTorch's signature)

@@ -193,10 +193,10 @@ class HostCall:
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
             raise RuleError(msg)
-        return as_dtype(result, dtype, self.host.name)
+        return _as_dtype(result, dtype, self.host.name)
 
 
-def as_dtype(result: Any, dtype: Any, name: str) -> Any:
+def _as_dtype(result: Any, dtype: Any, name: str) -> Any:
     """Return a result in another dtype of its kind, in which NumPy and the frameworks would cut integers off."""
     made = result.astype(dtype, copy=False)
     if dtype.kind in "iu" and made is not result and (made != result).any():
