@@ -105,7 +105,9 @@ class _Merge:
             if cls not in self._distinct:
                 # Those of a class with fields are of all its instances.
                 names = binding.flatten(first)[2]  # type: ignore[misc]
-                self._check(names, cls if has_fields(cls) else names)
+                key = cls if has_fields(cls) else names
+                if key not in self._distinct:
+                    self._check(names, key)
         elif names not in self._distinct:
             self._check(names, names)
         leaves = self._leaves
