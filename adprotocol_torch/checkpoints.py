@@ -15,7 +15,7 @@ from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
     import torch
@@ -119,52 +119,6 @@ def register() -> None:
         FIRST_PASSES.change(1)
 
 
-def note_true() -> None:
-    """Note, for the checkpoints under way, a True that only a level of torch.func or of forward mode gave.
-
-    The backward pass runs them again, perhaps after the end of that level, when the answer is False. In
-    ``torch.func.linearize`` it was False in the run before, which gave the value.
-    """
-    if internals.has_dispatch_mode() and next(_callers(internals.LINEARIZE), None) is not None:
-        raise _linearized_error()
-    if not internals.may_pack_saved_tensors():
-        return
-    found = False
-    for local in _callers(internals.CHECKPOINT):
-        # None for a reentrant checkpoint.
-        if (generator := local.get("gen")) is not None:
-            found = True
-            frame = generator.gi_frame.f_locals["new_frame"]
-            if not isinstance(frame.recompute_fn, _SecondPass):
-                frame.recompute_fn = _SecondPass(frame.recompute_fn, frame.weak_holders)
-            frame.recompute_fn.note()
-    if not found and internals.is_in_first_pass():
-        raise _unknown_error()
-    for local in _callers(_SecondPass.__call__.__code__):
-        local["again"].append(True)
-
-
-class _SecondPass:
-    """What a checkpoint runs again; it raises if answers that were True in the first pass are not."""
-
-    def __init__(self, function: Callable[..., None], saved: Sequence[object]) -> None:
-        self._function = function
-        self._saved = saved
-        self._asked: list[int] = []
-
-    def note(self) -> None:
-        self._asked.append(len(self._saved))
-
-    def __call__(self, *args: Any) -> None:
-        again: list[bool] = []
-        try:
-            self._function(*args)
-        finally:
-            # The second pass may stop once it has saved as many tensors as the first.
-            if len(again) < sum(count < len(self._saved) for count in self._asked):
-                raise _outlived_error()
-
-
 def _callers(code: CodeType) -> Iterator[dict[str, Any]]:
     """Yield the local names of each frame of the stack that runs `code`."""
     return _frames(code, sys._getframe(1))  # noqa: SLF001
@@ -182,29 +136,4 @@ def _reentrant_error() -> UndecidableError:
         "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
         "first without gradients and then again with them: a branch on the answer would return the value of one run "
         f"and the gradient of the other. {remedy('reentrant-checkpoint')}"
-    )
-
-
-def _unknown_error() -> UndecidableError:
-    return UndecidableError(
-        "within_gradient was asked, about a tensor that is differentiated at a level of torch.func or of forward mode, "
-        "inside a checkpoint that is not a call of torch.utils.checkpoint.checkpoint as this plugin knows it: whether "
-        f"its second pass would get the same answer is unknown. {remedy('checkpoint-after-its-level')}"
-    )
-
-
-def _linearized_error() -> UndecidableError:
-    return UndecidableError(
-        "within_gradient was asked in a function given to torch.func.linearize, which runs it plain for its value and "
-        "in forward mode for its tangents: a branch on the answer would return the value of one run and the tangents "
-        f"of the other. {remedy('linearize')}"
-    )
-
-
-def _outlived_error() -> UndecidableError:
-    return UndecidableError(
-        "within_gradient was asked inside torch.utils.checkpoint, about a tensor that was differentiated at a level of "
-        "torch.func or of forward mode. The backward pass runs the checkpoint again after the end of that level, where "
-        "the answer is another: the value would be that of one branch, the gradient that of the other. "
-        f"{remedy('checkpoint-after-its-level')}"
     )

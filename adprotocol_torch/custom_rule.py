@@ -18,7 +18,7 @@ from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.batched_rule import BatchedRule
-from adprotocol_torch.internals import functorch_is_active, never_compile, primal_of
+from adprotocol_torch.internals import functorch_is_active, primal_of, skip
 from adprotocol_torch.rule_modes import Values, as_results, pull, push
 from adprotocol_torch.tensors import has_strides
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # Where a graph broke around it, Dynamo would compile it and its callees one by one.
-@never_compile
+@skip
 @hookimpl
 def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""

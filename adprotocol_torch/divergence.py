@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol.extend import read_divergences, run_while_tracing
-from adprotocol_torch import internals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +26,5 @@ def remedy(name: str) -> str:
 
 
 def declared() -> list[Divergence]:
-    """List them, without the scenarios that pass in this release of PyTorch."""
-    from dataclasses import replace  # noqa: PLC0415  (for their readers only)
-
-    older = {"errors-without-text": internals.loses_texts, "rules-in-checkpoints": internals.keeps_saved_tensor_hooks}
-    passing = {item for name, fails in older.items() if not fails() for item in _entries()[name].scenarios}
-    return [
-        replace(entry, scenarios=tuple([item for item in entry.scenarios if item not in passing]))
-        for entry in _entries().values()
-    ]
+    """List them."""
+    return list(_entries().values())

@@ -10,7 +10,7 @@ from adprotocol.errors import OutputError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import never_compile, next_sequence_number
+from adprotocol_torch.internals import next_sequence_number, skip
 from adprotocol_torch.parameters import here, parameter_of
 from adprotocol_torch.tensors import laid_out
 
@@ -45,7 +45,7 @@ def _without_history(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-@never_compile  # as the engine's way
+@skip  # as the engine's way
 def _with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:

@@ -16,10 +16,10 @@ import torch
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import check_output, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import aliases, autograd_graph, backward, distributed, functorch_gradient, internals
+from adprotocol_torch import aliases, autograd_graph, distributed, functorch_gradient, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import never_compile, next_sequence_number, run_engine, set_grad_enabled, storage_of
+from adprotocol_torch.internals import next_sequence_number, run_engine, set_grad_enabled, skip, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
 from adprotocol_torch.tensors import laid_out, tensor_of
 
@@ -134,7 +134,7 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 
 
 # Dynamo would compile it as a function of its own where a graph broke around it.
-@never_compile
+@skip
 def _by_engine(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor], *, is_differentiable: bool
 ) -> tuple[Any, Any, list[Any]]:
@@ -176,10 +176,9 @@ def _by_engine(
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
                 call.sign((one.requires_grad_(),), (value,))
-            watch = backward.Watch(call.is_other) if is_differentiable and not again else None
             if others:
                 inputs += others.values()
-            gradients = list(run_engine(value, one, inputs, create_graph=again, watch=watch))
+            gradients = list(run_engine(value, one, inputs, create_graph=again))
             if others:
                 gradients = _with_others(gradients, others, tracked)
         gradients = _completed(gradients, tracked)

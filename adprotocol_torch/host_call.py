@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
 
-@internals.never_compile  # as custom_rule
+@internals.skip  # as custom_rule
 @hookimpl
 def host_call(
     fun: Callable[[list[Any]], list[Any]],

@@ -12,20 +12,17 @@ import functools
 import importlib
 import inspect
 import operator
-import sys
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch._functorch import eager_transforms, pyfunctorch
+from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad, graph
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import CodeType
 
-    from torch.overrides import TorchFunctionMode
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -67,18 +64,8 @@ get_gradient_edge: Any = graph.get_gradient_edge
 # inference_mode switches forward mode off; only the private switch shows it.
 forward_mode_is_enabled: Callable[[], bool] = torch._C._is_fwd_grad_enabled  # noqa: SLF001
 
-# Nothing public tells whether saved tensors are packed, as they are inside a checkpoint; before 2.8 nothing private
-# either.
-_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
-
-# The function in which a checkpoint runs its first pass: a function of its own since 2.14.
-CHECKPOINT: CodeType = (getattr(checkpoint, "_checkpoint_impl", None) or inspect.unwrap(checkpoint.checkpoint)).__code__
-
 # What a checkpoint remembers of its function, and nothing public changes; `use_checkpoint_frame` puts another there.
 CheckpointFrame: Any = checkpoint._CheckpointFrame  # noqa: SLF001
-
-# The function that runs another plain, and again in forward mode, which it records with a dispatch mode.
-LINEARIZE: CodeType = eager_transforms.linearize.__code__
 
 # Tell which nodes were made after a point of the program: the number of the next node, and that of a node.
 next_sequence_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
@@ -107,26 +94,11 @@ is_below_autograd: Callable[[], bool] = functools.partial(
 )
 
 
-def has_dispatch_mode() -> bool:
-    """Tell whether a mode below autograd is active, as where a graph is recorded; no public function tells."""
-    return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
-
-
-def may_pack_saved_tensors() -> bool:
-    """Tell whether saved tensors may be packed: False is certain, True only where PyTorch tells."""
-    return _top_hooks is None or _top_hooks(True) is not None  # noqa: FBT003
-
-
-def keeps_saved_tensor_hooks() -> bool:
-    """Tell whether `without_saved_tensor_hooks` takes none away: before 2.8."""
-    return _top_hooks is None
-
-
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """Take away the hooks that pack saved tensors, as a checkpoint does; torch.func refuses reverse mode there."""
     hooks: list[Any] = []
-    while _top_hooks is not None and (top := _top_hooks(False)) is not None:  # noqa: FBT003
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:  # noqa: FBT003, SLF001
         hooks.append(top)
         torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001
     try:
@@ -136,50 +108,20 @@ def without_saved_tensor_hooks() -> Iterator[None]:
             torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)  # noqa: SLF001
 
 
-def is_in_first_pass() -> bool:
-    """Tell whether the first pass of a checkpoint packs what is saved now, where PyTorch tells."""
-    hooks = None if _top_hooks is None else _top_hooks(True)  # noqa: FBT003
-    return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook.")
-
-
 def use_checkpoint_frame(cls: type) -> None:
     """Let checkpoints make their records of a subclass of `CheckpointFrame`."""
     checkpoint._CheckpointFrame = cls  # type: ignore[assignment,misc]  # noqa: SLF001
 
 
 def skip(function: F) -> F:
-    """Keep Dynamo from compiling the frames of a function, and since 2.7 those of its callees."""
-    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001
-    code = getattr(function, "__code__")  # noqa: B009  (all are functions)
-    if hasattr(frames, "_FrameAction"):
-        action = frames._FrameAction.SKIP  # noqa: SLF001
-        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action, action))  # noqa: SLF001
-    else:
-        frames.skip_code(code)
-    return function
-
-
-def never_compile(function: F) -> F:
     """Keep Dynamo from compiling the frames of a function and of its callees.
 
-    The public torch.compiler.disable wraps the function, which costs each eager
-    call 1 µs. Before 2.7, where a mark on its code does not reach the callees, a
-    wrapper switches Dynamo off.
+    The public torch.compiler.disable wraps the function, which costs each eager call 1 µs.
     """
-    frames = torch._C._dynamo.eval_frame  # noqa: SLF001
-    if hasattr(frames, "_FrameAction"):
-        return skip(function)
-
-    @functools.wraps(function)
-    def without_dynamo(*args: Any, **kwargs: Any) -> Any:
-        callback = frames.set_eval_frame(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            frames.set_eval_frame(callback)
-
-    without_dynamo._torchdynamo_inline = function  # type: ignore[attr-defined]  # noqa: SLF001  (what Dynamo traces)
-    return skip(cast("F", without_dynamo))
+    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001
+    action = frames._FrameAction.SKIP  # noqa: SLF001
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action, action))  # noqa: SLF001
+    return function
 
 
 def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -221,14 +163,6 @@ def differentiates_cond() -> bool:
     Since 2.8, without this function. Before, it fails where a branch uses one operand and the other does not.
     """
     return not hasattr(importlib.import_module("torch._higher_order_ops.cond"), "create_fw_bw_graph_branches")
-
-
-def loses_texts() -> bool:
-    """Tell whether Dynamo, if it is loaded, shows an error without its text: in 2.7 and 2.8."""
-    module: Any = sys.modules.get("torch._dynamo.variables.user_defined")
-    shown = getattr(module, "UserDefinedExceptionObjectVariable", None)
-    # The text is in a property since 2.9, in the base class since 2.15.
-    return not (shown is None or hasattr(shown, "args") or issubclass(shown, module.variables.ExceptionVariable))
 
 
 def iterates_over_attributes() -> bool:
@@ -282,7 +216,7 @@ def compilation() -> Any:
     return CompileContext.try_get()
 
 
-@never_compile
+@skip
 def tape_is_on() -> bool:
     """Tell whether grad mode is on below all levels of torch.func."""
     top = top_interpreter()
@@ -292,7 +226,7 @@ def tape_is_on() -> bool:
         return tape_is_on()
 
 
-@never_compile
+@skip
 def is_differentiating() -> bool:
     """Tell whether the code runs inside a derivative of torch.func or a dual level, of whichever tensors.
 
@@ -304,30 +238,18 @@ def is_differentiating() -> bool:
 
 
 def run_engine(
-    value: torch.Tensor,
-    cotangent: torch.Tensor,
-    inputs: Sequence[Any],
-    *,
-    create_graph: bool,
-    watch: TorchFunctionMode | None,
+    value: torch.Tensor, cotangent: torch.Tensor, inputs: Sequence[Any], *, create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:
     """Run ``torch.autograd.grad`` without its own question for modes, which switches them off for the hooks it runs."""
-    if watch is not None:
-        # As ``with watch``, in two functions of C for four of Python.
-        torch._C._push_on_torch_function_stack(watch)  # noqa: SLF001
-    try:
-        return graph._engine_run_backward(  # noqa: SLF001
-            (value,),
-            (cotangent,),
-            create_graph,  # and keep the graph
-            create_graph,
-            tuple(inputs),
-            allow_unreachable=True,
-            accumulate_grad=False,
-        )
-    finally:
-        if watch is not None:
-            torch._C._pop_torch_function_stack()  # noqa: SLF001
+    return graph._engine_run_backward(  # noqa: SLF001
+        (value,),
+        (cotangent,),
+        create_graph,  # and keep the graph
+        create_graph,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
 
 
 def shards(module: Any) -> list[torch.Tensor]:

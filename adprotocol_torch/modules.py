@@ -205,7 +205,7 @@ def _put(changed: list[_Change]) -> Callable[[], None]:
     return put_back
 
 
-@internals.never_compile
+@internals.skip
 def _data_of(tensor: Any) -> Any:
     """Return what an assignment to the ``data`` of a tensor changes; None where there is none, as in torch.func."""
     if torch.nn.parameter.is_lazy(tensor) or internals.level_of(tensor) > 0 or type(tensor) not in _PLAIN:

@@ -10,8 +10,8 @@ from torch.autograd import forward_ad
 from adprotocol.extend import ASK_PARAMETERS
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
-from adprotocol_torch.checkpoints import FIRST_PASSES, note_true, refuse_first_pass
-from adprotocol_torch.internals import functorch_is_active, is_below_autograd, level_of, never_compile
+from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_first_pass
+from adprotocol_torch.internals import functorch_is_active, is_below_autograd, level_of, skip
 from adprotocol_torch.parameters import here
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ NO_LEVEL = -1
 
 # After a graph break Dynamo compiles the next functions one by one. This one and its
 # callees must run eagerly: a fake tensor has lost the dual part of the real one.
-@never_compile
+@skip
 @hookimpl
 def within_gradient(value: torch.Tensor) -> bool:
     """Tell whether an operation on the tensor would carry a derivative, in any mode at any level."""
@@ -33,20 +33,17 @@ def within_gradient(value: torch.Tensor) -> bool:
         # A torch function mode, such as the guard of a batched cond, would answer at a
         # lowered level with tensors of its own level.
         with internals.without_torch_function():
-            return _below_noted(here().substitute(value))
+            return _below(here().substitute(value))
     if value.requires_grad and is_grad_enabled():
         # Only before a True: 76 ns, and as much for what is called below autograd, by ``__torch_dispatch__``.
         return (level_of(value) == NO_LEVEL or is_on_tape(value)) and not is_below_autograd()
     if FIRST_PASSES.any:
         refuse_first_pass()
     # `is_dual`, inlined. The counter is global: at -1 no tensor of the process is dual.
-    if forward_ad._current_level >= 0 and _has_tangent(value):  # noqa: SLF001
-        note_true()
-        return True
-    return False
+    return forward_ad._current_level >= 0 and _has_tangent(value)  # noqa: SLF001
 
 
-@never_compile
+@skip
 @hookimpl
 def any_within_gradient(values: Sequence[torch.Tensor]) -> bool:
     """Answer for several tensors, whose flags decide where no mode hides or adds anything."""
@@ -83,14 +80,6 @@ def is_dual(value: torch.Tensor) -> bool:
 
 def _has_tangent(value: torch.Tensor) -> bool:
     return internals.forward_mode_is_enabled() and not is_below_autograd() and internals.has_tangent(value)
-
-
-def _below_noted(value: torch.Tensor) -> bool:
-    answer = _below(value)
-    # A leaf of the tape is tracked after the end of every level, too.
-    if answer and not (level_of(value) == NO_LEVEL and value.requires_grad):
-        note_true()
-    return answer
 
 
 def is_tracked(value: torch.Tensor) -> bool:
@@ -137,7 +126,7 @@ def is_batched(value: torch.Tensor) -> bool:
     return False
 
 
-@never_compile  # as within_gradient
+@skip  # as within_gradient
 @hookimpl
 def explain(value: torch.Tensor) -> str:
     """Explain the answer for a tensor."""

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from adprotocol.extend import trace_instead, tree_leaves, tree_map
 from adprotocol_torch import autograd_graph, dynamo, internals, tracking
-from adprotocol_torch.internals import functorch_is_active, never_compile, next_sequence_number
+from adprotocol_torch.internals import functorch_is_active, next_sequence_number, skip
 from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 
 # Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
 @trace_instead(_run_traced)
-@never_compile
+@skip
 def run_connected(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)`` with every tracked operand connected to it."""
     has_levels = functorch_is_active()

@@ -4,10 +4,7 @@ import functools
 
 import pytest
 import torch
-from torch._dynamo.variables import user_defined  # noqa: F401  (which shows whether texts are lost)
 from torch.utils import checkpoint
-
-from adprotocol_torch import internals
 
 
 def _lacks(what):
@@ -20,27 +17,15 @@ needs_levels_around_checkpoint = pytest.mark.skipif(
     reason=_lacks("refuses forward mode and vmap around a checkpoint with use_reentrant=False"),
 )
 
-needs_objects_in_graphs = pytest.mark.skipif(
-    torch.__version__ < "2.7", reason=_lacks("does not trace sets, shapes and NumPy's dtypes")
-)
 needs_branches_in_called_code = pytest.mark.skipif(
     torch.__version__ < "2.13", reason=_lacks("refuses a torch.cond in code that a compiled graph calls")
 )
 
-needs_strides_of_branches = pytest.mark.skipif(
-    torch.__version__.startswith("2.8."), reason=_lacks("refuses a torch.cond whose gradients differ in their strides")
-)
-
 # What the errors of PyTorch say, in one release and another.
 REFUSES_TRANSFORMS = r"functorch|torch\.func"
-REFUSES_IN_CHECKPOINT = "HigherOrderOperator"  # not from 2.8 to 2.11, which do it
+REFUSES_IN_CHECKPOINT = "HigherOrderOperator"  # not until 2.11, which does it
 NOT_CAPTURED = "branch|captured completely"
 REFUSES_DUALS = "dual_level|dual tensor"
-
-
-def in_graph(pattern):
-    """Return the pattern for the text of an error that ends a graph; 2.7 and 2.8 have one of their own instead."""
-    return f"{pattern}|Observed exception" if internals.loses_texts() else pattern
 
 
 def is_right_or_refused(call, wanted):
@@ -79,7 +64,7 @@ def _differentiates_scans():
 
 
 def skip_if_scans_lack_derivatives():
-    """Skip where PyTorch itself has no derivative of a scan (before 2.9), or none of one that detaches (2.12)."""
+    """Skip where PyTorch itself has no derivative of a scan that detaches its carry (2.12)."""
     if not _differentiates_scans():
         pytest.skip(_lacks("has no derivative of a scan that detaches its carry"))
 

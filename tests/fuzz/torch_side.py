@@ -45,7 +45,7 @@ _AGAIN = ("checkpoint", "reentrant")
 _ALONE = ("thread", "inference")
 _IN_FUNC = (*_TAPE, *_AGAIN, *_ALONE)
 # What PyTorch refuses inside a transformation. A checkpoint runs again in the backward pass, when the level of
-# forward mode or of vmap is over, and raises: tests/torch_plugin/test_torch_checkpoints.py.
+# forward mode or of vmap is over, and the answers are others: declared as run-twice.
 REFUSED = {
     **dict.fromkeys(_FUNC, _IN_FUNC),
     **dict.fromkeys(("jvp", "jacfwd", "hessian"), (*_FORWARD, *_IN_FUNC, "function")),

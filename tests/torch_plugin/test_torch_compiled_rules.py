@@ -184,7 +184,7 @@ def test_a_tensor_from_elsewhere_is_never_a_constant_of_the_graph(backend):
     by_rule = custom_derivative(lambda x: 2 * x)
     by_rule.defvjp(lambda ct, _y, _x: (7 * ct * table,))
     for f in (by_function, by_rule, tabled, calling(by_function)):
-        with pytest.raises(Exception, match=torch_release.in_graph("uses a tensor that is no argument of it")):
+        with pytest.raises(Exception, match="uses a tensor that is no argument of it"):
             compiled(f, backend)(X)
     # Where the graph may break, eager code calls it, with the tensor as it is then.
     f, g = (compiled(f, backend, fullgraph=False) for f in (by_function, by_rule))
@@ -193,7 +193,7 @@ def test_a_tensor_from_elsewhere_is_never_a_constant_of_the_graph(backend):
     table.mul_(5.0)
     assert torch.equal(f(X), 10 * X)
     assert torch.equal(backward_of(g), 70 * torch.ones(3))
-    with pytest.raises(Exception, match=torch_release.in_graph("no argument of it")):
+    with pytest.raises(Exception, match="no argument of it"):
         compiled(hidden, backend)(X)
 
 
@@ -214,7 +214,7 @@ def test_the_mode_and_residuals_inside_a_compiled_function():
     assert torch.equal(backward_of(compiled(moded)), 30 * X**2)
     assert torch.equal(backward_of(compiled(once)), 3 * X)
     assert torch.equal(compiled(func.grad(total(once)))(X), 3 * X)
-    with pytest.raises(Exception, match=torch_release.in_graph("differentiated once only")):
+    with pytest.raises(Exception, match="differentiated once only"):
         compiled(func.hessian(total(once)))(X)
 
 
@@ -274,7 +274,7 @@ def test_an_exception_in_a_rule_is_named_and_leaves_nothing_behind():
 
     f = custom_derivative(lambda x: 2 * x)
     f.defvjp(fail)
-    with pytest.raises(Exception, match=torch_release.in_graph("the rule failed")):
+    with pytest.raises(Exception, match="the rule failed"):
         backward_of(compiled(f))
     assert torch.equal(backward_of(compiled(cube)), 30 * X**2)
     assert torch.equal(compiled(f)(X), 2 * X)

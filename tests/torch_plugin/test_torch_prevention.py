@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-import torch_release
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
@@ -103,7 +102,7 @@ def test_compiled_whole_it_runs_plain_and_raises_an_error_with_the_message(backe
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     for _ in range(2):
         assert compiled(torch.tensor(3.0)) == 6.0
-        with pytest.raises(Exception, match=torch_release.in_graph(MESSAGE)):
+        with pytest.raises(Exception, match=MESSAGE):
             compiled(leaf())
         with torch.no_grad():
             assert compiled(leaf()) == 6.0
@@ -111,14 +110,14 @@ def test_compiled_whole_it_runs_plain_and_raises_an_error_with_the_message(backe
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, lambda f: torch.func.grad(torch.vmap(f))])
 def test_a_compiled_transformation_raises_an_error_with_the_message(transform):
-    with pytest.raises(Exception, match=torch_release.in_graph(MESSAGE)):
+    with pytest.raises(Exception, match=MESSAGE):
         torch.compile(transform(lambda x: layer(x).sum()), fullgraph=True, backend="eager")(torch.ones(2))
 
 
 def test_a_compiled_gradient_passes_what_it_does_not_differentiate():
     compiled = torch.compile(torch.func.grad(lambda x, c: x * layer(c)), fullgraph=True, backend="aot_eager")
     assert compiled(torch.tensor(3.0), torch.tensor(2.0)) == 4.0
-    with pytest.raises(Exception, match=torch_release.in_graph(MESSAGE)):
+    with pytest.raises(Exception, match=MESSAGE):
         torch.compile(torch.func.grad(lambda x, c: x * layer(c), argnums=1), fullgraph=True)(leaf(), leaf())
 
 
@@ -140,7 +139,7 @@ def test_where_the_graph_may_break_it_is_the_error_itself():
 def test_a_compiled_container_and_module_raise_with_the_message():
     compiled = torch.compile(lambda x: guard({"a": [torch.ones(()), x]})["a"][1] * 2.0, fullgraph=True, backend="eager")
     assert compiled(torch.tensor(3.0)) == 6.0
-    with pytest.raises(Exception, match=torch_release.in_graph(f"{MESSAGE} .at 'a.1'")):
+    with pytest.raises(Exception, match=f"{MESSAGE} .at 'a.1'"):
         compiled(leaf())
 
 

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-import torch_release
 from torch.autograd import forward_ad
 
 from adprotocol import grad, non_differentiable, within_gradient
@@ -121,7 +120,7 @@ def test_a_nested_call_follows_the_flags_that_the_user_gave():
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_gradient_refuses_a_reference(net, decayed, backend):
-    with pytest.raises(Exception, match=torch_release.in_graph("another reference")):
+    with pytest.raises(Exception, match="another reference"):
         torch.compile(lambda n: grad(decayed)(n)["weight"], backend=backend, fullgraph=True)(net)
     reached = lambda n: n(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in n.parameters())
     assert torch.compile(lambda n: grad(reached)(n)["weight"], backend=backend, fullgraph=True)(net) == 7.0

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-import torch_release
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol import cond, grad, within_gradient
-from adprotocol.errors import UndecidableError
 
 
 @pytest.fixture(autouse=True)
@@ -20,15 +18,6 @@ def layer(x):
     return cond(within_gradient(x), lambda x: 3.0 * x, lambda x: 5.0 * x, x)
 
 
-@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")
-def test_a_question_in_linearize_is_refused():
-    with pytest.raises(UndecidableError, match=r"linearize.*jvp"):
-        torch.func.linearize(layer, torch.tensor(2.0))
-    output, tangents = torch.func.linearize(torch.sin, torch.tensor(0.0))
-    assert (output, tangents(torch.tensor(2.0))) == (0.0, 2.0)
-    assert torch.func.jvp(layer, (torch.tensor(2.0),), (torch.tensor(1.0),)) == (6.0, 3.0)
-
-
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
     compiled = torch.compile(layer, backend="eager", fullgraph=fullgraph)
@@ -36,7 +25,7 @@ def test_a_graph_of_an_evaluation_serves_no_reentrant_checkpoint(fullgraph):
     for _ in range(2):
         with torch.no_grad():
             assert compiled(x).tolist() == [5.0, 5.0]
-        with pytest.raises(Exception, match=torch_release.in_graph("use_reentrant=True")):
+        with pytest.raises(Exception, match="use_reentrant=True"):
             checkpoint(compiled, x, use_reentrant=True)
         assert compiled(x).tolist() == [3.0, 3.0]
         with torch.no_grad():  # nothing will run again
@@ -55,7 +44,7 @@ def test_a_graph_for_a_constant_serves_no_reentrant_checkpoint(fullgraph):
     x = torch.ones(2, requires_grad=True)
     for _ in range(2):
         assert compiled(2.0 * x.detach()).tolist() == [10.0, 10.0]
-        with pytest.raises(Exception, match=torch_release.in_graph("use_reentrant=True")):
+        with pytest.raises(Exception, match="use_reentrant=True"):
             checkpoint(run, x, use_reentrant=True)
 
 
@@ -107,7 +96,7 @@ def test_a_hook_on_a_parameter_in_a_graph_is_refused(when):
     if when == "after":
         assert compiled(net)["weight"] == 1.0
     handle = net.weight.register_hook(lambda g: 10.0 * g)
-    with pytest.raises(Exception, match=torch_release.in_graph("hooks")):
+    with pytest.raises(Exception, match="hooks"):
         compiled(net)
     handle.remove()
     torch._dynamo.reset()
