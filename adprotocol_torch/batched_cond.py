@@ -6,20 +6,24 @@ A plain ``torch.where`` lets a NaN of the branch not taken into the gradient, be
 Operands and tensors that a branch closes over are guarded alike, on first use. This
 is the double-where trick
 (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
+
+Both branches run, so a change in place of what a branch did not make would be lost, or
+reach the other branch: it is refused, as far as names and parameters of PyTorch's
+functions tell what they change.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol.errors import add_note
+from adprotocol.errors import BranchError, add_note
 from adprotocol.extend import Branches, run_while_tracing
-from adprotocol_torch.branch_watch import BranchWatch, changed_argument, changed_in_place, is_in_place
-from adprotocol_torch.tensors import is_of_numpy, tensor_of
-from adprotocol_torch.zero_gradients import is_float
+from adprotocol_torch import internals
+from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,21 +49,18 @@ class TensorBranches(Branches):
 
 def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     guard = _Guard(pred)
-    if torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling():  # which loses the text of an error that is raised again
         with guard:
             result = branch(*operands)
     else:
-        with BranchWatch() as watch:
-            guard.watch = watch
-            try:
-                with guard:
-                    result = branch(*operands)
-            except Exception as error:
-                add_note(error, _note(branch))
-                raise
-        watch.check()
+        try:
+            with guard:
+                result = branch(*operands)
+        except Exception as error:
+            add_note(error, _note(branch))
+            raise
     if guard.has_refused:
-        raise changed_in_place()
+        raise _changed_in_place()
     return result
 
 
@@ -99,19 +100,17 @@ def _may_raise(name: str) -> bool:
     return name in _OF_MATRICES
 
 
-def _identity(matrix: torch.Tensor) -> torch.Tensor:
-    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-
-
 class _Guard(TorchFunctionMode):
     """Replace every tensor that the branch did not create by its guard."""
 
     def __init__(self, pred: torch.Tensor) -> None:
         super().__init__()
         self.pred = pred
-        # By id; the tensor is kept with its guard so that no id is reused.
+        # The tensor is kept with its guard, or with itself if the branch made it, so that no id is reused.
         self.known: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.watch: BranchWatch | None = None  # in eager mode
+        self.is_traced = torch.compiler.is_dynamo_compiling()
+        # Keys of the memory of guards.
+        self.copies: set[int] = set()
         # `y += 1` turns a TypeError, which this one is, into `y = y + 1`.
         self.has_refused = False
 
@@ -120,33 +119,30 @@ class _Guard(TorchFunctionMode):
             return func(*args, **(kwargs or {}))  # how torch.func.grad marks its own wrapper
         keywords = kwargs or {}
         # The tensor that an in-place operation changes must stay itself.
-        start = 1 if is_in_place(func.__name__) else 0
-        changed = args[0] if start else changed_argument(func, args, keywords)
-        if isinstance(changed, torch.Tensor) and not self.made(changed):
+        start = 1 if _is_in_place(func.__name__) else 0
+        changed = args[0] if start else _changed_argument(func, args, keywords)
+        if isinstance(changed, torch.Tensor) and not self.has_made(changed):
             self.has_refused = True
-            raise changed_in_place()
+            raise _changed_in_place()
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
         guarded_keywords = {name: self.guarded(argument) for name, argument in keywords.items()}
         if _may_raise(func.__name__):
             guarded = [self.regular(argument) for argument in guarded]
             guarded_keywords = {name: self.regular(argument) for name, argument in guarded_keywords.items()}
-        if self.watch is None:
-            result = func(*guarded, **guarded_keywords)
-        else:
-            with self.watch.operation():
-                result = func(*guarded, **guarded_keywords)
+        result = func(*guarded, **guarded_keywords)
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(made, torch.Tensor):
                 self.known[self.key(made)] = (made, made)
         return result
 
-    def made(self, tensor: Any) -> bool:
-        """Tell whether an operation of the branch returned the tensor."""
-        return self.known.get(self.key(tensor), (None, None))[1] is tensor
-
-    def key(self, tensor: Any) -> Any:
+    def key(self, tensor: torch.Tensor) -> Any:
         """Return the key of a tensor: its id, and while Dynamo traces, which has no id for all of them, itself."""
-        return tensor if self.watch is None else id(tensor)
+        return tensor if self.is_traced else id(tensor)
+
+    def has_made(self, tensor: torch.Tensor) -> bool:
+        """Tell whether an operation of the branch returned the tensor, and not as a view of a guard."""
+        is_result = self.known.get(self.key(tensor), (None, None))[1] is tensor
+        return is_result and (self.is_traced or internals.memory_of(tensor) not in self.copies)
 
     def guarded(self, argument: Any) -> Any:
         """Return a tensor with its derivative cut off where the predicate is False."""
@@ -157,22 +153,63 @@ class _Guard(TorchFunctionMode):
             return argument
         key = self.key(argument)
         if key not in self.known:
-            self.known[key] = (argument, self.watched(self.guard, argument))
+            # A copy, for a change of it or of a view of it must not reach the other branch.
+            guard = torch.where(self.pred, argument, argument.detach()) if is_float(argument) else argument.clone()
+            self.known[key] = (argument, guard)
+            if not self.is_traced:
+                self.copies.add(internals.memory_of(guard))
         return self.known[key][1]
-
-    def watched(self, make: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-        """Make what stands for a tensor; while Dynamo traces, nothing is watched."""
-        if self.watch is None:
-            return make(tensor)
-        with self.watch.guarding():
-            return make(tensor)
 
     def regular(self, argument: Any) -> Any:
         """Return a square matrix that is the identity where the predicate is False: a singular one would raise."""
         if not isinstance(argument, torch.Tensor) or argument.dim() < 2 or argument.shape[-1] != argument.shape[-2]:  # noqa: PLR2004  (a matrix)
             return argument
-        return self.watched(lambda matrix: torch.where(self.pred, matrix, _identity(matrix)), argument)
+        identity = torch.eye(argument.shape[-1], dtype=argument.dtype, device=argument.device)
+        return torch.where(self.pred, argument, identity)
 
-    def guard(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy, for a change of it or of a view of it must not reach the other branch."""
-        return torch.where(self.pred, tensor, tensor.detach()) if is_float(tensor) else tensor.clone()
+
+@run_while_tracing
+def _is_in_place(name: str) -> bool:
+    """Tell whether the function of a name changes its first argument."""
+    if name.startswith("__"):  # `y += 1` is __iadd__
+        return name in ("__setitem__", "__set__") or (
+            name[2] == "i" and name not in ("__invert__", "__index__", "__int__")
+        )
+    return name.endswith("_")
+
+
+def _changed_argument(func: Any, args: Any, keywords: Any) -> Any:
+    """Return the argument that a function changes as far as its parameters tell, else None."""
+    if keywords.get("out") is not None:
+        return keywords["out"]
+    if _argument(func, "inplace", args, keywords) is True:
+        return args[0] if args else keywords.get("input")
+    if _argument(func, "max_norm", args, keywords) is not None:
+        return _argument(func, "weight", args, keywords)
+    if True in (_argument(func, "training", args, keywords), _argument(func, "use_input_stats", args, keywords)):
+        return _argument(func, "running_mean", args, keywords)
+    return None
+
+
+def _argument(func: Any, name: str, args: Any, keywords: Any) -> Any:
+    if name in keywords:
+        return keywords[name]
+    place = _place(func, name)
+    return args[place] if 0 <= place < len(args) else None
+
+
+@run_while_tracing
+def _place(func: Any, name: str) -> int:
+    """Return the position of a parameter of a function, -1 if it has none of the name."""
+    try:
+        return list(inspect.signature(func).parameters).index(name)
+    except (TypeError, ValueError):
+        return -1
+
+
+def _changed_in_place() -> BranchError:
+    return BranchError(
+        "a branch of a batched cond changes in place a tensor that it did not make (the statistics of a batch norm "
+        "and a max_norm are such changes, too); both branches run, so the change would be lost or reach the other "
+        "one: write `y = y + 1`, or change a clone"
+    )

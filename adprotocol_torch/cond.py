@@ -1,4 +1,8 @@
-"""`cond` on PyTorch: Python's branch, a select under vmap, or ``torch.cond`` in a graph."""
+"""`cond` on PyTorch: Python's branch, a select under vmap, or ``torch.cond`` in a graph.
+
+A result of Python's branch that is constant beside tracked operands is connected with
+them: ``backward()`` would fail, or not, by which branch was taken.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import Branches, tree_leaves, tree_map
+from adprotocol.extend import Branches, trace_instead, tree_leaves, tree_map
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import dynamo, tracking
+from adprotocol_torch import dynamo, internals, tracking
 from adprotocol_torch.batched_cond import TensorBranches, select
-from adprotocol_torch.zero_gradients import run_connected
+from adprotocol_torch.tensors import is_dense, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +33,50 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         if isinstance(pred, torch.Tensor) and tracking.is_batched(pred):
             return select(pred, true_fun, false_fun, operands)
         pred = bool(pred)
-    return run_connected(true_fun if pred else false_fun, operands)
+    return _run(true_fun if pred else false_fun, operands)
+
+
+def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    dynamo.install()
+    return _connected(fun(*operands), operands, dynamo.ask_fake)
+
+
+# Where a graph broke around it, Dynamo would compile its parts, with batches that it warns of.
+@trace_instead(_run_traced)
+@internals.skip
+def _run(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Return ``fun(*operands)``, which is no constant beside operands that the tape tracks."""
+    result = fun(*operands)
+    if type(result) is torch.Tensor and (result.requires_grad or not internals.tape_is_on()):
+        return result
+    return _connected(result, operands, tracking.is_on_tape)
+
+
+def _connected(result: Any, operands: tuple[Any, ...], is_tracked: Callable[[torch.Tensor], Any]) -> Any:
+    results = [leaf for leaf in tree_leaves((result,)) if is_float(leaf)]
+    if len([leaf for leaf in results if is_tracked(leaf)]) > 0:
+        return result
+    floats = [leaf for leaf in tree_leaves(operands) if is_float(leaf) and is_dense(leaf)]
+    tracked = [leaf for leaf in floats if is_tracked(leaf)]
+    if not results and len(floats) > 0 and (tracked or internals.functorch_is_active()):
+        # A Python number cannot be connected, nor be the result of a function that torch.func transforms.
+        result = tree_map(lambda leaf: floats[0].new_tensor(leaf) if type(leaf) is float else leaf, result)
+    if not tracked:
+        return result
+    return tree_map(lambda leaf: _minus_nothing(leaf, tracked) if is_float(leaf) else leaf, result)
+
+
+def _minus_nothing(result: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
+    """Subtract the sum of an empty slice of each operand, through which the gradient is zeros, never NaN."""
+    if not is_dense(result) or result.element_size() == 1:  # from 8 bits PyTorch subtracts nothing
+        return result
+    for operand in operands:
+        empty = operand.reshape(-1)[:0]
+        if empty.is_complex() and not result.is_complex():
+            empty = empty.real
+        # Moved while it is empty: nothing is copied between devices. Minus, for x - 0 is x, and -0 + 0 is not -0.
+        result = result - empty.to(device=result.device, dtype=result.dtype).sum()
+    return result
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:

@@ -114,21 +114,13 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> T
 
     A change in place would reach that too, unseen by its derivative.
     """
-    taken = set(map(_memory, arrays))
+    taken = set(map(internals.memory_of, arrays))
     found = []
     for result in results:
-        one = result.clone() if _memory(result) in taken else result
-        taken.add(_memory(one))
+        one = result.clone() if internals.memory_of(result) in taken else result
+        taken.add(internals.memory_of(one))
         found.append(one)
     return found
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """Return a key that a tensor has in common with its views."""
-    while internals.level_of(tensor) != -1:
-        tensor = internals.unwrapped(tensor)
-    has_storage = has_strides(tensor) and not internals.is_batched_by_autograd(tensor)
-    return internals.storage_of(tensor) if has_storage else id(tensor)
 
 
 class _Attached(torch.autograd.Function):

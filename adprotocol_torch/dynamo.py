@@ -131,18 +131,6 @@ def first_tracked(values: Sequence[torch.Tensor]) -> int | None:
     return next((i for i, value in enumerate(values) if tracking.within_gradient(value)), None)
 
 
-@_answered
-def tracked_floats(values: Sequence[Any]) -> list[int]:
-    """Return the positions of the tensors that can carry a derivative and for which the answer is not False."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
-def tracked(values: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the tensors that can carry a derivative and for which `ask_fake` has an answer other than False."""
-    install()
-    return [values[i] for i in tracked_floats(values)]
-
-
 def leaves_in_graph(values: tuple[Any, ...]) -> list[Any]:
     """Return the leaves of several values in order; of containers that Dynamo knows without tracing."""
     install()
@@ -224,12 +212,6 @@ def _names_of_tensors(owner: torch.nn.Module, _searched: set[int]) -> list[str]:
 @_answered
 def held_tensors(owner: torch.nn.Module) -> list[str]:
     """Return those names for a module that Dynamo stands for."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
-@_answered
-def unused_operands(results: list[torch.Tensor], operands: list[torch.Tensor]) -> list[int]:
-    """Return the positions of the operands from which no derivative flows into the results."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 

@@ -18,7 +18,7 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
 from adprotocol.extend import tree_structure
-from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
@@ -67,16 +67,6 @@ def first_tracked(self: Any, tx: Any, values: Any) -> Any:
     """Answer `ask_fake` for one after the other."""
     asked = enumerate(values.unpack_var_sequence(tx))
     return SourcelessBuilder.create(tx, next((i for i, value in asked if _has_answer(self, tx, value)), None))
-
-
-def tracked_floats(self: Any, tx: Any, values: Any) -> Any:
-    """Answer `ask_fake` for each."""
-    found = [
-        i
-        for i, value in enumerate(values.unpack_var_sequence(tx))
-        if _is_tensor(value) and _is_inexact(_fake(value)) and _has_answer(self, tx, value)
-    ]
-    return SourcelessBuilder.create(tx, found)
 
 
 def _has_answer(self: Any, tx: Any, value: Any) -> bool:
@@ -174,14 +164,6 @@ def have_hooks(_self: Any, _tx: Any, parameters: Any) -> Any:
             internals.guard_identity(item.source, "_backward_hooks")
             found = found or bool(internals.tensor_hooks(given.example))
     return ConstantVariable.create(found)
-
-
-def unused_operands(_self: Any, tx: Any, results: Any, operands: Any) -> Any:
-    """Search the graph under way."""
-    fakes = _fakes(operands)
-    # torch.func itself gives zeros.
-    found = [i for i in fx_graph.unused(_nodes(results), _nodes(operands)) if tracking.is_on_tape(fakes[i])]
-    return SourcelessBuilder.create(tx, found)
 
 
 def are_reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:

@@ -41,7 +41,7 @@ def kept(key: str, *, in_graph: bool = False) -> Any:
 def sharing(tensors: list[torch.Tensor]) -> list[int]:
     """Return the positions of the tensors that share memory with an earlier one."""
     first: dict[int, int] = {}
-    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor)[0], i) != i]
+    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor), i) != i]
 
 
 def is_tracked(cond: Any) -> bool:
@@ -80,20 +80,6 @@ def takes_gradient(cond: Any, modules: Any) -> bool:
                 if node.target is internals.enter_grad or takes_gradient(node, modules):
                     return True
     return False
-
-
-def unused(results: list[Any], operands: list[Any]) -> list[int]:
-    """Return the positions of the operands from which no derivative flows into the results."""
-    seen: set[Any] = set()
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node not in operands:
-            stack.extend(parent for parent in node.all_input_nodes if _carries(parent))
-    return [i for i, node in enumerate(operands) if node not in seen]
 
 
 def are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> bool:

@@ -19,7 +19,7 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, distributed, functorch_gradient, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import next_sequence_number, run_engine, set_grad_enabled, skip, storage_of
+from adprotocol_torch.internals import memory_of, next_sequence_number, run_engine, set_grad_enabled, skip, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
 from adprotocol_torch.tensors import laid_out, tensor_of
 
@@ -229,24 +229,15 @@ def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         return gradients
     seen: set[int] = set()
     for i, gradient in enumerate(gradients):
-        memory = _memory(gradient)
-        if not seen.isdisjoint(memory):
+        key = memory_of(gradient)
+        if key in seen:
             gradients[i] = gradient.clone()
-        seen |= memory
+        seen.add(key)
     return gradients
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided
-
-
-def _memory(tensor: Any) -> set[int]:
-    """Return keys of the memory of a tensor, or of the tensors that it wraps, such as the local one of a DTensor."""
-    if not internals.is_traceable_wrapper_subclass(tensor):
-        return {internals.memory_of(tensor)[0]}
-    parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
-    # A DTensor lists its mesh as well.
-    return set().union(*[_memory(part) for part in parts if isinstance(part, torch.Tensor)])
 
 
 def _refuse_second_derivative(value: torch.Tensor) -> bool:

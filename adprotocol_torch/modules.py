@@ -210,7 +210,7 @@ def _data_of(tensor: Any) -> Any:
     """Return what an assignment to the ``data`` of a tensor changes; None where there is none, as in torch.func."""
     if torch.nn.parameter.is_lazy(tensor) or internals.level_of(tensor) > 0 or type(tensor) not in _PLAIN:
         return None
-    return internals.memory_of(tensor)[0], tensor.storage_offset(), tensor.shape, tensor.stride()
+    return internals.memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -84,6 +84,11 @@ def has_strides(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
+def is_float(leaf: Any) -> bool:
+    """Tell whether a leaf is a tensor that can carry a derivative."""
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is an ordinary one, or a parameter, that lies in memory by its strides."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

@@ -73,22 +73,11 @@ def below_levels(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def is_dual(value: torch.Tensor) -> bool:
-    """Tell whether the tensor carries a tangent, outside torch.func."""
-    return internals.is_in_forward_mode() and _has_tangent(value)
-
-
 def _has_tangent(value: torch.Tensor) -> bool:
     return internals.forward_mode_is_enabled() and not is_below_autograd() and internals.has_tangent(value)
 
 
-def is_tracked(value: torch.Tensor) -> bool:
-    """Answer inside torch.func, in a reentrant checkpoint too: for a branch that does not depend on the answer."""
-    with internals.without_torch_function():
-        return _below(here().substitute(value), is_asked=False)
-
-
-def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
+def _below(value: torch.Tensor) -> bool:
     """Check level by level, from the innermost transformation of torch.func outwards.
 
     A wrapper has autograd metadata of its own, and each level a grad mode of
@@ -104,7 +93,7 @@ def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
     if interpreter is None:
         if is_grad_enabled() and value.requires_grad:
             return True
-        if is_asked and FIRST_PASSES.any:
+        if FIRST_PASSES.any:
             refuse_first_pass()
         return _has_tangent(value)
     if level == here:
@@ -114,7 +103,7 @@ def _below(value: torch.Tensor, *, is_asked: bool = True) -> bool:
             return True
         value = internals.unwrapped(value)
     with interpreter.lower():
-        return _below(value, is_asked=is_asked)
+        return _below(value)
 
 
 def is_batched(value: torch.Tensor) -> bool:
@@ -138,7 +127,7 @@ def explain(value: torch.Tensor) -> str:
     if value.requires_grad:
         reasons.append("requires_grad is set" + ("" if is_grad_enabled() else ", but grad mode is off"))
     if internals.is_in_forward_mode() and not functorch_is_active():
-        tangent = "with" if is_dual(value) else "without"
+        tangent = "with" if _has_tangent(value) else "without"
         reasons.append(f"dual level 0, {tangent} a tangent")
     if torch.is_inference_mode_enabled():
         reasons.append("inference mode is on")

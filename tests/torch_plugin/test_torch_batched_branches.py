@@ -129,20 +129,6 @@ def test_a_max_norm_is_refused():
     assert weight.min() == 4.0
 
 
-@torch.jit.script
-def root(x: torch.Tensor) -> torch.Tensor:
-    return x.sqrt()
-
-
-def test_a_function_of_torchscript_is_refused():
-    points = torch.tensor([0.0, 4.0])
-    f = lambda root: lambda x: cond(x > 0, root, lambda x: 0.0 * x, x)
-    assert vmap(grad(f(torch.sqrt)))(points).tolist() == [0.0, 0.25]
-    for transformed in (vmap(grad(f(root))), grad(lambda x: vmap(f(root))(x).sum())):
-        with pytest.raises(BranchError, match=r"torch\.jit"):
-            transformed(points)
-
-
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_sparse_matrix_made_in_a_branch_is_its_own(layout):

@@ -68,27 +68,6 @@ def test_several_results_with_one_cotangent(one, other, total, sign):
     assert torch.allclose(x.grad, again.grad)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda t: t.to_sparse(),
-        lambda t: t.to_sparse_csr(),
-        lambda t: t.to(torch.float8_e4m3fn),
-        lambda t: torch.nested.as_nested_tensor(list(t), layout=torch.jagged),
-    ],
-    ids=["sparse", "csr", "8 bits", "nested"],
-)
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
-def test_an_operand_without_use_beside_an_odd_result_has_zeros(make):
-    a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2, requires_grad=True)
-    y = cond(True, lambda a, b: make(a), lambda a, b: make(a + b), a, b)
-    dense = y.float() if y.layout is torch.strided else y
-    total = dense.values().sum() if y.is_nested else dense.to_dense().sum()
-    used, unused = torch.autograd.grad(total, [a, b])
-    assert used.tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert unused.tolist() == [[0.0, 0.0], [0.0, 0.0]]
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_hook_on_a_parameter_in_a_graph_is_refused(when):
     net = torch.nn.Linear(1, 1, bias=False)

@@ -116,13 +116,6 @@ def test_vmap_of_a_compiled_function():
         torch.vmap(whole)(x)
 
 
-def test_vmap_of_a_compiled_cond_connects_what_the_branch_does_not_use():
-    run = compiled(lambda a, b: cond(True, lambda a, b: a * 2, lambda a, b: b, a, b), fullgraph=False)
-    a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    found = torch.autograd.grad(torch.vmap(run)(a, b).sum(), (a, b), allow_unused=True)
-    assert [g.tolist() for g in found] == [[2.0, 2.0], [0.0, 0.0]]
-
-
 @BACKENDS
 def test_a_gradient_whose_graph_breaks(backend):
     def f(x):
