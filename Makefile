@@ -20,7 +20,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 QUICK := --ignore=tests/hooks/test_cond_structures.py tests/dispatch tests/trees tests/hooks tests/gradients tests/autograd_plugin \
 	tests/torch_plugin/test_torch_query.py tests/jax_plugin/test_jax_query.py tests/conformance/test_scenario.py
 
-.PHONY: help demo test quick lint format types unit coverage docs support plugins plugin-mutants adoption mutants mutate fuzz matrix libraries stress cuda-record bench bench-check \
+.PHONY: help demo test quick lint format types unit coverage docs support plugins plugin-mutants adoption mutants mutate fuzz lines matrix libraries stress cuda-record bench bench-check \
 	bench-pennylane-env bench-peers-env hooks clean
 .DEFAULT_GOAL := help
 
@@ -82,6 +82,9 @@ mutate: $(VENV)/.dev ## random mutants of the library against the tests nearest 
 
 fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAMEWORK=jax for one, ARGS='--stress 60' for both
 	cd tests && $(abspath $(BIN))/python -m fuzz $(or $(N),300) --seed $(or $(SEED),1) $(FRAMEWORK:%=--framework %) $(ARGS)
+
+lines: $(VENV)/.dev ## the size of each part, beside its budget
+	cd tests && $(abspath $(BIN))/python -m lines
 
 matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
