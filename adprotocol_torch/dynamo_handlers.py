@@ -18,7 +18,7 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
 from adprotocol.extend import tree_structure
-from adprotocol_torch import closure_search, dynamo_regions, dynamo_values, fx_graph, internals
+from adprotocol_torch import closure_search, dynamo_values, fx_graph, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
@@ -34,7 +34,6 @@ def register(functions: Iterable[Callable[..., Any]]) -> None:
     for function in functions:
         torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
         handlers[function] = globals()[function.__name__]
-    dynamo_regions.watch()
 
 
 def _nodes(items: Any) -> list[Any]:
@@ -56,7 +55,7 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # Nor are the levels below the batch of an input, and no guard compares them.
     if any(layer.key() == internals.Transform.Vmap for layer in layers):
         return ConstantVariable.create("batched")
-    return ConstantVariable.create(dynamo_regions.ask(tx, value.as_proxy().node))
+    return ConstantVariable.create(tracking.within_gradient(_fake(value)))
 
 
 def _is_tensor(value: Any) -> bool:

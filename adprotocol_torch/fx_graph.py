@@ -101,57 +101,6 @@ def are_reached(value: Any, held: list[torch.Tensor], tracked: list[Any]) -> boo
     return False
 
 
-def inputs_of(tracer: Any, node: Any, top: Any) -> set[int]:
-    """Return the positions of the inputs of a subgraph on which a node in it, or in a subgraph of it, may depend."""
-    placeholders = {item: i for i, item in enumerate(top.graph.find_nodes(op="placeholder"))}
-    found: set[int] = set()
-    seen: set[Any] = set()
-    waiting = [(tracer, node)]
-    while waiting:
-        inside, item = waiting.pop()
-        if item in seen or not _may_carry(item):
-            continue
-        seen.add(item)
-        if item.op != "placeholder":
-            waiting.extend((inside, parent) for parent in item.all_input_nodes)
-        elif inside is top:
-            found.add(placeholders[item])
-        else:
-            outer = {proxy.node: given.node for given, proxy in inside.lifted_freevars.items()}
-            if item not in outer:
-                return set(placeholders.values())  # an input of an operator in the body
-            waiting.append((inside.parent, outer[item]))
-    return found
-
-
-def tracked_later(body: Any, carried: int) -> set[int]:
-    """Return the positions of the inputs of the body of a loop that are not tracked in the first step and may be later.
-
-    Its first results are its first inputs in the next step; a body that combines two steps has these twice.
-    """
-    inputs = list(body.find_nodes(op="placeholder"))
-    flat = internals.pytree.tree_leaves(body.find_nodes(op="output")[0].args)[:carried]
-    later = {i for i, node in enumerate(flat) if _is_tracked(node) and not _is_tracked(inputs[i])}
-    known = -1
-    while len(later) != known:
-        known = len(later)
-        for i, node in enumerate(flat):
-            if later & {j % carried for j in _reached_inputs(node, inputs)}:
-                later.add(i)
-    return later | {i + carried for i in later}
-
-
-def _reached_inputs(node: Any, inputs: list[Any]) -> set[int]:
-    seen: set[Any] = set()
-    waiting = [node]
-    while waiting:
-        item = waiting.pop()
-        if item not in seen and _may_carry(item):
-            seen.add(item)
-            waiting.extend(item.all_input_nodes)
-    return {i for i, item in enumerate(inputs) if item in seen}
-
-
 def _is_tracked(node: Any) -> bool:
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and tracking.within_gradient(value)

@@ -376,22 +376,6 @@ def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Te
     return list((tensor._backward_hooks or {}).values())  # noqa: SLF001
 
 
-def refuse_reuse(refuses: Callable[[Any], bool]) -> None:
-    """Keep Dynamo from using a nested region again that has read sources for which `refuses` is true: since 2.12."""
-    try:
-        from torch._dynamo.variables import invoke_subgraph  # noqa: PLC0415  (only while Dynamo traces)
-    except ImportError:
-        return
-    eligible = getattr(invoke_subgraph, "is_reuse_eligible", None)
-    if eligible is not None:
-
-        def is_reuse_eligible(tx: Any, result: Any, fingerprint: Any, info: Any, *args: Any, **kwargs: Any) -> Any:
-            refused = refuses(info.traced_sources)
-            return not refused and eligible(tx, result, fingerprint, info, *args, **kwargs)
-
-        invoke_subgraph.is_reuse_eligible = is_reuse_eligible  # type: ignore[assignment]
-
-
 def fake_tensors() -> Any:
     """Return a mode for the tensors without memory with which PyTorch's compilers trace; it is no public class."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  (for the harness only)

@@ -1,7 +1,5 @@
 """What the releases of PyTorch differ in, as far as the tests use it: by feature, in this place alone."""
 
-import functools
-
 import pytest
 import torch
 from torch.utils import checkpoint
@@ -45,28 +43,6 @@ def skip_if_lost(slope, x):
     """
     if not slope(x.clone().requires_grad_()).requires_grad:
         pytest.skip(_lacks("itself returns the derivative of a compiled function as a constant"))
-
-
-@functools.cache
-def _differentiates_scans():
-    from torch._higher_order_ops.scan import scan
-
-    def found(xs):
-        return scan(lambda c, x: (c.detach() + x, c.clone()), torch.tensor(1.0), xs)[0]
-
-    xs = torch.ones(2, requires_grad=True)
-    try:
-        for way in (found, torch.compile(found, backend="aot_eager", fullgraph=True)):
-            torch.autograd.grad(way(xs), xs)
-    except RuntimeError:
-        return False
-    return True
-
-
-def skip_if_scans_lack_derivatives():
-    """Skip where PyTorch itself has no derivative of a scan that detaches its carry (2.12)."""
-    if not _differentiates_scans():
-        pytest.skip(_lacks("has no derivative of a scan that detaches its carry"))
 
 
 def skip_if_sets_end_graphs():

@@ -9,13 +9,11 @@ import adprotocol_torch
 
 MODULES = sorted(Path(adprotocol_torch.__file__).parent.glob("*.py"))
 # The others stand for Dynamo's values while it traces.
-MADE_FOR_THEM = ("internals", "dynamo_handlers", "dynamo_regions", "dynamo_values")
+MADE_FOR_THEM = ("internals", "dynamo_handlers", "dynamo_values")
 # The lines that every question, every branch and every node of a walk runs, and the frames of Python.
 ALLOWED = {
     ("tracking", "_current_level"),
-    ("zero_gradients", "_current_level"),
     ("autograd_graph", "_sequence_nr"),
-    ("backward", "_getframe"),
     ("checkpoints", "_current_frames"),
     ("checkpoints", "_getframe"),
 }
