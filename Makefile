@@ -86,7 +86,7 @@ fuzz: $(VENV)/.dev ## generated programs against an oracle: N=10000 SEED=1, FRAM
 lines: $(VENV)/.dev ## the size of each part, beside its budget
 	cd tests && $(abspath $(BIN))/python -m lines
 
-matrix: $(VENV)/.dev ## releases of the frameworks, an environment for each: POINT=floors-autograd for one
+matrix: $(VENV)/.dev ## oldest and newest release of each framework, an environment for each: POINT=floors-autograd for one, ARGS=--all
 	cd tests && $(abspath $(BIN))/python -m matrix $(POINT) $(ARGS)
 
 libraries: .venv-libraries/.made ## programs of other libraries with our calls in them, in an environment of its own

@@ -1,4 +1,4 @@
-"""Run points of the matrix, print a table, and record what came of each; status 1 if one fails."""
+"""Run points of the matrix, the two ends of each framework if none is named, and record what came of each."""
 
 import argparse
 import fnmatch
@@ -13,37 +13,33 @@ from matrix import point as matrix
 RECORD = matrix.ROOT / "docs" / "releases.json"
 
 
-def select(patterns, names):
-    """Return the names that one of the patterns matches, in their own order, and the patterns that match none."""
-    chosen = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    return chosen, [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+def selection(arguments):
+    """Return the points that the command line asks for."""
+    points = matrix.points()
+    parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
+    parser.add_argument("points", nargs="*", metavar="POINT", help=f"one of, or a glob over, {', '.join(points)}")
+    parser.add_argument("--all", action="store_true", help="run every point")
+    options = parser.parse_args(arguments)
+    unknown = [pattern for pattern in options.points if not fnmatch.filter(points, pattern)]
+    if unknown:
+        parser.error(f"no point {', '.join(unknown)}; there are {', '.join(points)}")
+    patterns = options.points or (["*"] if options.all else list(matrix.points(ends=True)))
+    return [point for name, point in points.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def main(arguments=None):
-    """Run what is named, or all, and return the exit status."""
-    known = matrix.points()
-    parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
-    parser.add_argument("points", nargs="*", help=f"some of, or globs over, {', '.join(known)} (all)")
-    named = parser.parse_args(arguments).points or ["*"]
-    chosen, unknown = select(named, known)
-    if unknown:
-        parser.error(f"no point {', '.join(unknown)}; there are {', '.join(known)}")
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    for title in ("point", "tests", "conformance"):
-        table.add_column(title)
-    recorded = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    failed = False
-    for name in chosen:
-        found = matrix.run(known[name])
-        recorded[name] = found
-        failed |= not found["ok"]
-        counts = ", ".join(f"{count} {word}" for word, count in found["tests"].items())
-        table.add_row(name, counts, found["suite"], style="" if found["ok"] else "red")
-        ordered = {key: recorded[key] for key in known if key in recorded}
+    """Run the points, print a table, and return 1 if one fails."""
+    chosen = selection(arguments)
+    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    table = Table("point", "tests", "conformance", box=None, padding=(0, 1), header_style="bold")
+    for point in chosen:
+        row = record[point.name] = matrix.run(point)
+        counts = ", ".join(f"{count} {word}" for word, count in row["tests"].items())
+        table.add_row(point.name, counts, row["suite"], style="" if row["ok"] else "red")
+        ordered = {name: record[name] for name in matrix.points() if name in record}
         RECORD.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    console.print(table)
-    return 1 if failed else 0
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    return int(not all(record[point.name]["ok"] for point in chosen))
 
 
 if __name__ == "__main__":

@@ -8,69 +8,65 @@ import tomllib
 import pytest
 
 from matrix import point as matrix
-from matrix.__main__ import main, select
+from matrix.__main__ import selection
 
 PROJECT = tomllib.loads((matrix.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+FRAMEWORKS = set(PROJECT["entry-points"]["adprotocol"])
+HELPERS = matrix.ROOT / "tests"
 
 
 def test_floors_are_exactly_the_lower_bounds():
-    found = matrix.lower_bounds(["autograd", "demo"])
-    stated = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["autograd"]]
-    assert [one.replace("==", ">=") for one in found[: len(stated)]] == stated
-    assert all("==" in one for one in found)
-    assert matrix.lower_bounds([]) == []
+    stated = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["jax"]]
+    floors = matrix.points()["floors-jax"].requirements
+    assert [one.replace("==", ">=") for one in floors[: len(stated)]] == stated
+    assert all("==" in one for one in floors)
 
 
 def test_a_dependency_without_a_floor_is_refused(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["optree"]\noptional-dependencies = {x = []}\n')
     monkeypatch.setattr(matrix, "ROOT", tmp_path)
     with pytest.raises(ValueError, match=r"'optree' in pyproject\.toml has no lower bound"):
-        matrix.lower_bounds(["x"])
-
-
-@pytest.mark.parametrize("point", matrix.points().values(), ids=lambda point: point.name)
-def test_what_a_point_names_is_there(point):
-    assert point.suite in PROJECT["entry-points"]["adprotocol"]
-    assert point.tests
-    assert all((matrix.ROOT / path).exists() for path in point.tests)
-    assert point.requirements()
-
-
-# What the environments of the points lack; a test may import it within `importorskip`.
-FRAMEWORKS = {"jax", "torch", "autograd"}
+        matrix.bounds(["x"])
 
 
 def imported(path):
     """Return the modules that a test module imports when it is collected, those of helpers in `tests` included."""
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module.partition(".")[0])
-    helpers = [helper for name in found if (helper := matrix.ROOT / "tests" / f"{name}.py").exists()]
-    return found.union(*map(imported, helpers))
+            names.add(node.module.partition(".")[0])
+    helpers = [helper for name in names if (helper := HELPERS / f"{name}.py").exists()]
+    return names.union(*map(imported, helpers))
 
 
-@pytest.mark.parametrize("point", matrix.points().values(), ids=lambda point: point.name)
-def test_the_tests_of_a_point_need_its_framework_alone(point):
-    paths = [
-        file for path in point.tests for file in sorted((matrix.ROOT / path).rglob("*.py")) or [matrix.ROOT / path]
-    ]
-    others = {str(path.relative_to(matrix.ROOT)): imported(path) & FRAMEWORKS - {point.suite} for path in paths}
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_the_tests_of_a_point_need_its_framework_alone(framework):
+    paths = list((matrix.ROOT / matrix.Point("", framework, []).tests).rglob("*.py"))
+    assert paths
+    others = {path.name: imported(path) & FRAMEWORKS - {framework} for path in paths}
     assert {path: names for path, names in others.items() if names} == {}
 
 
-def test_points_are_chosen_by_name_and_by_glob():
-    names = ["floors-jax", "jax-0.5.3", "jax-0.6.2", "torch-2.6.0"]
-    assert select(["jax-*", "torch-2.6.0"], names) == (["jax-0.5.3", "jax-0.6.2", "torch-2.6.0"], [])
-    assert select(["*"], names) == (names, [])
-    assert select(["jax-0.5.3", "tf-*"], names) == (["jax-0.5.3"], ["tf-*"])
+@pytest.mark.parametrize(
+    ("arguments", "count", "name"),
+    [
+        ([], 2 * len(FRAMEWORKS), "floors-torch"),
+        (["--all"], len(matrix.points()), "torch-2.10.0"),
+        (["floors-*"], len(FRAMEWORKS), "floors-autograd"),
+        (["jax-0.9.2"], 1, "jax-0.9.2"),
+    ],
+)
+def test_the_ends_are_run_unless_others_are_named(arguments, count, name):
+    names = [point.name for point in selection(arguments)]
+    assert len(names) == count
+    assert name in names
 
 
 def test_an_unknown_point_is_wrong_usage(capsys):
     with pytest.raises(SystemExit) as caught:
-        main(["jax-9.9"])
+        selection(["jax-*", "jax-9.9"])
     assert caught.value.code == 2
     assert "no point jax-9.9; there are" in capsys.readouterr().err
 
@@ -78,7 +74,7 @@ def test_an_unknown_point_is_wrong_usage(capsys):
 def test_an_environment_that_has_all_is_used_as_it_is(tmp_path, monkeypatch):
     calls = []
     listed = [{"name": name, "version": "3.0"} for name in (*matrix.TOOLS, *matrix.bounds(["conformance"]))]
-    listed.append({"name": "torch", "version": "2.6.0+cpu"})
+    listed.append({"name": "torch", "version": "2.9.0+cpu"})
 
     def run(command, **_options):
         calls.append(command)
@@ -89,8 +85,8 @@ def test_an_environment_that_has_all_is_used_as_it_is(tmp_path, monkeypatch):
     python.touch()
     monkeypatch.setattr(matrix, "ENVIRONMENTS", tmp_path)
     monkeypatch.setattr(matrix.subprocess, "run", run)
-    for version, used in (("2.6.0", True), ("2.6", True), ("2.6.1", False)):
-        point = matrix.Point("one", "torch", ["tests"], packages=[f"torch=={version}"], index="https://there")
+    for version, used in (("2.9.0", True), ("2.9", True), ("2.9.1", False)):
+        point = matrix.Point("one", "torch", [f"torch=={version}"], index="https://there")
         assert matrix.environment(point) == python
         assert ("--no-deps" in calls[-1]) is used
         assert ("https://there" in calls[-1]) is not used
