@@ -2,15 +2,13 @@
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
 
-from mutate import draw, nearest
+from mutate import draw, trial
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -65,15 +63,16 @@ TRIED = {
 }
 RUN = """
 import json, sys
-from mutate import draw, nearest, trial
+from mutate import draw, trial
 trial.LIMIT = 4
-nearest.covering = lambda path, line: ["test_toy.py::test_below"] if "10" in line else []
-nearest.mirrors = lambda path: ([], ["test_toy.py"])
-draw.ROOT = trial.Path(sys.argv[1])
+trial.circles = lambda path, whole: [["test_toy.py::test_below"], ["test_toy.py"]]
 trial.start(sys.argv[2], sys.argv[1])
-for mutant in draw.every(sys.argv[1], "toy.py"):
-    if [mutant.original, mutant.mutated] in json.loads(sys.argv[3]):
-        print(json.dumps([mutant.original, mutant.mutated, trial.tried(mutant)[0]]))
+wanted = json.loads(sys.argv[3])
+for seed in range(40):
+    for mutant in draw.mutants(sys.argv[1], ["toy.py"], seed):
+        if [mutant.original, mutant.mutated] in wanted:
+            wanted.remove([mutant.original, mutant.mutated])
+            print(json.dumps([mutant.original, mutant.mutated, trial.tried(mutant)]))
 """
 
 
@@ -88,28 +87,27 @@ def toy(tmp_path):
 
 
 def test_the_mutants_of_a_toy_are_of_its_code_and_none_is_of_prose(toy):
-    found = list(draw.every(toy, "toy.py"))
-    assert {mutant.original for mutant in found} == {
+    mutants = [mutant for seed in range(40) for mutant in draw.mutants(toy, ["toy.py"], seed)]
+    assert {mutant.original for mutant in mutants} == {
         'def clamped(x: "int | None", *, top=10):',
         "if x is None or top < 0:",
         "while x > top:",
         "x -= 1",
         "return x * 2",
     }
-    assert {mutant.within for mutant in found} == {"clamped", "untested"}
-    pairs = {(mutant.original, mutant.mutated) for mutant in found}
+    pairs = {(mutant.original, mutant.mutated) for mutant in mutants}
     assert pairs > {*TRIED, ("if x is None or top < 0:", "if x is not None or top < 0:")}
 
 
 def drawn(root, seed):
-    return [(mutant.original, mutant.mutated) for mutant in draw.drawn(root, ["toy.py"], seed)]
+    return [(mutant.original, mutant.mutated) for mutant in draw.mutants(root, ["toy.py"], seed)]
 
 
 def test_a_seed_draws_one_of_each_place_and_the_same_again_and_another_seed_others(toy):
     assert drawn(toy, 1) == drawn(toy, 1)
     assert drawn(toy, 1)[:5] != drawn(toy, 2)[:5]
-    places = [mutant.spec.start_pos for mutant in draw.drawn(toy, ["toy.py"], 1)]
-    assert len(places) == len({*places}) < len(list(draw.every(toy, "toy.py")))
+    places = [mutant.spec.start_pos for mutant in draw.mutants(toy, ["toy.py"], 1)]
+    assert len(places) == len({*places})
 
 
 def test_an_edit_elsewhere_changes_no_draw(toy):
@@ -123,38 +121,20 @@ def test_those_live_that_no_test_sees_and_one_that_hangs_dies(toy, tmp_path):
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = subprocess.run(command, cwd=ROOT / "tests", env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    found = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert {(original, mutated): by for original, mutated, by in found} == TRIED
+    tried = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {(original, mutated): test for original, mutated, test in tried} == TRIED
     assert (toy / "toy.py").read_text("utf-8") == TOY
 
 
-def test_the_record_names_the_tests_that_ran_a_line_by_its_text(toy, monkeypatch):
-    measured = Coverage(data_file=toy / "coverage", include=[str(toy / "toy.py")], config_file=False)
-    with measured.collect():
-        runpy.run_path(str(toy / "toy.py"))
-        measured.switch_context("tests/test_toy.py::test_one[a|b]|run")
-        runpy.run_path(str(toy / "toy.py"))["untested"](1)
-    measured.save()
-    monkeypatch.setattr(nearest, "ROOT", toy)
-    lines = nearest.recorded(toy / "coverage")["toy.py"]
-    assert lines["def untested(x):\nreturn x * 2"] == ["tests/test_toy.py::test_one"]
-    assert not any("x -= 1" in place for place in lines)
-
-
-def test_the_tests_of_a_module_are_those_of_its_name_and_of_its_layer():
-    named, layer = nearest.mirrors("adprotocol/_hooks/label.py")
+def test_the_tests_of_a_module_are_those_of_its_name_and_of_its_layer(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    named, layer, suite, whole = trial.circles("adprotocol/_hooks/label.py")
     assert "tests/hooks/test_label.py" in named
     assert layer[:2] == ["tests/hooks", "tests/trees"]
-    assert all((ROOT / test).exists() for test in (*named, *layer))
+    assert suite == whole == []
+    assert "-ktorch" in list(trial.circles("adprotocol_torch/cond.py", whole=True))[2]
 
 
-ENTRIES = draw.explanations()
-
-
-@pytest.mark.parametrize("number", range(len(ENTRIES)))
-def test_an_explanation_has_a_reason_and_its_code_is_still_there(number):
-    entry = ENTRIES[number]
-    assert len(entry["reason"]) > 20
-    assert entry["path"] in draw.modules()
-    mutants = draw.every(ROOT, entry["path"], within=entry.get("within"), original=entry.get("original"))
-    assert any(draw.explanation(mutant, [entry]) for mutant in mutants)
+def test_the_tests_that_mirror_the_library_are_there():
+    tests = {test for layer in trial.MIRRORS.values() for test in layer} | {trial.SUITE}
+    assert [test for test in (*tests, *trial.MIRRORS) if not (ROOT / test).exists()] == []

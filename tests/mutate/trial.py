@@ -7,14 +7,33 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from cosmic_ray.mutating import mutate_and_test
 from cosmic_ray.work_item import TestOutcome
 
-from mutate import draw, nearest
+from mutate.draw import ROOT
 
+# From a module or layer to the tests that mirror it; the longest that fits holds.
+MIRRORS = {
+    "adprotocol": ("tests/dispatch", "tests/hooks", "tests/gradients"),
+    "adprotocol/__main__.py": ("tests/cli",),
+    "adprotocol/_cli": ("tests/cli",),
+    "adprotocol/_demo": ("tests/test_demo.py",),
+    "adprotocol/_dispatch": ("tests/dispatch", "tests/cli", "tests/test_first_use.py"),
+    "adprotocol/_dynamo.py": ("tests/test_dynamo.py", "tests/torch_plugin/test_torch_compile.py"),
+    "adprotocol/_gradients": ("tests/gradients",),
+    "adprotocol/_hooks": ("tests/hooks", "tests/trees"),
+    "adprotocol/_rules": ("tests/rules",),
+    "adprotocol/_trees": ("tests/trees", "tests/hooks", "tests/gradients"),
+    "adprotocol/conformance": ("tests/conformance",),
+    "adprotocol/divergence.py": ("tests/test_divergence.py",),
+    "adprotocol_autograd": ("tests/autograd_plugin", "tests/rules"),
+    "adprotocol_jax": ("tests/jax_plugin", "tests/rules"),
+    "adprotocol_torch": ("tests/torch_plugin", "tests/rules"),
+}
+# What takes long, and sees what nothing else does: the conformance suite on each plugin.
+SUITE = "tests/conformance/test_support.py"
 # Seconds of the processor, as a machine may have other work, and KiB of memory: a mutant may need either without end.
 PROCESSOR, MEMORY = 600, 8 << 20
 # Seconds for one that sleeps.
@@ -26,7 +45,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?$", re.MULT
 NONE = re.compile(r"^(?:\d+ deselected|no tests ran)", re.MULTILINE)
 
 
-def start(target, source=draw.ROOT):
+def start(target, source=ROOT):
     """Give a process of the pool a copy of the tree for it alone, which is what its tests import."""
     os.nice(5)
     root = tempfile.mkdtemp(dir=target)
@@ -41,6 +60,30 @@ def start(target, source=draw.ROOT):
     os.environ |= {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
 
 
+def circles(path, *, whole=False):
+    """Yield the tests that a mutant meets: those with its module's name, those of its layer, the suite, all."""
+    layer = MIRRORS[max((one for one in MIRRORS if f"{path}/".startswith(f"{one}/")), key=len)]
+    name = Path(path).stem.strip("_")
+    yield sorted(str(test) for folder in layer for test in Path(folder).rglob(f"test_*{name}*.py"))
+    yield [*layer, "tests/test_layers.py", "-mnot slow"]
+    package = path.split("/", 1)[0].removeprefix("adprotocol_")
+    yield [SUITE, f"-k{package}"] if package != "adprotocol" else []
+    yield ["tests", "--ignore=tests/mutate"] if whole else []
+
+
+def tried(mutant, *, whole=False):
+    """Return which test a mutant died by, if any did."""
+    passing = []
+    for tests in filter(None, circles(mutant.path, whole=whole)):
+        while (test := failing([mutant.spec], [*tests, *(f"--deselect={one}" for one in passing)])) is not None:
+            # A test that measures time may fail once of itself.
+            if ".py" in test and (fails_anyway(test) or failing([mutant.spec], [test]) is None):
+                passing.append(test)
+            else:
+                return test
+    return None
+
+
 def failing(specs, tests):
     """Return the first of some tests that fails with mutations, or what else is wrong; None if all pass."""
     Path("tests.txt").write_text("\n".join(tests), "utf-8")
@@ -50,36 +93,10 @@ def failing(specs, tests):
         raise RuntimeError(result.output)
     if result.test_outcome == TestOutcome.SURVIVED or NONE.search(result.output):
         return None
-    found = FAILED.findall(result.output)
-    return found[0] if found else "no test: it hangs, or breaks before the first"
+    failed = FAILED.findall(result.output)
+    return failed[0] if failed else "no test: it hangs, or breaks before the first"
 
 
 @functools.cache
 def fails_anyway(test):
     return failing([], [test]) is not None
-
-
-def tried(mutant, *, whole=False):
-    """Return which test a mutant died by, if any did, and in how many seconds."""
-    begin, passing = time.monotonic(), []
-    for tests in _circles(mutant, whole=whole):
-        while (test := failing([mutant.spec], [*tests, *(f"--deselect={one}" for one in passing)])) is not None:
-            # A test that measures time may fail once of itself.
-            if ".py" in test and (fails_anyway(test) or failing([mutant.spec], [test]) is None):
-                passing.append(test)
-            else:
-                return test, time.monotonic() - begin
-    return None, time.monotonic() - begin
-
-
-def _circles(mutant, *, whole):
-    """Yield what to run: the tests that ran the line or have the module's name, those of its layer, slow ones, all."""
-    source = (draw.ROOT / mutant.path).read_text("utf-8")
-    named, layer = nearest.mirrors(mutant.path)
-    circles = [
-        [*nearest.covering(mutant.path, nearest.place(source, mutant.spec.start_pos[0])), *named],
-        [*layer, "-mnot slow"],
-        nearest.slow(mutant.path),
-        ["tests", "--ignore=tests/mutate"] if whole else [],
-    ]
-    return filter(None, circles)
