@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from fuzz import outcome, shrink
+from fuzz import isolation, outcome, shrink
 
 REPROS = 5
 
@@ -34,14 +34,18 @@ def main(arguments=None):
 
 def _programs(options, console):
     """Print what came of the programs, and return how many failed."""
+    progress = Console(stderr=True)
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("framework", "programs", *outcome.OUTCOMES, "asked", "True"):
         table.add_column(title, justify="left" if title == "framework" else "right")
     shown, failures, errors = [], 0, Counter()
     for name in options.framework or outcome.FRAMEWORKS:
-        counts, questions = Counter(), Counter()
-        for i in _steps(options.count, name):
-            result = outcome.numbered(name, options.seed, i)
+        counts, questions, framework = Counter(), Counter(), outcome.FRAMEWORKS[name]
+        programs = (outcome.numbered(name, options.seed, i) for i in range(options.count))
+        results = isolation.every(programs, framework)
+        for i, result in enumerate(
+            track(results, name, options.count, console=progress, disable=not progress.is_terminal)
+        ):
             counts[result.outcome] += 1
             if result.outcome in (outcome.RIGHT, *outcome.FAILURES):
                 questions.update(result.asked)
@@ -73,11 +77,6 @@ def _stress(options, console):
         console.print(f"{name}: {done}", *failures, sep="\n", markup=False, soft_wrap=True)
         count += len(failures)
     return count
-
-
-def _steps(count, name):
-    console = Console(stderr=True)
-    return track(range(count), description=name, console=console, transient=True, disable=not sys.stderr.isatty())
 
 
 if __name__ == "__main__":

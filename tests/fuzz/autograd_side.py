@@ -8,7 +8,7 @@ from autograd import builtins
 from autograd.differential_operators import make_jvp
 from autograd.tracer import getval
 
-from fuzz.structures import FORMS, hidden, packed, unpacked  # noqa: F401  (what programs call)
+from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
     "grad": "reverse",
@@ -27,8 +27,6 @@ KINDS = {
 # The first pass of a checkpoint shows no mark, as is declared; and it has no rule for forward mode.
 REFUSED = {"checkpoint": ("question", "jvp"), "jvp": ("checkpoint",), "engine": ()}
 
-GRADIENTS = tuple(f"aux in {form}" for form in FORMS)
-
 precision = contextlib.nullcontext
 grad, elementwise_grad, jacobian, hessian = (
     autograd.grad,
@@ -38,10 +36,6 @@ grad, elementwise_grad, jacobian, hessian = (
 )
 checkpoint = autograd.checkpoint
 sin, stop, native_value_and_grad = anp.sin, getval, autograd.value_and_grad
-
-
-def clear():
-    """Nothing is kept."""
 
 
 def const(number):

@@ -1,18 +1,21 @@
-"""What runs in a process of its own: compiled programs, until the first that is not right, and what forks.
+"""Programs in processes of their own, as many at once as there are processors.
 
-PyTorch's compiler, once it has failed, may fail again on what it could compile before.
+PyTorch's compiler, once it has failed, may fail again on what it could compile before: what fails is run again alone.
 """
 
-import atexit
 import gc
+import itertools
 import multiprocessing
+import os
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-# Memory stays bounded.
+from fuzz import outcome
+
+# Of one pool: memory stays bounded.
 PROGRAMS = 200
 # Loaded by the server from which the processes start: a second then, instead of ten.
-LOADED = ["adprotocol_torch", "torch._dynamo", "torch._inductor.config"]
+LOADED = ["adprotocol_torch", "adprotocol_torch.internals", "torch._dynamo", "torch._inductor.config"]
 
 
 def pool(method="forkserver", count=1):
@@ -20,36 +23,32 @@ def pool(method="forkserver", count=1):
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(LOADED)
-    # The collector need not look through what was loaded.
-    return ProcessPoolExecutor(count, context, initializer=gc.freeze)
+    return ProcessPoolExecutor(count, context, initializer=_prepare)
 
 
-class _Worker:
-    def __init__(self):
-        self._pool = None
-        self._count = 0
-        atexit.register(self.end)
+def _prepare():
+    """Spare the collector what was loaded and what a compiler makes, none of it garbage: a quarter of the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
-    def run(self, program, framework):
-        from fuzz import outcome
 
-        if self._pool is None or self._count >= PROGRAMS:
-            self.end()
-            self._pool, self._count = pool(), 0
-        self._count += 1
+def alone(program, framework):
+    """Return the result of a program that no other has run before."""
+    with pool() as single:
         try:
-            result = self._pool.submit(outcome.run_here, program, framework).result()
+            return single.submit(outcome.run, program, framework).result()
         except BrokenProcessPool as error:
-            self.end()
             return outcome.died(program, framework, error)
-        if result.outcome != outcome.RIGHT:
-            self.end()
-        return result
-
-    def end(self):
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
 
 
-run = _Worker().run
+def every(programs, framework):
+    """Yield the results of programs, in their order."""
+    programs = iter(programs)
+    while batch := list(itertools.islice(programs, PROGRAMS)):
+        with pool(count=os.cpu_count()) as several:
+            running = [several.submit(outcome.run, program, framework) for program in batch]
+            for program, future in zip(batch, running, strict=True):
+                # If a process has ended, what it was to run is run alone, and so is the program that ended it.
+                has_ended = isinstance(future.exception(), BrokenProcessPool)
+                result = None if has_ended else future.result()
+                yield alone(program, framework) if has_ended or result.outcome in outcome.FAILURES else result

@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from fuzz.structures import hidden, packed, unpacked  # noqa: F401  (what programs call)
+from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
 
-# What JAX does not let out, by an error of its own, is left out.
-GRADIENTS = tuple(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class"))
 _FORWARD = ("jvp", "linearize", "jacfwd", "hessian")
 _REVERSE = ("grad", "with_value", "vjp", "jacrev", "hessian")
 KINDS = {
@@ -51,7 +49,6 @@ REFUSED = {
 
 grad, jacfwd, jacrev, jit, checkpoint = jax.grad, jax.jacfwd, jax.jacrev, jax.jit, jax.checkpoint
 hessian = jax.hessian
-clear = jax.clear_caches
 sin, stop, native_value_and_grad = jnp.sin, jax.lax.stop_gradient, jax.value_and_grad
 
 

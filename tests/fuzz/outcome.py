@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 
 import adprotocol
-from fuzz import generator, isolation, oracle, source
+from fuzz import generator, oracle, source
 from fuzz.program import Function
 from fuzz.structures import Model
 
@@ -25,8 +25,6 @@ OUTCOMES = {
 FAILURES = (BROKEN, WRONG)
 POINT = 0.7
 RELATIVE = 1e-5
-# After so many programs what the framework keeps of them is dropped.
-CLEARED = 100
 OURS = {
     name: getattr(adprotocol, name)
     for name in ("NonDifferentiable", "cond", "non_differentiable", "value_and_grad", "within_gradient")
@@ -41,8 +39,7 @@ class Framework:
     side: str
     budget: int
     prefix: str = ""
-    # Whether a program runs in a process of its own: a compiler that has failed may fail again.
-    compiled: bool = False
+    is_compiled: bool = False
 
     @property
     def names(self):
@@ -72,7 +69,7 @@ FRAMEWORKS = {
         Framework("jax", "jax_side", 10),
         Framework("torch", "torch_side", 14),
         Framework("autograd", "autograd_side", 14),
-        Framework("compiled", "torch_side", 8, "COMPILED_", compiled=True),
+        Framework("compiled", "torch_side", 8, "COMPILED_", is_compiled=True),
     )
 }
 
@@ -113,7 +110,7 @@ class Result:
 
 
 def _evaluate(framework, text, name):
-    if framework.compiled:
+    if framework.is_compiled:
         framework.names["clear"]()
     # A module, for Dynamo looks its names up there.
     module = types.ModuleType("generated")
@@ -134,11 +131,6 @@ def _shown(error):
 
 def run(program, framework):
     """Return the result of a program."""
-    return isolation.run(program, framework) if framework.compiled else run_here(program, framework)
-
-
-def run_here(program, framework):
-    """Return the result of a program, run in this process."""
     answers = oracle.answers(program, framework.transforms)
     ours, by_hand = source.ours(program, answers), source.by_hand(program, answers)
     asked = tuple(answer for answer in answers.values() if answer is not None)
@@ -181,8 +173,5 @@ def died(program, framework, error):
 
 
 def numbered(name, seed, i):
-    """Return the result of program `i` of a seed."""
-    framework = FRAMEWORKS[name]
-    if i % CLEARED == CLEARED - 1 and not framework.compiled:
-        framework.names["clear"]()
-    return run(generator.draw(random.Random(f"{name} {seed} {i}"), framework), framework)  # noqa: S311  (no secret)
+    """Return program `i` of a seed."""
+    return generator.draw(random.Random(f"{name} {seed} {i}"), FRAMEWORKS[name])  # noqa: S311  (no secret)

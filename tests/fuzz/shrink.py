@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from fuzz import outcome
+from fuzz import isolation, outcome
 from fuzz.program import Apply, Branch, Function, Gradient
 
 # A compilation takes a second, any other run some milliseconds.
@@ -62,16 +62,13 @@ def _functions(statement):
 
 def shrink(result):
     """Return the result of the smallest program found that has the outcome of `result`, in some hundred runs."""
-    limit = COMPILATIONS if result.framework.compiled else RUNS
-    found = True
-    while found:
-        found = False
-        for program in _smaller(result.program):
-            limit -= 1
-            if limit < 0:
-                return result
-            other = outcome.run(program, result.framework)
-            if other.outcome == result.outcome:
-                result, found = other, True
-                break
+    limit, run = (COMPILATIONS, isolation.alone) if result.framework.is_compiled else (RUNS, outcome.run)
+    smaller = _smaller(result.program)
+    for _ in range(limit):
+        program = next(smaller, None)
+        if program is None:
+            break
+        other = run(program, result.framework)
+        if other.outcome == result.outcome:
+            result, smaller = other, _smaller(other.program)
     return result

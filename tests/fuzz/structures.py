@@ -1,14 +1,9 @@
 """The structures in which programs pass values: as Python for the package, and what is left of it by hand."""
 
-import types
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from hiding import HIDING, History
-
-from adprotocol import within_gradient
-from adprotocol.errors import OpaqueValueError
 
 
 @dataclass
@@ -42,40 +37,22 @@ def _object_array(x):
     return made
 
 
-# How auxiliary output hides a value, and how it is taken out again.
+# How auxiliary output holds a value, and how it is taken out again.
 FORMS = {
     "object array": (_object_array, lambda aux: aux[1][0]),
     "named tuple": (lambda x: Pair([x], "name"), lambda aux: aux.first[0]),
     "dict of a class": (lambda x: Output(x=x), lambda aux: aux["x"]),
-    "namespace": (lambda x: types.SimpleNamespace(x=[x]), lambda aux: aux.x[0]),
-    "closure": (lambda x: lambda: x, lambda aux: aux()),
-    "iterator": (lambda x: iter([x]), next),
-    "deque of a class": (lambda x: History([x]), lambda aux: aux[0]),
-    "error": (ValueError, lambda aux: aux.args[0]),
 }
 
 
 def packed(form, x):
-    """Return auxiliary output that hides a value."""
+    """Return auxiliary output that holds a value."""
     return FORMS[form][0](x)
 
 
 def unpacked(form, aux):
     """Take the value out of it."""
     return FORMS[form][1](aux)
-
-
-def hidden(x):
-    """Return a value if each container that hides it answers as it does, or is refused; else a number."""
-    answer = within_gradient(x)
-    for hide in HIDING.values():
-        try:
-            found = within_gradient(hide(x))
-        except OpaqueValueError:
-            continue
-        if isinstance(answer, bool) and found is not answer:
-            return 1.0
-    return x
 
 
 # A value in a question.
@@ -86,7 +63,6 @@ ASKED = (
     '({{"b": [None, {0}]}}, "name")',
     "Model(1.0, [{0}])",
     "boxed({0})",
-    "hidden({0})",
     "NonDifferentiable({0})",
 )
 LABEL = ASKED[-1]
@@ -214,7 +190,6 @@ GRADIENTS = {
         is_closed=True,
     ),
 }
-# Auxiliary output that hides what is differentiated, in every form of which the framework lets it out.
 GRADIENTS |= {
     f"aux in {form}": Call(
         f'value_and_grad(lambda p: ({{f}}(p), packed("{form}", p * 2.0)), has_aux=True)({{x}})',
@@ -223,4 +198,4 @@ GRADIENTS |= {
     )
     for form in FORMS
 }
-COMMON = tuple(name for name in GRADIENTS if "module" not in name and not name.startswith("aux in "))
+COMMON = tuple(name for name in GRADIENTS if "module" not in name)

@@ -51,13 +51,3 @@ def test_a_question_in_torch_func_in_a_reentrant_checkpoint_is_refused():
         layer(x)
     layer(x, is_training=True).backward()
     assert x.grad == -torch.sin(X)
-
-
-def test_a_compiled_branch_that_ignores_its_operand_adds_nothing_under_jacfwd():
-    # PyTorch's compiler cannot multiply what depends on the variables of the vmap and of the jacfwd:
-    # torch.compile(lambda x: vmap(lambda y: jacfwd(lambda z: (y - z) * 2.0)(y))(x)).
-    def inside(y, z):
-        return cond(within_gradient(y), lambda _: y * 3.0, lambda _: y * 5.0, z) * 2.0
-
-    f = compiled(vmap(lambda y: jacfwd(lambda z: inside(y, z) + z)(y)))
-    assert f(X.expand(2)).tolist() == [1.0, 1.0]

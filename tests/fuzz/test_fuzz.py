@@ -12,8 +12,14 @@ import pytest
 import adprotocol
 from adprotocol._dispatch.table import BINDINGS
 from fuzz import __main__ as command
-from fuzz import generator, oracle, outcome, shrink, source, structures, torch_side
+from fuzz import generator, isolation, jax_side, oracle, outcome, shrink, source, structures, torch_side
 from fuzz.program import Apply, Branch, Function, Gradient, Operation
+
+
+def drawn(name, count, seed=0):
+    """Return the results of the first programs of a seed."""
+    return [outcome.run(outcome.numbered(name, seed, i), outcome.FRAMEWORKS[name]) for i in range(count)]
+
 
 PROGRAMS = {"jax": 50, "torch": 70, "autograd": 70, "compiled": 10}
 SEED = 0
@@ -23,7 +29,7 @@ SEED = 0
 def test_programs_are_right_or_refused_or_loud(name):
     counts = Counter()
     for i in range(PROGRAMS[name]):
-        result = outcome.numbered(name, SEED, i)
+        result = outcome.run(outcome.numbered(name, SEED, i), outcome.FRAMEWORKS[name])
         counts[result.outcome] += 1
         if result.outcome in outcome.FAILURES:
             pytest.fail(f"{result.outcome}: seed {SEED}, program {i}\n{shrink.shrink(result).repro}")
@@ -44,7 +50,7 @@ def test_the_oracle_notices_a_plugin_that_always_answers_the_same(name, answer, 
         monkeypatch.setattr(binding, "within_gradient", lambda _: answer)
         monkeypatch.setattr(binding, "any_within_gradient", lambda _: answer)
     count = 12 if name == "jax" else 60
-    results = [outcome.numbered(name, 0, i) for i in range(count)]
+    results = drawn(name, count)
     wrong = [result for result in results if result.outcome == outcome.WRONG]
     assert len(wrong) >= count // 12
     # Each asks a question to which the answer is the other.
@@ -94,10 +100,14 @@ def branching(asked, transforms, *, operand="x1", **fields):
         ("x3", ("function", "grad"), True),
         ("x3", ("backward", "reentrant"), False),
         ("y1", ("accumulate",), False),
+        # A rule by hand serves the innermost level.
+        ("x2", ("custom_jvp",), False),
+        ("x3", ("jvp", "custom_jvp"), False),
+        ("x4", ("jvp", "jvp", "custom_jvp"), True),
     ],
 )
 def test_the_oracle_answers_from_the_structure(asked, transforms, answer):
-    assert oracle.answers(branching(asked, transforms), torch_side.KINDS) == {"q": answer}
+    assert oracle.answers(branching(asked, transforms), jax_side.KINDS | torch_side.KINDS) == {"q": answer}
 
 
 def test_a_label_is_no_question():
@@ -159,27 +169,17 @@ def test_the_generator_reaches_each_transformation_and_structure(name):
     assert {word for word in words if f"'{word}'" not in drawn} == set()
 
 
-def test_a_program_that_ends_its_process_is_broken_and_the_next_one_runs():
-    framework = outcome.FRAMEWORKS["compiled"]
+def test_a_program_that_ends_its_process_is_broken_and_the_others_run(monkeypatch):
+    monkeypatch.setattr(isolation, "LOADED", [])
+    framework = outcome.FRAMEWORKS["autograd"]
     ending = Function("f1", "x1", (Operation("y", "constant", (), "__import__('os')._exit(1)"),), ("y",))
-    assert outcome.run(ending, framework).outcome == outcome.BROKEN
-    assert outcome.run(branching("x2", ("grad",), operand="x2"), framework).outcome == outcome.RIGHT
-
-
-def test_the_oracle_takes_the_innermost_level_off_for_a_custom_rule():
-    from fuzz import jax_side
-
-    for transforms, answer in (
-        (("custom_jvp",), False),
-        (("jvp", "custom_jvp"), False),
-        (("jvp",) * 2 + ("custom_jvp",), True),
-    ):
-        program = branching(f"x{len(transforms) + 1}", transforms, operand=f"x{len(transforms) + 1}")
-        assert oracle.answers(program, jax_side.KINDS) == {"q": answer}
+    right = branching("x2", ("grad",), operand="x2")
+    results = isolation.every([right, ending, right], framework)
+    assert [result.outcome for result in results] == [outcome.RIGHT, outcome.BROKEN, outcome.RIGHT]
 
 
 def test_a_seed_names_the_same_program_each_time():
-    first, again, other = (outcome.numbered("torch", seed, 0).ours for seed in (1, 1, 2))
+    first, again, other = (outcome.numbered("torch", seed, 0) for seed in (1, 1, 2))
     assert first == again != other
 
 
@@ -194,8 +194,7 @@ def test_the_two_ways_differ_in_the_questions_alone():
 
 def test_a_wrong_program_is_made_small(monkeypatch):
     monkeypatch.setitem(outcome.OURS, "within_gradient", lambda *_: False)
-    results = (outcome.numbered("autograd", SEED, i) for i in range(40))
-    wrong = max((r for r in results if r.outcome == outcome.WRONG), key=lambda result: len(result.ours))
+    wrong = max((r for r in drawn("autograd", 40) if r.outcome == outcome.WRONG), key=lambda result: len(result.ours))
     small = shrink.shrink(wrong)
     assert small.outcome == outcome.WRONG
     assert small.ours.count("within_gradient") == 1
@@ -203,6 +202,8 @@ def test_a_wrong_program_is_made_small(monkeypatch):
 
 
 def test_the_command_counts_and_shows_a_repro_that_runs(capsys, monkeypatch):
+    here = lambda programs, framework: (outcome.run(program, framework) for program in programs)
+    monkeypatch.setattr(isolation, "every", here)
     assert command.main(["5", "--framework", "autograd"]) == 0
     printed = capsys.readouterr().out
     assert "autograd" in printed
@@ -211,7 +212,7 @@ def test_the_command_counts_and_shows_a_repro_that_runs(capsys, monkeypatch):
     monkeypatch.setitem(outcome.OURS, "within_gradient", lambda *_: False)
     assert command.main(["40", "--framework", "autograd"]) == 1
     assert "# wrong: autograd, seed 0, program" in capsys.readouterr().out
-    wrong = next(r for r in (outcome.numbered("autograd", 0, i) for i in range(40)) if r.outcome == outcome.WRONG)
+    wrong = next(r for r in drawn("autograd", 40) if r.outcome == outcome.WRONG)
     done = subprocess.run(
         [sys.executable, "-c", wrong.repro], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from adprotocol import combine, within_gradient
-from fuzz import structures
+from adprotocol_torch.internals import without_guard_statistics
 from fuzz.structures import packed, unpacked  # noqa: F401  (what programs call)
 
 KINDS = {
@@ -34,10 +34,7 @@ KINDS = {
     "thread": "enable_grad",
 }
 OPERATIONS = ("inplace",)
-_MODULES = ("module", "frozen module")
-_MORE_MODULES = ("module run again", "stand-in of a module", "module under no_grad")
-_AUX = tuple(f"aux in {form}" for form in ("object array", "named tuple", "dict of a class"))
-GRADIENTS = (*_MODULES, *_MORE_MODULES, *_AUX)
+GRADIENTS = ("module", "frozen module", "module run again", "stand-in of a module", "module under no_grad")
 _FUNC, _FORWARD = ("grad", "vjp", "jacrev", "hessian"), ("jvp", "dual_level", "jacfwd", "hessian")
 _TAPE = ("backward", "accumulate")
 _AGAIN = ("checkpoint", "reentrant")
@@ -62,17 +59,17 @@ REFUSED = {
 }
 
 # Compiled programs: a part of the transformations, and the compiler around all.
-_BACKENDS = {"compiled_eager": "eager", "compiled_aot": "aot_eager", "compiled_inductor": "inductor"}
+_BACKENDS = ("compiled_eager", "compiled_aot", "compiled_inductor")
 _TRACED = ("grad", "vjp", "jacrev", "jvp", "jacfwd", "hessian", "vmap", "functional_call", "no_grad", "enable_grad")
 COMPILED_KINDS = {**{name: KINDS[name] for name in _TRACED}, **dict.fromkeys(_BACKENDS, "plain"), "accumulate": "cut"}
 COMPILED_REFUSED = {
     **{name: REFUSED.get(name, ()) for name in _TRACED},
     # Dynamo leaves its graph there, and compiles what is inside with the wrappers of torch.func, which it cannot read.
-    **dict.fromkeys(_BACKENDS, ("accumulate",)),
+    **dict.fromkeys(_BACKENDS, ("accumulate", "compiled_inductor")),
     "accumulate": (),
     "engine": ("no_grad",),
 }
-COMPILED_OPERATIONS, COMPILED_GRADIENTS = OPERATIONS, _MODULES
+COMPILED_OPERATIONS = OPERATIONS
 COMPILED_AROUND = (
     *(("compiled_eager",),) * 10,
     *(("compiled_aot",),) * 6,
@@ -80,6 +77,7 @@ COMPILED_AROUND = (
     ("compiled_inductor",),
 )
 
+without_guard_statistics()
 precision = contextlib.nullcontext
 grad, jacfwd, jacrev = torch.func.grad, torch.func.jacfwd, torch.func.jacrev
 hessian = torch.func.hessian
@@ -126,11 +124,6 @@ def clear():
 
 def boxed(x):
     return [x]
-
-
-def hidden(x):
-    # Dynamo refuses what it cannot look into by errors of its own.
-    return x if torch.compiler.is_compiling() else structures.hidden(x)
 
 
 def inplace(x, number):

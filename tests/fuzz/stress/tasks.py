@@ -11,7 +11,7 @@ import torch
 
 import adprotocol
 from adprotocol import within_gradient
-from fuzz.stress.model import check, layer
+from fuzz.stress.steps import check, layer
 
 COUNT = 20
 

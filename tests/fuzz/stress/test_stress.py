@@ -1,16 +1,13 @@
 """Short runs of what `make stress` does for a minute."""
 
-import os
 import threading
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import torch
 
 from fuzz.__main__ import main
 from fuzz.stress import processes, run, steps, tasks, threads
-from fuzz.stress.model import check
 
 
 def test_threads_differentiate_compile_register_and_ask():
@@ -22,7 +19,7 @@ def test_threads_differentiate_compile_register_and_ask():
 
 def test_a_wrong_result_and_a_deadlock_are_failures():
     def wrong(number):
-        check(number, number + 1.0, "wrong")
+        steps.check(number, number + 1.0, "wrong")
 
     _, failures = threads.run(0.5, count=2, steps=[wrong], slow=[])
     assert "wrong in thread" in failures[0]
@@ -40,17 +37,10 @@ def test_labels_and_structures_cross_to_a_spawned_process():
     assert processes.spawned((np.asarray, jnp.asarray, torch.as_tensor)) == 6
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which this system does not have")
-def test_children_of_a_fork_ask_and_differentiate():
-    count, wrong = run.forks(1.0)
-    assert wrong == []
-    assert count >= 3
-
-
 def test_the_command_reports_each_part_and_fails_where_one_does(monkeypatch, capsys):
-    parts = [("threads", "3; tape 3", []), ("forked", "1 forks", ["child 1: deadlock"])]
+    parts = [("threads", "3; tape 3", []), ("tasks", "2; tape 2", ["tape: wrong"])]
     monkeypatch.setattr(run, "run", lambda seconds, seed: parts[: int(seconds)])
     assert main(["0", "--stress", "1"]) == 0
     assert capsys.readouterr().out == "threads: 3; tape 3\n"
     assert main(["0", "--stress", "2"]) == 1
-    assert capsys.readouterr().out == "threads: 3; tape 3\nforked: 1 forks\nchild 1: deadlock\n"
+    assert capsys.readouterr().out == "threads: 3; tape 3\ntasks: 2; tape 2\ntape: wrong\n"
