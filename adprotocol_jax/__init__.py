@@ -1,37 +1,39 @@
 """The adprotocol plugin for JAX.
 
-`within_gradient` binds a primitive of our own (`primitive`), because no inspection
+`within_gradient` binds a primitive of our own (`primitives`), because no inspection
 of tracers can know what ``grad(jit(f))`` will do later.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.custom_derivatives
+import jax.export
 import jax.stages
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from adprotocol.errors import UndecidableError, kind_of
-from adprotocol.extend import ASK_PARAMETERS, TreeLibrary, check_output, combine_aux, partition_aux
+from adprotocol.extend import ASK_PARAMETERS, check_output, combine_aux, partition_aux, read_divergences
 from adprotocol.hookspecs import hookimpl
-from adprotocol_jax import derivative, host, internals, label, node, prevention, primitive
+from adprotocol_jax import derivative, host, internals, primitives, tree
+from adprotocol_jax.answer import ask
 from adprotocol_jax.cond import branch
-from adprotocol_jax.constant import as_constant
 from adprotocol_jax.internals import has_tangent_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
-    from adprotocol.extend import DerivativeRule, Divergence, Outline
+    from adprotocol.extend import DerivativeRule, Divergence, Outline, TreeLibrary
 
-label.register()
+tree.register_label()
 
 # What JAX made of a function. It holds the types of the arguments, and constants,
 # which are not looked at: as with a function, ask about the values themselves.
-_PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled, *internals.EXPORTED)
+_PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled, jax.export.Exported)
 _NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
 # Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
 _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
@@ -43,7 +45,7 @@ _CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
 def array_types() -> dict[type, bool]:
     """Claim arrays, tracers and mutable references; what is concrete carries no derivative, only tracers do."""
     constant = (internals.ArrayImpl, *_ABSTRACT, *internals.LITERALS)
-    return dict.fromkeys((jax.Array, jax.core.Tracer, internals.Ref), True) | dict.fromkeys(constant, False)
+    return dict.fromkeys((jax.Array, jax.core.Tracer, jax.Ref), True) | dict.fromkeys(constant, False)
 
 
 @hookimpl
@@ -51,7 +53,7 @@ def within_gradient(value: Any) -> Any:
     """Bind a primitive, which JAX's transformations answer now or later."""
     if has_tangent_now(value):
         return True
-    return primitive.ask(value) if _can_be_tracked(value) else False
+    return ask(value) if _can_be_tracked(value) else False
 
 
 @hookimpl
@@ -76,28 +78,28 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
     closed_over = [
         value for value in values if isinstance(value, internals.ArrayImpl) and internals.is_differentiated(value.dtype)
     ]
-    return primitive.ask(*tracked, *closed_over)
+    return ask(*tracked, *closed_over)
 
 
 @hookimpl
 def non_differentiable(value: Any) -> Any:
     """Stop the gradient of a tracer; anything concrete is constant already."""
-    _refuse_reference(value)
-    return as_constant(value)
+    _refuse_no_array(value)
+    return primitives.as_constant(value)
 
 
 @hookimpl
 def prevent_gradient(value: Any, message: str) -> Any:
     """Guard a tracer by a primitive without a derivative; anything concrete is constant already."""
-    _refuse_reference(value)
-    return prevention.prevented(value, message)
+    _refuse_no_array(value)
+    return primitives.prevented(value, message)
 
 
 @hookimpl
 def custom_rule(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Bind a primitive whose derivatives are the rule's."""
     for array in arrays:
-        _refuse_reference(array)
+        _refuse_no_array(array)
     return derivative.apply(rule, arrays)
 
 
@@ -124,12 +126,9 @@ def trainable(value: Any) -> bool | None:
     """Answer by the dtype; a reference itself takes no gradient."""
     if type(value) is _CONCRETE:  # first: the check below takes 1 µs
         return True if _is_differentiated(value.dtype) else None
-    if isinstance(value, _NEVER_TRAINED) or internals.is_reference(value):
+    if isinstance(value, _NEVER_TRAINED) or internals.is_no_array(value):
         return None
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:  # a token, or a type of hijax
-        return True if internals.is_inexact(value) else None
-    return True if internals.is_differentiated(dtype) else None
+    return True if internals.is_differentiated(value.dtype) else None
 
 
 @hookimpl
@@ -158,13 +157,13 @@ def function_types() -> Sequence[type]:
 @hookimpl
 def tree_library() -> TreeLibrary:
     """Return the functions for ``jax.tree_util``."""
-    return TreeLibrary(node.node, internals.registered_classes, node.register)
+    return tree.LIBRARY
 
 
 @hookimpl
 def label_protocol() -> dict[str, Any]:
     """Let JAX's functions read a label as the constant that it holds."""
-    return {"__jax_array__": label.as_array}
+    return {"__jax_array__": tree.as_array}
 
 
 @hookimpl
@@ -177,7 +176,7 @@ def explain(value: Any) -> str:
         return "a concrete array; JAX differentiates tracers only" + hint
     if not internals.is_inexact(value):
         return f"a value of type {value.aval} has no derivative"
-    answer = primitive.ask(value)
+    answer = ask(value)
     if answer is True:
         return "a tangent is being propagated through this tracer"
     if answer is False:
@@ -188,9 +187,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of JAX."""
-    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
-
-    return list(DIVERGENCES.values())
+    return list(read_divergences(Path(__file__).with_name("divergences.md")).values())
 
 
 @hookimpl
@@ -202,16 +199,15 @@ def harness(device: str | None) -> Harness:
 
 
 def _can_be_tracked(value: Any) -> bool:
-    _refuse_reference(value)
-    return isinstance(value, jax.core.Tracer) and internals.is_inexact(value)
+    _refuse_no_array(value)
+    return internals.is_inexact(value)
 
 
-def _refuse_reference(value: Any) -> None:
-    if internals.is_reference(value):
-        from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
+def _refuse_no_array(value: Any) -> None:
+    if internals.is_no_array(value):
         msg = (
-            "adprotocol was given a mutable JAX reference (jax.Ref), but only the value that it holds now can carry a "
-            f"derivative. {DIVERGENCES['mutable-references'].remedy}"
+            f"adprotocol was given a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
+            f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
+            "of a reference)"
         )
         raise UndecidableError(msg)

@@ -1,4 +1,4 @@
-"""What a staged answer was about, for the branch that runs when it is False.
+"""The answer of `within_gradient`, and what a staged one was about, for the branch that runs when it is False.
 
 With a staged predicate JAX differentiates both branches of `cond`. Where the
 predicate is an answer of `within_gradient`, False means that no trace tracks the
@@ -16,8 +16,12 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from adprotocol_jax import internals, varying
-from adprotocol_jax.constant import as_constant_if_tracked
+import jax
+import numpy as np
+
+from adprotocol_jax import internals
+from adprotocol_jax.primitives import as_constant_if_tracked, within_gradient_p
+from adprotocol_jax.solver import refuse_solver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,10 +30,19 @@ if TYPE_CHECKING:
 _NOTED: dict[int, tuple[weakref.ref[Any], tuple[weakref.ref[Any], ...]]] = {}
 
 
-def note(answer: Any, values: Sequence[Any]) -> None:
-    """Remember, as long as a staged answer lives, which values it was asked about."""
-    key = id(answer)
-    _NOTED[key] = (weakref.ref(answer, lambda _: _NOTED.pop(key, None)), tuple(map(weakref.ref, values)))
+def ask(*values: Any) -> Any:
+    """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
+    answer = within_gradient_p.bind(*values)
+    if answer is True:
+        return True
+    refuse_solver()
+    # Evaluated under disable_jit or as a constant of a trace it may come as an array.
+    if isinstance(answer, (bool, np.bool_)):
+        return bool(answer)
+    if isinstance(answer, jax.core.Tracer):
+        key = id(answer)
+        _NOTED[key] = (weakref.ref(answer, lambda _: _NOTED.pop(key, None)), tuple(map(weakref.ref, values)))
+    return answer
 
 
 def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (the value of pred)
@@ -38,7 +51,7 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
     Known for an answer, and for what `~`, `|` and `&` make of answers and other predicates. None, for all
     values, if it cannot come out so: the answer True, known at once, may have been joined with a tracer.
     """
-    found: list[Any] = []
+    constants: list[Any] = []
     waiting, seen = [(pred, outcome)], set()
     while waiting:
         tracer, value = waiting.pop()
@@ -48,7 +61,7 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
         answer, values = _NOTED.get(id(tracer), (None, ()))
         if answer is not None and answer() is tracer:
             if not value and not internals.is_closed_over_by_program(tracer):
-                found += [asked for asked in (reference() for reference in values) if asked is not None]
+                constants += [asked for asked in (reference() for reference in values) if asked is not None]
             continue
         known = internals.literal(tracer)
         if known is not None and bool(known) is not value:
@@ -58,34 +71,28 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
             waiting.append((operands[0], not value))
         elif (name, value) in (("or", False), ("and", True)):
             waiting += [(operand, value) for operand in operands]
-    return found
+    return constants
 
 
-def with_constants(
-    fun: Callable[[], list[Any]], values: Sequence[Any] | None, axes: frozenset[Any] = frozenset()
-) -> Callable[[], list[Any]]:
+def with_constants(fun: Callable[[], list[Any]], values: Sequence[Any] | None) -> Callable[[], list[Any]]:
     """Return `fun`, which returns a list of arrays, with `values` constant wherever it closes over them (None: all).
 
-    `axes` are those along which the predicate differs: what is not allowed for these is refused. To be traced where
-    it is made.
+    To be traced where it is made.
     """
-    if values is not None and not values and not axes:
+    if values is not None and not values:
         return fun
     around = internals.current_trace()
-    held: list[Any] = []
+    kept_alive: list[Any] = []
 
-    def constant(const: Any) -> Any:
-        concerned = values is None or any(const is value for value in values)
-        made = as_constant_if_tracked(const) if concerned else const
-        return varying.without_transpose(made, axes) if axes and made is const else made
+    def constant(closed_over: Any) -> Any:
+        is_one = values is None or any(closed_over is value for value in values)
+        return as_constant_if_tracked(closed_over) if is_one else closed_over
 
     def run() -> list[Any]:
-        found = fun()
+        results = fun()
         program = internals.current_trace()
-        if axes:
-            varying.refuse_collectives(internals.equations(program), axes)
         with internals.set_current_trace(around):
-            held.extend(internals.change_closed_over(program, constant))
-            return [leaf if internals.is_of(program, leaf) else constant(leaf) for leaf in found]
+            kept_alive.extend(internals.change_closed_over(program, constant))
+            return [leaf if internals.is_of(program, leaf) else constant(leaf) for leaf in results]
 
     return run

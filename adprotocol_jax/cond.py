@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from adprotocol.errors import PredicateError, kind_of
-from adprotocol.extend import Branches, tree_leaves, tree_map
-from adprotocol_jax import internals, varying
+from adprotocol.errors import PredicateError, UndecidableError, kind_of
+from adprotocol.extend import Branches
+from adprotocol_jax import internals
 from adprotocol_jax.answer import untracked, with_constants
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _ARRAYS = (internals.ArrayImpl, jax.core.Tracer, *internals.LITERALS)
 
 def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the result of the chosen branch."""
-    if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_reference(pred)):
+    if not isinstance(pred, bool) and (not isinstance(pred, _ARRAYS) or internals.is_no_array(pred)):
         msg = (
             f"cond was given {kind_of(pred)} as predicate, which is no array; it takes a boolean scalar (that of a "
             "mutable reference is ref[...])"
@@ -33,21 +33,19 @@ def branch(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
 
 
 def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    known_true, known_false = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
     axes = internals.varying_axes(pred)
     if axes:
-        given = tree_leaves(operands)
-        operands = tree_map(lambda leaf: varying.as_varying(leaf, axes), operands)
-        cast = list(zip(given, tree_leaves(operands), strict=True))
-        known_true, known_false = (
-            None if known is None else [*known, *(new for old, new in cast if any(old is item for item in known))]
-            for known in (known_true, known_false)
+        msg = (
+            f"the predicate of a cond inside jax.shard_map differs along {', '.join(sorted(map(repr, axes)))}, so that "
+            "the devices take different branches: in these they cannot communicate, as the derivative by a value that "
+            "is equal on all devices does. Make the predicate equal on all devices with jax.lax.psum, or choose "
+            "elementwise with jnp.where"
         )
+        raise UndecidableError(msg)
+    known_true, known_false = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
 
     def stage(run_true: Callable[[], list[Any]], run_false: Callable[[], list[Any]]) -> Any:
-        return jax.lax.cond(
-            pred, with_constants(run_true, known_true, axes), with_constants(run_false, known_false, axes)
-        )
+        return jax.lax.cond(pred, with_constants(run_true, known_true), with_constants(run_false, known_false))
 
     # Operands are closed over, so that they may be anything, including strings and modules; JAX itself turns the
     # traced ones into operands.
@@ -73,7 +71,7 @@ class _Branches(Branches):
     def type_of(self, leaf: Any) -> Any:
         """Return the type of what is a value for JAX; that of a Python number may follow the other branch."""
         try:
-            return None if isinstance(leaf, _NUMBERS) else internals.typeof(leaf)
+            return None if isinstance(leaf, _NUMBERS) else jax.typeof(leaf)
         except TypeError:
             return None
 
@@ -106,7 +104,7 @@ def _type(kind: Any, like: Any = None) -> Any:
         return kind
     dtype = None if like is None else getattr(_type(like), "dtype", None)
     follows = dtype is not None and jnp.result_type(dtype, kind) == dtype
-    return internals.typeof(jnp.asarray(kind, dtype) if follows else kind)
+    return jax.typeof(jnp.asarray(kind, dtype) if follows else kind)
 
 
 def _cast(arrays: list[Any], types: list[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.export import export
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, PartitionSpec
 
@@ -51,7 +52,7 @@ class JaxHarness(Harness):
             "jit": {
                 "shard_map": self._shard_map,
                 "make_jaxpr": _jit_by_jaxpr,
-                **({"export": _jit_by_export} if internals.EXPORTED else {}),
+                "export": _jit_by_export,
             },
             "scan": {"fori_loop": _scan_by_loop},
             "checkpoint": {"everything_saveable": _checkpoint_saving},
@@ -179,7 +180,7 @@ class JaxHarness(Harness):
     def _shard_map(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         mesh = Mesh(np.array([self._device() or jax.devices()[0]]), ("all",))
         spec = PartitionSpec()  # type: ignore[no-untyped-call]
-        return jax.jit(internals.shard_map()(fun, mesh=mesh, in_specs=spec, out_specs=spec))
+        return jax.jit(jax.shard_map(fun, mesh=mesh, in_specs=spec, out_specs=spec))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -231,8 +232,6 @@ def _jit_by_jaxpr(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _jit_by_export(fun: Callable[..., Any]) -> Callable[..., Any]:
-    from jax.export import export  # noqa: PLC0415  (not every release can import it)
-
     return lambda *arguments: export(jax.jit(fun))(*arguments).call(*arguments)  # type: ignore[no-untyped-call]
 
 
@@ -253,9 +252,9 @@ def _checkpoint_saving(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rule_by_vjp(fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
-    made = jax.custom_vjp(fun)
-    made.defvjp(lambda x: (fun(x), x), lambda x, cotangent: (derivative(x) * cotangent,))
-    return made
+    function = jax.custom_vjp(fun)
+    function.defvjp(lambda x: (fun(x), x), lambda x, cotangent: (derivative(x) * cotangent,))
+    return function
 
 
 def _keep_what_is_compiled(folder: str) -> None:

@@ -12,6 +12,7 @@ staged it is traced once, so that what it closes over becomes an operand.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,7 +21,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
-from adprotocol_jax import internals, prevention
+from adprotocol_jax import internals, primitives
 from adprotocol_jax.rule_call import BatchedCall, RuleCall, refuse_objects
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _stage(call: RuleCall, arrays: list[Any]) -> list[Any]:
     axes = frozenset().union(*map(internals.varying_axes, arrays))
     if axes:
         arrays = [internals.as_varying(array, axes) for array in arrays]
-        call.types = list(map(internals.typeof, arrays))
+        call.types = list(map(jax.typeof, arrays))
     traced = jax.make_jaxpr(call.trace)(*arrays)
     refuse_objects(call.rule, call.outline)
     call.program, call.closed_over = internals.without_constants(traced), len(traced.consts)
@@ -57,14 +58,14 @@ def _stage(call: RuleCall, arrays: list[Any]) -> list[Any]:
 
 
 def _tangent_type(value: Any) -> Any:
-    return internals.typeof(value).to_tangent_aval().strip_weak_type()
+    return jax.typeof(value).to_tangent_aval().strip_weak_type()
 
 
 def _zeros(values: Sequence[Any]) -> list[Any]:
     return [ad.Zero(_tangent_type(value)) for value in values]
 
 
-# The function. It is evaluated by running it, at no level of differentiation.
+# The primitive for the primal function; evaluation calls it without any AD trace.
 _function_p: Any = Primitive("adprotocol_custom_derivative")
 _function_p.multiple_results = True
 
@@ -95,7 +96,7 @@ _CONVERTED = (int, float, complex, np.ndarray, np.generic, *internals.LITERALS)
 def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> None:
     for array, need in zip(arrays[: call.closed_over], needed, strict=False):
         if need:
-            prevention.refuse(array, _CLOSED_OVER.format(call.rule.name))
+            primitives.refuse(array, _CLOSED_OVER.format(call.rule.name))
 
 
 def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> list[Any]:
@@ -128,28 +129,10 @@ def _linearize(_is_vjp: Any, nonzeros: Sequence[bool], *values: Any, call: RuleC
     return results, moved, call.kept(results, arrays), lambda kept, *tangents: _tangents(kept, tangents, needed, call)
 
 
-def _run_in_axis(axis: Any, values: Sequence[Any], call: RuleCall) -> tuple[list[Any], list[int | None]]:
-    """Run the function with the axis, where no other trace is under way; what does not depend on the row stays one."""
-    shared: dict[int, Any] = {}
-
-    def run(arrays: list[Any]) -> dict[int, Any]:
-        results = dict(enumerate(call.run(arrays)))
-        rows = internals.current_trace()
-        shared.update({place: result for place, result in results.items() if not internals.is_of(rows, result)})
-        return {place: result for place, result in results.items() if place not in shared}
-
-    by_row = internals.vmap_like(axis)(run, in_axes=None)(_as_arrays(values))
-    results = [value for _, value in sorted((by_row | shared).items())]
-    return results, [None if place in shared else 0 for place in range(len(results))]
-
-
 def _batch(axis: Any, values: Sequence[Any], dims: Sequence[Any], *, call: RuleCall) -> Any:
-    if all(dim is None for dim in dims):
-        if not internals.is_named(axis):
-            results = _function_p.bind(*values, call=call)
-            return results, [None] * len(results)
-        if call.program is None and internals.is_evaluating():
-            return _run_in_axis(axis, values, call)
+    if all(dim is None for dim in dims) and not internals.is_named(axis):
+        results = _function_p.bind(*values, call=call)
+        return results, [None] * len(results)
     arrays = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
     batched = BatchedCall(call, [None if dim is None else 0 for dim in dims], internals.vmap_like(axis))
     if call.program is not None:
@@ -164,7 +147,6 @@ ad.primitive_jvps[_function_p] = _jvp
 internals.linearize_by(_function_p, _linearize)
 internals.batch_by(_function_p, _batch)
 mlir.register_lowering(_function_p, mlir.lower_fun(lambda *arrays, call: call.run(arrays), multiple_results=True))
-internals.register_for_shard_map(_function_p)
 
 
 # Its derivative: linear in the operands after those that are kept.
@@ -185,13 +167,13 @@ def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any)
     """Differentiate the rule itself."""
     moving = [place for place, tangent in enumerate(tangents) if _is_moving(tangent)]
 
-    def of_moving(*values: Any) -> list[Any]:
+    def by_moving(*values: Any) -> list[Any]:
         filled = list(operands)
         for place, value in zip(moving, values, strict=True):
             filled[place] = value
         return _evaluate(*filled, **params)
 
-    return jax.jvp(of_moving, [operands[place] for place in moving], [tangents[place] for place in moving])
+    return jax.jvp(by_moving, [operands[place] for place in moving], [tangents[place] for place in moving])
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:
@@ -207,12 +189,8 @@ def _linear_batch(
     if all(dim is None for dim in dims) and not internals.is_named(axis):
         results = _linear_p.bind(*values, call=call, needed=needed)
         return results, [None] * len(results)
-    mapped = internals.vmap_like(axis)
-
-    def rows(*operands: Any) -> list[Any]:
-        return _evaluate(*operands, call=call, needed=needed)
-
-    results = mapped(rows, in_axes=tuple(dims))(*values)
+    rows = internals.vmap_like(axis)(functools.partial(_evaluate, call=call, needed=needed), in_axes=tuple(dims))
+    results = rows(*values)
     return results, [0] * len(results)
 
 
@@ -222,4 +200,3 @@ ad.primitive_jvps[_linear_p] = _linear_jvp
 ad.primitive_transposes[_linear_p] = _transpose
 internals.batch_by(_linear_p, _linear_batch)
 mlir.register_lowering(_linear_p, mlir.lower_fun(_evaluate, multiple_results=True))
-internals.register_for_shard_map(_linear_p)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adprotocol.errors import RuleError
-from adprotocol_jax import internals, prevention
+from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,11 @@ def call(
     fun: Callable[[list[Any]], list[Any]], arrays: list[Any], like: list[Any] | None, *, batched: bool, message: str
 ) -> list[Any]:
     """Return the results of a function of NumPy arrays, as JAX's."""
-    arrays = [prevention.prevented(array, message) for array in arrays]
+    arrays = [primitives.prevented(array, message) for array in arrays]
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         device = next((array.device for array in arrays if len(array.devices()) == 1), None)
-        found = fun([np.asarray(array) for array in arrays])
-        return [jnp.asarray(_of_jax(one, internals.type_like(one).dtype), device=device) for one in found]
+        results = fun([np.asarray(array) for array in arrays])
+        return [jnp.asarray(_as_dtype(one, internals.type_like(one).dtype), device=device) for one in results]
     if like is None:
         msg = (
             "a host function was given a value that JAX traces, in jit or vmap, and tells nothing of the shapes of its "
@@ -34,7 +34,7 @@ def call(
 
     def callback(*values: Any) -> list[Any]:
         results = fun([np.asarray(value) for value in values])
-        return [_of_jax(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
+        return [_as_dtype(result, kind.dtype) for result, kind in zip(results, types, strict=True)]
 
     method = "broadcast_all" if batched else "sequential"
     results = jax.pure_callback(callback, types, *arrays, vmap_method=method)
@@ -43,13 +43,13 @@ def call(
     return [internals.as_varying(result, axes) for result in results]
 
 
-def _of_jax(result: Any, dtype: Any) -> Any:
-    """Return a result in a dtype of JAX, which without ``jax_enable_x64`` has 32 bits and would cut integers off."""
-    made = np.asarray(result, dtype)
-    if made is not result and made.dtype.kind in "iu" and (made != result).any():
+def _as_dtype(result: Any, dtype: Any) -> Any:
+    """Return a result in a dtype of JAX's, which without ``jax_enable_x64`` has 32 bits and would cut integers off."""
+    cast = np.asarray(result, dtype)
+    if cast is not result and cast.dtype.kind in "iu" and (cast != result).any():
         msg = (
             f"a host function returned integers of dtype {result.dtype} that {dtype} cannot hold; enable 64 bits, "
             'jax.config.update("jax_enable_x64", True)'
         )
         raise RuleError(msg)
-    return made
+    return cast

@@ -1,8 +1,7 @@
-"""The private parts of JAX that this plugin uses, and the public ones that not all releases have.
+"""The private parts of JAX that this plugin uses, each with why no public API serves.
 
-A comment at each name says why no public API serves, or in which release it
-appeared. Nothing looks at a version number: a name is there, or it is not. The range
-of releases is in pyproject.toml (`adprotocol._dispatch.release`).
+Nothing looks at a version number: a name is there, or it is not. The range of releases is in pyproject.toml
+(`adprotocol._dispatch.release`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import functools
 import importlib
 import inspect
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 from jax._src import core as _core  # trace_ctx, the trace under way
 from jax._src import tree_util as _tree_util
@@ -22,19 +22,9 @@ from jax._src.array import ArrayImpl as _ArrayImpl
 from jax._src.interpreters import ad as _ad  # primitive_linearizations is not re-exported
 from jax._src.interpreters import batching as _batching  # rules that get the axis, and the trace of vmap
 from jax._src.interpreters import partial_eval as _pe  # constants made operands, and the trace of a linearisation
-from jax._src.state.types import AbstractRef as _StateAbstractRef
+from jax._src.literals import TypedComplex, TypedFloat, TypedInt, TypedNdArray
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import ad
-
-try:
-    from jax._src import literals as _literals
-except ImportError:  # not in 0.6; the classes named below are there since 0.8
-    _literals = None  # type: ignore[assignment]
-
-try:
-    import jax.export as _export
-except ImportError:  # before 0.6 it needs absl, which JAX did not install; without it nobody exports
-    _export = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,57 +38,27 @@ ArrayImpl: Any = _ArrayImpl
 
 # What JAX makes of a Python number or a NumPy array that was differentiated, once it
 # is a constant again. Subclasses of float and ndarray, which nothing public names.
-LITERALS: tuple[type, ...] = tuple(
-    getattr(_literals, name)
-    for name in ("TypedInt", "TypedFloat", "TypedComplex", "TypedNdArray")
-    if hasattr(_literals, name)
-)
-
-# jax.typeof is not in 0.4.38; its older name does the same.
-typeof: Callable[[Any], Any] = getattr(jax, "typeof", None) or getattr(jax.core, "get_aval")  # noqa: B009
+LITERALS: tuple[type, ...] = (TypedInt, TypedFloat, TypedComplex, TypedNdArray)
 
 # The zeros that a symbolic zero stands for, and anything else as it is. Public, but without types.
 instantiated: Callable[[Any], Any] = ad.instantiate_zeros
 
-
-def type_like(value: Any) -> Any:
-    """Return the shape and dtype of an array, NumPy's or JAX's, as JAX has it."""
-    make: Any = jax.ShapeDtypeStruct  # not typed
-    dtype = value.dtype if is_extended(value.dtype) else jax.dtypes.canonicalize_dtype(value.dtype)
-    return make(tuple(value.shape), dtype)
-
-
-# The class of mutable references: jax.Ref since 0.7.2, without a public name before.
-Ref: type = getattr(jax, "Ref", None) or getattr(_core, "MutableArray")  # noqa: B009  (not typed)
-
-# A program that was exported, if jax.export can be imported.
-EXPORTED: tuple[type, ...] = () if _export is None else (_export.Exported,)
-
-# The abstract value of a mutable reference: jax.Ref does not know its tracers.
-_AbstractRef: type = _StateAbstractRef
-
 # The classes registered with jax.tree_util: nothing public counts them, or tells of a class without an instance.
-_NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
+NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
 
 # The zero tangent with which ``grad`` marks an output as constant. The class is
 # exported; float0 is the dtype of every tangent of a boolean.
 BOOLEAN_TANGENT = ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))
 
-
-def registered_classes() -> int:
-    """Return the number of the classes registered with ``jax.tree_util``."""
-    return len(_NODES)
+_ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
 
 
-def is_registered(cls: type) -> bool:
-    """Tell whether a class is registered with ``jax.tree_util``."""
-    return cls in _NODES
-
-
-def node_functions(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None:
-    """Return the functions with which a class is registered with ``jax.tree_util``, or None."""
-    entry = _NODES.get(cls)
-    return None if entry is None else (entry.to_iter, entry.from_iter)
+def type_like(value: Any) -> Any:
+    """Return the shape and dtype of an array, NumPy's or JAX's, as JAX has it."""
+    make: Any = jax.ShapeDtypeStruct  # not typed
+    extended = jnp.issubdtype(value.dtype, jax.dtypes.extended)  # a random key
+    dtype = value.dtype if extended else jax.dtypes.canonicalize_dtype(value.dtype)
+    return make(tuple(value.shape), dtype)
 
 
 def is_by_fields(flatten: Any) -> bool:
@@ -106,56 +66,36 @@ def is_by_fields(flatten: Any) -> bool:
     return getattr(flatten, "__qualname__", "").startswith("register_dataclass.")
 
 
-def is_reference(value: Any) -> bool:
-    """Tell whether an array or tracer is, or stands for, a mutable reference."""
+def is_no_array(value: Any) -> bool:
+    """Tell whether a value is, or is a tracer of, a mutable reference, a value of a high-level type, or a token."""
     if isinstance(value, jax.core.Tracer):
-        return isinstance(value.aval, _AbstractRef)
-    return isinstance(value, Ref)
+        return not isinstance(value.aval, _ShapedArray)
+    return isinstance(value, jax.Ref)
 
 
-def is_inexact(tracer: Any) -> bool:
-    """Tell whether a tracer has a type whose values JAX gives tangents."""
-    aval = tracer.aval
-    dtype = getattr(aval, "dtype", None)
-    if dtype is None:  # a token, or a type of hijax
-        return is_high(aval) and _has_tangents(aval)
-    return is_differentiated(dtype) or (is_extended(dtype) and _has_tangents(aval))
-
-
-def is_high(aval: Any) -> bool:
-    """Tell whether an abstract value is one of hijax's, which stands for several arrays."""
-    return bool(getattr(aval, "is_high", False))
-
-
-def _has_tangents(aval: Any) -> bool:
-    return getattr(aval.to_tangent_aval(), "dtype", None) != jax.dtypes.float0
-
-
-@functools.cache
-def is_extended(dtype: Any) -> bool:
-    """Tell whether a dtype is one of JAX's own: random keys, the scales of 8-bit floats."""
-    return bool(jnp.issubdtype(dtype, jax.dtypes.extended))
+def is_inexact(value: Any) -> bool:
+    """Tell whether a value is a tracer of an array that may have a tangent."""
+    if not isinstance(value, jax.core.Tracer):
+        return False
+    aval = value.aval
+    return isinstance(aval, _ShapedArray) and is_differentiated(aval.dtype)
 
 
 # issubdtype takes 1 µs; a model has thousands of leaves, but a handful of dtypes.
 @functools.cache
 def is_differentiated(dtype: Any) -> bool:
-    """Tell whether JAX differentiates arrays of a dtype."""
-    return bool(jnp.issubdtype(dtype, jnp.inexact))
+    """Tell whether JAX gives arrays of a dtype tangents; it does so for some of its own, the scales of 8-bit floats."""
+    aval: Any = _ShapedArray((), dtype)
+    return bool(aval.to_tangent_aval().dtype != jax.dtypes.float0)
 
 
 # The tracers of grad and jvp. Checking a tracer of the current trace directly saves
-# the bind, 0.4 µs against 8; if JAX renames these classes, bind answers.
-_TANGENT_TRACERS = frozenset({getattr(_ad, "LinearizeTracer", None), getattr(_ad, "JVPTracer", None)} - {None})
+# the bind, 0.4 µs against 8.
+_TANGENT_TRACERS = frozenset({_ad.LinearizeTracer, _ad.JVPTracer})
+_TANGENT_TRACES = (_ad.LinearizeTrace, _ad.JVPTrace)
 
 # Common dtypes, which need no call of `is_differentiated`.
 _FLOATS = frozenset(map(jnp.dtype, ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")))
-
-_ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
-
-_TANGENT_TRACES = tuple(
-    cls for cls in (getattr(_ad, "LinearizeTrace", None), getattr(_ad, "JVPTrace", None)) if cls is not None
-)
 
 
 def has_tangent_now(value: Any) -> bool:
@@ -184,14 +124,10 @@ def is_differentiating() -> bool:
 def is_eager() -> bool:
     """Tell whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
     trace = _core.trace_ctx.trace
-    while isinstance(trace, _PASSING_TRACES):
+    # These evaluate what the trace around them would.
+    while isinstance(trace, (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)):
         trace = trace.parent_trace
     return isinstance(trace, _core.EvalTrace)
-
-
-def is_evaluating() -> bool:
-    """Tell whether no transformation is under way."""
-    return isinstance(_core.trace_ctx.trace, _core.EvalTrace)
 
 
 def is_of_ended_trace(value: Any) -> bool:
@@ -204,11 +140,11 @@ def is_of_ended_trace(value: Any) -> bool:
     return False
 
 
-# The traces that evaluate what the trace around them would.
-_PASSING_TRACES = (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)
-
 # A context in which no transformation is under way: a tracer that is reached there is an error.
 eval_context: Callable[[], Any] = _core.eval_context
+
+# A context in which what is computed goes into another trace.
+set_current_trace: Callable[[Any], AbstractContextManager[Any]] = _core.set_current_trace
 
 
 def without_constants(program: Any) -> Any:
@@ -221,17 +157,9 @@ def current_trace() -> Any:
     return _core.trace_ctx.trace
 
 
-# A context in which what is computed goes into another trace.
-set_current_trace: Callable[[Any], AbstractContextManager[Any]] = _core.set_current_trace
-
-
 def is_of(trace: Any, value: Any) -> bool:
     """Tell whether a value is a tracer of a trace."""
     return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
-
-
-# From 0.7 to 0.8 a constant that is closed over is stored with what it was made from.
-_Constants: Any = getattr(_pe, "Constants", None)
 
 
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
@@ -241,20 +169,11 @@ def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
     """
     closed_over = trace.frame.constvar_to_val
     before = list(closed_over.items())
+    # In 0.8 a constant is stored with what it was made from.
+    is_pair = hasattr(_pe, "Constants")
     for variable, value in before:
-        if _Constants is None:
-            closed_over[variable] = change(value)
-        else:
-            closed_over[variable] = value._replace(canonical=change(value.canonical))
+        closed_over[variable] = value._replace(canonical=change(value.canonical)) if is_pair else change(value)
     return before
-
-
-def equations(trace: Any) -> list[Any]:
-    """Return the equations so far of a program that is being traced."""
-    # Since 0.7 a call returns some of them: None, if nothing needs it any more.
-    made = trace.frame.tracing_eqns if hasattr(trace.frame, "tracing_eqns") else trace.frame.eqns
-    held = [equation if hasattr(equation, "primitive") else equation() for equation in made]
-    return [equation for equation in held if equation is not None]
 
 
 # For what a function is traced that becomes a program, whose constants others can make inputs of; the
@@ -270,62 +189,30 @@ def is_closed_over_by_program(tracer: Any) -> bool:
         if getattr(info, "traced_for", "") in _PROGRAMS:
             return True
         trace = getattr(trace, "parent_trace", None)
-    # Before 0.6 the trace of a program does not know the one around it.
     return trace is None
 
 
 def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
     """Return the name of the primitive whose result a staged tracer is, and its operands; an empty name if unknown."""
-    # Since 0.7 a tracer holds its equation; before, the trace alone holds the equations.
     equation = getattr(tracer, "parent", None)
-    if equation is not None:
-        return equation.primitive.name, getattr(equation, "in_tracers", ())
-    frame = _frame(tracer)
-    if frame is None:
-        return "", ()
-    variable = frame.tracer_to_var.get(id(tracer))
-    equation = next((made for made in reversed(frame.eqns) if any(out is variable for out in made.outvars)), None)
-    if equation is None:
-        return "", ()
-    tracers = {id(frame.tracer_to_var.get(id(other))): other for other in frame.tracers}
-    return equation.primitive.name, [tracers.get(id(atom), atom) for atom in equation.invars]
-
-
-def _frame(tracer: Any) -> Any:
-    """Return the record of a trace that holds its equations by variable; None in releases where tracers hold them."""
-    frame = getattr(getattr(tracer, "_trace", None), "frame", None)
-    return frame if hasattr(frame, "tracer_to_var") and not hasattr(tracer, "parent") else None
+    return ("", ()) if equation is None else (equation.primitive.name, getattr(equation, "in_tracers", ()))
 
 
 def literal(tracer: Any) -> Any:
     """Return the number that a staged tracer stands for, or None if it is none."""
     atom = tracer if isinstance(tracer, Literal) else getattr(tracer, "val", None)
-    frame = _frame(tracer)
-    if frame is not None:
-        atom = frame.tracer_to_var.get(id(tracer))
-        if atom is not None and not isinstance(atom, Literal):
-            return frame.constvar_to_val.get(atom)
     return atom.val if isinstance(atom, Literal) else None
 
 
-def stopped(value: Any) -> Any:
-    """Return what ``jax.lax.stop_gradient`` makes of a tracer, as a value of JAX.
-
-    Before 0.8 a number that was differentiated is a Python number again, of no framework.
-    """
-    found = jax.lax.stop_gradient(value)
-    return found if LITERALS or isinstance(found, jax.Array) else jnp.asarray(found)
-
-
 def _type_of(value: Any) -> Any:
-    return value if isinstance(value, jax.core.AbstractValue) else typeof(value)
+    return value if isinstance(value, jax.core.AbstractValue) else jax.typeof(value)
 
 
 def varying_axes(value: Any) -> frozenset[Any]:
     """Return the axes of a mesh along which a value, or values of a type, may differ, if ``jax.shard_map`` tells."""
     aval = _type_of(value)
-    found = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
-    return frozenset(getattr(aval, "vma", ()) if found is None else found)
+    axes = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
+    return frozenset(getattr(aval, "vma", ()) if axes is None else axes)
 
 
 def as_varying(value: Any, axes: frozenset[Any]) -> Any:
@@ -335,13 +222,13 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
         return value
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(value, missing, to="varying")
-    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its older name, which is not typed)
+    return getattr(jax.lax, "pvary")(value, missing)  # noqa: B009  (its name in 0.8.0, which is not typed)
 
 
 def _as_sharded(value: Any, like: Any) -> Any:
     """Return a value sharded as a type says, which only one with explicit axes of a mesh does."""
-    wanted, given = (getattr(kind, "sharding", None) for kind in (like, typeof(value)))
-    if tuple(getattr(wanted, "spec", ())) == tuple(getattr(given, "spec", ())):
+    wanted, current = (getattr(kind, "sharding", None) for kind in (like, jax.typeof(value)))
+    if tuple(getattr(wanted, "spec", ())) == tuple(getattr(current, "spec", ())):
         return value
     return getattr(jax.sharding, "reshard")(value, wanted)  # noqa: B009  (not typed)
 
@@ -356,28 +243,11 @@ def array_like(value: Any, like: Any) -> Any:
     return as_varying(_as_sharded(value, kind), varying_axes(kind))
 
 
-def linearize_to(primitive: Any, answer: Callable[[], Any]) -> None:
-    """Register the rule that ``grad`` uses, with a result that has no tangent.
-
-    Without it JAX derives the rule by tracing the JVP: 98 µs a call against
-    about 10 µs. A JAX release without this registry derives it.
-    """
-
-    def rule(_is_vjp: Any, _nonzeros: Any, *_primals: Any, **_params: Any) -> Any:
-        return answer(), False, (), lambda _residuals, *_tangents: BOOLEAN_TANGENT
-
-    registry = getattr(_ad, "primitive_linearizations", None)
-    if registry is not None:
-        registry[primitive] = rule
-
-
 def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Register the rule that ``grad`` uses, where the release has one; else it uses the rule for the JVP."""
-    registry = getattr(_ad, "primitive_linearizations", None)
-    if registry is not None:
-        # Since 0.9 a rule is told first whether it is for reverse mode.
-        is_told = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
-        registry[primitive] = rule if is_told else functools.partial(rule, None)
+    """Register the rule that ``grad`` uses; without one JAX traces that for the JVP, 98 µs a call against about 10."""
+    # Since 0.9 a rule is told first whether it is for reverse mode.
+    is_told = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
+    _ad.primitive_linearizations[primitive] = rule if is_told else functools.partial(rule, None)
 
 
 def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
@@ -386,13 +256,8 @@ def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
 
 
 def hold_weakly(cls: type) -> None:
-    """Let JAX's caches hold parameters of this class weakly, so that what they hold is freed with the program.
-
-    A release without this set has no cache of abstract evaluation by the parameters.
-    """
-    known: Any = getattr(_util, "weakref_cache_key_types", None)
-    if known is not None:
-        known.add(cls)
+    """Let JAX's caches hold parameters of this class weakly, so that what they hold is freed with the program."""
+    _util.weakref_cache_key_types.add(cls)
 
 
 def is_named(axis: Any) -> bool:
@@ -403,42 +268,6 @@ def is_named(axis: Any) -> bool:
 def vmap_like(axis: Any) -> Callable[..., Any]:
     """Return ``jax.vmap`` for an axis that is mapped already."""
     return functools.partial(jax.vmap, axis_size=axis.size, axis_name=axis.name, spmd_axis_name=axis.spmd_name)
-
-
-def shard_map() -> Callable[..., Any]:
-    """Return ``jax.shard_map``, which is public since 0.6."""
-    found = getattr(jax, "shard_map", None)
-    if found is None:
-        from jax.experimental.shard_map import shard_map as found  # noqa: PLC0415  (13 ms)
-    return cast("Callable[..., Any]", found)
-
-
-def register_for_shard_map(primitive: Any, *, equal: bool = False) -> None:
-    """Say of a primitive that its result is `equal` on all devices, or on those on which its operands are.
-
-    Since 0.6 ``shard_map`` has the types of values for that. Before, it asks for a rule,
-    and refuses a primitive without one.
-    """
-    if hasattr(jax, "shard_map"):
-        return
-    old: Any = importlib.import_module("jax.experimental.shard_map")  # it is gone from newer releases
-    if equal:
-        old.register_check(primitive)(lambda mesh, *_replicated, **_params: set(mesh.axis_names))
-        old.register_norewrite(primitive)
-    else:
-        old.register_standard_check(primitive)
-        old.register_standard_rewrite(primitive)
-
-
-def register_for_export(cls: type, name: str) -> None:
-    """Let ``jax.export`` store a class of ``jax.tree_util`` that has no static fields."""
-    if _export is not None:
-        _export.register_pytree_node_serialization(
-            cls,
-            serialized_name=name,
-            serialize_auxdata=lambda _metadata: b"",
-            deserialize_auxdata=lambda _data: None,
-        )
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from adprotocol.errors import RuleError
 from adprotocol.extend import transposing
-from adprotocol_jax import internals, prevention
+from adprotocol_jax import internals, primitives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class RuleCall:
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
-        self.types: list[Any] = [internals.typeof(array) for array in arrays]
+        self.types: list[Any] = [jax.typeof(array) for array in arrays]
         # Known as soon as the function has run, which it does before anything is differentiated.
         self.outline: Any = None
         # For a staged program; its first operands are what the function closes over.
@@ -69,7 +69,7 @@ class RuleCall:
             raise RuleError(msg)
         count = len(kept) - (len(self.types) if rule.keeps_arrays else 0)
         if rule.once:
-            kept = [prevention.prevented(value, rule.once) for value in kept]
+            kept = [primitives.prevented(value, rule.once) for value in kept]
         return list(kept[:count]), list(kept[count:]) if rule.keeps_arrays else list(self.types)
 
     def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
@@ -80,17 +80,17 @@ class RuleCall:
             zeros = [internals.array_like(None, result) for result in kept[: self.outline.count]]
             return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
         results, arrays = self._known(kept)
-        given = iter(moving)
+        remaining = iter(moving)
         tangents = [
-            next(given)
+            next(remaining)
             if need
             else internals.array_like(None, kind)
             if internals.is_differentiated(kind.dtype)
             else None
             for need, kind in zip(needed[self.closed_over :], self.types, strict=True)
         ]
-        found = self.rule.jvp(tangents, results, self.outline, arrays)
-        return [internals.array_like(tangent, result) for tangent, result in zip(found, results, strict=False)]
+        pushed = self.rule.jvp(tangents, results, self.outline, arrays)
+        return [internals.array_like(tangent, result) for tangent, result in zip(pushed, results, strict=False)]
 
     def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Return the gradients of the arguments that are needed, given the cotangents of the results."""
@@ -103,8 +103,8 @@ class RuleCall:
                 transpose = jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1]
                 return list(transpose(list(cotangents))[0])
         results, arrays = self._known(kept)
-        found = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
-        return [internals.array_like(gradient, like) for gradient, like in zip(found, likes, strict=True)]
+        pulled = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
+        return [internals.array_like(gradient, like) for gradient, like in zip(pulled, likes, strict=True)]
 
 
 class BatchedCall(RuleCall):

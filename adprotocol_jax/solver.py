@@ -18,12 +18,11 @@ from adprotocol.errors import UndecidableError
 
 _PACKAGES = frozenset({"optimistix", "lineax", "diffrax", "jaxopt"})
 _MODULES = frozenset({"equinox.internal._noinline", "equinox.internal._loop.checkpointed", "jax.experimental.ode"})
-# JAX's own, by name: since 0.6 a trace says that it is one of theirs, before it does not.
+# JAX's own, by name.
 _FUNCTIONS = {
     "custom_root": "jax.lax.custom_root",
     "custom_linear_solve": "jax.lax.custom_linear_solve",
     "linear_call": "jax.custom_derivatives.linear_call",
-    "_remat3": "jax.checkpoint with jax_remat3",
 }
 # Those that differentiate what they have run.
 _DIRECT = frozenset({"DirectAdjoint", "ForwardMode"})
@@ -35,10 +34,12 @@ _RULES = {
     "fun_vjp_jax": "jax.export",
 }
 _TWICE = "runs, which differentiates it in a second run: the first could not be told"
+_ASK_OUTSIDE = "Ask outside, and pass the answer in as an argument of the function that is solved"
 _STORED = (
     "stores as two programs, the plain one and its derivative: a branch on the answer would take the value from the "
     "one and the gradient from the other"
 )
+_EXPORT_BOTH = "Export jax.value_and_grad of the function instead"
 # Whose code is between such a rule, or a solver, and the rule of a question.
 _PASSED = frozenset({"adprotocol_jax", "contextlib", "equinox", "functools", "jax"})
 
@@ -66,32 +67,27 @@ def refuse_second_run() -> None:
 
 
 def _refused(name: str) -> UndecidableError:
-    from adprotocol_jax.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
-    divergence, what = ("export", _STORED) if name == "jax.export" else ("solvers", _TWICE)
-    return UndecidableError(
-        f"within_gradient was asked in a function that {name} {what}. {DIVERGENCES[divergence].remedy}"
-    )
+    what, remedy = (_STORED, _EXPORT_BOTH) if name == "jax.export" else (_TWICE, _ASK_OUTSIDE)
+    return UndecidableError(f"within_gradient was asked in a function that {name} {what}. {remedy}")
 
 
 def _calling() -> str | None:
     """Return the name of the solver among the callers of this function, or None."""
-    found = None
+    name = None
     frame: Any = sys._getframe()  # noqa: SLF001  (40 ns a frame, in a trace)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         package = module.partition(".")[0]
         if package in _PACKAGES:
-            given = frame.f_locals
-            solver, adjoint = given.get("self"), given.get("adjoint")
+            solver, adjoint = frame.f_locals.get("self"), frame.f_locals.get("adjoint")
             if getattr(solver, "implicit_diff", None) is False:
                 return None
             if type(adjoint).__name__ in _DIRECT or type(solver).__name__ in _DIRECT:
                 return None
-            found = package
+            name = package
         elif module in _MODULES:
-            found = found or module
+            name = name or module
         elif package == "jax" and frame.f_code.co_name in _FUNCTIONS:
-            found = found or _FUNCTIONS[frame.f_code.co_name]
+            name = name or _FUNCTIONS[frame.f_code.co_name]
         frame = frame.f_back
-    return found
+    return name

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import needs, shard_map
 
 from adprotocol import cond, within_gradient
 from adprotocol.errors import BranchMismatchError, PredicateError, PredicateShapeError, UndecidableError
@@ -158,7 +158,6 @@ def test_staged_cond_leaks_no_tracer():
         assert jax.jit(lambda x: cond(x > 0, lambda: 3.0 * x, lambda: 5.0 * x))(2.0) == 6.0
 
 
-@needs("lax.pcast")
 def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
     # Cast behind the user's back, the derivative in what is equal on all devices would be summed over them.
     mesh, spec = Mesh(np.array(jax.devices()[:1]), ("i",)), PartitionSpec("i")
@@ -167,7 +166,7 @@ def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
         def f(x, w):
             return cond(w > 2.0, lambda: true_fun(w), lambda: x[0] * w)[None]
 
-        return shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+        return jax.shard_map(f, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
 
     x, w = jnp.array([5.0]), jnp.array(3.0)
     with pytest.raises(
@@ -179,30 +178,17 @@ def test_branches_that_vary_along_different_axes_are_refused_with_the_remedy():
     assert jax.grad(lambda w: mended(x, w).sum())(w) == 2.0
 
 
-X, W = jnp.array([1.0, 2.0]), jnp.array(3.0)
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.vmap], ids=["eager", "jit", "vmap"])
+def test_a_predicate_that_differs_from_device_to_device_is_refused(wrap):
+    mesh, spec = Mesh(np.array(jax.devices()[:2]), ("i",)), PartitionSpec(None, "i")
 
+    def run(flag):
+        def body(x):
+            return wrap(lambda x: cond(flag(x).sum() > 3.5, lambda: 2.0 * x, lambda: x))(x)
 
-def sharded(body):
-    mesh, spec = Mesh(np.array(jax.devices()[:2]), ("i",)), PartitionSpec("i")
-    return shard_map(body, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+        return jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)(jnp.array([[1.0, 2.0], [1.0, 2.0]]))
 
-
-def operands_by_device(x, w):
-    return (cond(x[0] > 1.5, lambda x, w: 2.0 * x[0], lambda x, w: 2.0 * w, x, w) * x[0])[None]
-
-
-def closure_by_device(x, w):
-    return cond(x[0] > 1.5, lambda: x[0] * w, lambda: 2.0 * x[0] * w)[None]
-
-
-def test_a_predicate_that_differs_from_device_to_device():
-    assert sharded(operands_by_device)(X, W).tolist() == [6.0, 8.0]
-    assert sharded(closure_by_device)(X, W).tolist() == [6.0, 6.0]
-
-
-@needs("shard_map")  # the older one refuses the gradient, that of jax.lax.cond too
-def test_the_gradient_where_a_predicate_differs_from_device_to_device():
-    assert jax.grad(lambda w: sharded(operands_by_device)(X, w).sum())(W) == 2.0
-    assert jax.grad(lambda x: sharded(operands_by_device)(x, W).sum())(X).tolist() == [6.0, 8.0]
-    with pytest.raises(UndecidableError, match="differs along the axis"):
-        jax.grad(lambda w: sharded(closure_by_device)(X, w).sum())(W)
+    with pytest.raises(UndecidableError, match=r"differs along 'i', .* equal on all devices with jax\.lax\.psum"):
+        run(lambda x: x)
+    wanted = [[1.0, 2.0], [1.0, 2.0]] if wrap is jax.vmap else [[2.0, 4.0], [2.0, 4.0]]
+    assert run(lambda x: lax.psum(x, "i")).tolist() == wanted

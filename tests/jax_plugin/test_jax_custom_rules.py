@@ -11,7 +11,6 @@ from adprotocol import cond, within_gradient
 from adprotocol.errors import UndecidableError
 
 ONE = jnp.float32(1.0)
-needs_remat3 = pytest.mark.skipif(not hasattr(jax.config, "jax_remat3"), reason="a flag of newer releases")
 
 
 def layer(x, tracked):
@@ -314,16 +313,6 @@ def test_a_solver_of_what_is_itself_a_derivative_may_ask():
 
     assert f(ONE) == pytest.approx(1.0 / 3.0)
     assert jax.grad(f)(ONE) == pytest.approx(1.0 / 3.0)
-
-
-@needs_remat3
-def test_a_question_in_a_checkpoint_of_the_kind_to_come_is_refused():
-    jax.config.update("jax_remat3", True)
-    try:
-        with pytest.raises(UndecidableError, match="jax_remat3"):
-            jax.grad(jax.checkpoint(branch))(ONE)
-    finally:
-        jax.config.update("jax_remat3", False)
 
 
 @pytest.mark.parametrize(

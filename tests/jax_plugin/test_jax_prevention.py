@@ -9,7 +9,6 @@ import pytest
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import needs_export, needs_hijax, new_ref, shard_map
 
 from adprotocol import NonDifferentiable, non_differentiable, prevent_gradient, within_gradient
 from adprotocol.errors import GradientPreventedError, UndecidableError
@@ -36,7 +35,7 @@ def rule(x):
 def sharded(x):
     mesh = Mesh(np.array(jax.devices()[:1]), ("i",))
     spec = PartitionSpec()
-    return shard_map(layer, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+    return jax.shard_map(layer, mesh=mesh, in_specs=spec, out_specs=spec)(x)
 
 
 BODIES = {
@@ -142,8 +141,8 @@ def test_a_program_made_beforehand_raises_when_it_is_differentiated():
         jax.grad(lambda x: run(x)[0])(3.0)
 
 
-@needs_export
 def test_an_exported_program_runs():
+    pytest.importorskip("flatbuffers")
     exported = jax.export.export(jax.jit(layer))(jnp.float32(3.0))
     again = jax.export.deserialize(exported.serialize())
     assert float(again.call(jnp.float32(3.0))) == 6.0
@@ -151,9 +150,9 @@ def test_an_exported_program_runs():
         exported.serialize(vjp_order=1)
 
 
-@needs_export
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
 def test_it_lowers_for_every_platform(platform):
+    pytest.importorskip("flatbuffers")
     jax.export.export(jax.jit(layer), platforms=[platform])(jnp.float32(3.0))
 
 
@@ -169,7 +168,7 @@ def test_the_lowered_program_is_that_without_it(wrap):
 
 def test_a_mutable_reference_is_refused():
     with pytest.raises(UndecidableError, match="mutable JAX reference"):
-        guard(new_ref(jnp.float32(1.0)))
+        guard(jax.new_ref(jnp.float32(1.0)))
 
 
 def test_a_label_in_a_traced_structure_passes():
@@ -178,37 +177,6 @@ def test_a_label_in_a_traced_structure_passes():
         return guard(label) * x
 
     assert float(jax.grad(f, argnums=1)(NonDifferentiable(2.0), 3.0)) == 2.0
-
-
-@needs_hijax
-def test_a_scale_of_8_bit_floats_is_guarded():
-    from test_jax_extended_types import fm32
-
-    scale = jnp.ones((1,), jnp.float32)
-
-    def f(s):
-        value = guard(lax.convert_element_type(s, fm32))
-        return lax.convert_element_type(value, jnp.float32).sum()
-
-    assert float(jax.jit(f)(scale)) == 1.0
-    assert float(jax.jit(jax.vmap(f))(scale[None])[0]) == 1.0
-    for derivative in (jax.grad(f), jax.grad(jax.jit(f))):
-        with prevented():
-            derivative(scale)
-
-
-@needs_hijax
-def test_a_value_of_a_high_level_type_is_guarded():
-    from test_jax_extended_types import box, unbox
-
-    def f(x):
-        return unbox(guard(box(x)))
-
-    assert float(f(jnp.float32(3.0))) == 3.0
-    assert float(jax.jit(f)(jnp.float32(3.0))) == 3.0
-    for derivative in (jax.grad(f), jax.grad(jax.jit(f)), jax.jit(jax.grad(f))):
-        with prevented():
-            derivative(jnp.float32(3.0))
 
 
 def test_it_answers_as_the_question_does():

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas
 from jax.sharding import Mesh, PartitionSpec
-from jax_release import follows_varying, knows_outer_traces, new_ref, shard_map
 
 from adprotocol import cond, non_differentiable, within_gradient
 from adprotocol_jax import answer
@@ -91,9 +91,6 @@ def test_every_order(evaluate):
 
 
 def test_a_kernel_without_derivative():
-    # JAX 0.5 imports absl there, which it does not install.
-    pallas = pytest.importorskip("jax.experimental.pallas")
-
     def kernel(x_ref, y_ref):
         y_ref[...] = 5.0 * x_ref[...] + jnp.max(x_ref[...])
 
@@ -109,8 +106,7 @@ def test_a_kernel_without_derivative():
     assert jax.jit(jax.grad(jax.checkpoint(f)))(x).tolist() == [0.0, 3.0, 12.0, 27.0]
 
 
-# The check of releases before 0.6 refuses the gradient of any jax.lax.cond with varying operands.
-@pytest.mark.parametrize("check", [True, False] if follows_varying else [False])
+@pytest.mark.parametrize("check", [True, False])
 def test_collectives_in_the_branches(check):
     def f(x):
         return cond(within_gradient(x), lambda x: lax.psum(x, "i") ** 2, lambda x: 5.0 * lax.psum(x, "i"), x)
@@ -118,7 +114,7 @@ def test_collectives_in_the_branches(check):
     def sharded(x):
         mesh = Mesh(np.array(jax.devices()[:1]), ("i",))
         spec = PartitionSpec("i")
-        return shard_map(f, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(), check=check)(x).sum()
+        return jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(), check_vma=check)(x).sum()
 
     def batched(x):
         return jax.vmap(jax.jit(f), axis_name="i")(x)[0]
@@ -238,11 +234,7 @@ def test_the_answer_decides_in_an_inner_trace_too():
         asked = within_gradient(x)
         return scanned(lambda c: c * cond(asked, lambda: x, lambda: callback(x)))(x)
 
-    if knows_outer_traces:
-        assert jax.grad(jax.jit(f))(jnp.float32(3.0)) == 6.0
-    else:
-        with pytest.raises(ValueError, match="callbacks do not support JVP"):
-            jax.grad(jax.jit(f))(jnp.float32(3.0))
+    assert jax.grad(jax.jit(f))(jnp.float32(3.0)) == 6.0
     assert jax.jit(f)(X) == pytest.approx(np.sin(1.0))
 
 
@@ -287,7 +279,7 @@ def test_a_branch_runs_once_while_it_is_traced():
 
 def test_the_branch_for_false_may_read_and_write_references():
     def f(x):
-        count = new_ref(jnp.float32(0.0))
+        count = jax.new_ref(jnp.float32(0.0))
 
         def evaluate():
             count[...] += 1.0

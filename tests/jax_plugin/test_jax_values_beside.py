@@ -1,13 +1,12 @@
 """Values beside the arrays that are differentiated: keys, integers, labels, references, literals and programs."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax_release import new_ref
 
 from adprotocol import NonDifferentiable, explain, grad, non_differentiable, within_gradient
-from adprotocol_jax import internals
 
 X = jnp.float32(3.0)
 
@@ -71,7 +70,7 @@ def test_a_label_that_holds_a_reference():
     def inner(label):
         return label.held[...]
 
-    assert jax.jit(lambda x: jax.jit(inner)(NonDifferentiable(new_ref(x))))(X) == 3.0
+    assert jax.jit(lambda x: jax.jit(inner)(NonDifferentiable(jax.new_ref(x))))(X) == 3.0
 
 
 def test_literals_belong_to_jax():
@@ -92,10 +91,9 @@ def test_literals_belong_to_jax():
 def test_programs_in_a_structure():
     lowered = jax.jit(jnp.sin).lower(X)
     programs = [
-        lowered, lowered.compile(), jax.jit(jnp.sin).trace(X), jax.make_jaxpr(jnp.sin)(X), internals.typeof(X),
+        lowered, lowered.compile(), jax.jit(jnp.sin).trace(X), jax.make_jaxpr(jnp.sin)(X), jax.typeof(X),
+        jax.export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((), jnp.float32)),
     ]  # fmt: skip
-    if internals.EXPORTED:
-        programs.append(jax.export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((), jnp.float32)))
     for program in programs:
         assert within_gradient(program, X) is False
         assert non_differentiable([program])[0] is program

@@ -1,0 +1,108 @@
+"""The three primitives: the question, a constant, and a value that must not be differentiated.
+
+Looking at the class of a tracer cannot work: inside ``grad(jit(f))`` the body is
+traced once, before differentiation, and shows a plain jit tracer. A primitive stays
+in the traced program, so each transformation answers when it is applied:
+evaluation, batching and lowering say False; the JVP rule, which JAX calls exactly
+when an operand has a tangent, says True. XLA then removes the branch not taken.
+The other two evaluate, batch and lower to the identity, which adds nothing to the
+compiled program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from adprotocol.extend import gradient_prevented
+from adprotocol_jax import internals
+from adprotocol_jax.solver import refuse_second_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+within_gradient_p: Any = Primitive("adprotocol_within_gradient")
+
+
+def _true() -> bool:
+    """Answer for an operand that has a tangent."""
+    refuse_second_run()
+    return True
+
+
+def _linearize(_is_vjp: Any, _nonzeros: Any, *_values: Any) -> Any:
+    return _true(), False, (), lambda _residuals, *_tangents: internals.BOOLEAN_TANGENT
+
+
+within_gradient_p.def_impl(lambda *_values: False)
+within_gradient_p.def_abstract_eval(lambda *_types: jax.core.ShapedArray((), np.dtype(bool)))
+# One answer for the whole batch: tangents are batched together with their primals.
+batching.primitive_batchers[within_gradient_p] = lambda values, _dims: (within_gradient_p.bind(*values), None)
+ad.primitive_jvps[within_gradient_p] = lambda _primals, _tangents: (_true(), internals.BOOLEAN_TANGENT)
+internals.linearize_by(within_gradient_p, _linearize)
+mlir.register_lowering(within_gradient_p, mlir.lower_fun(lambda *_values: np.zeros((), bool), multiple_results=False))
+
+
+def _identity(name: str) -> Any:
+    """Return a primitive that passes its operand on, and has no derivative rule yet."""
+    identity: Any = Primitive(name)
+    identity.def_impl(lambda value, **_params: value)
+    identity.def_abstract_eval(lambda aval, **_params: aval)
+    batching.primitive_batchers[identity] = lambda values, dims, **params: (identity.bind(*values, **params), *dims)
+    mlir.register_lowering(identity, lambda _context, value, **_params: [value])
+    return identity
+
+
+_constant_p, _prevention_p = _identity("adprotocol_constant"), _identity("adprotocol_prevent_gradient")
+
+
+def as_constant(value: Any) -> Any:
+    """Return a tracer as a constant at every level; what is concrete, or no array, as it is."""
+    if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
+        return value
+    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents.
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.extended):
+        return _constant_p.bind(value)
+    return jax.lax.stop_gradient(value)
+
+
+def as_constant_if_tracked(value: Any) -> Any:
+    """Return a tracer that may have a tangent as a constant, and anything else as it is."""
+    return as_constant(value) if internals.is_inexact(value) else value
+
+
+def prevented(value: Any, message: str) -> Any:
+    """Return a value that raises with `message` where it is differentiated: now, or when a program is."""
+    if not internals.is_inexact(value):
+        return value
+    if internals.has_tangent_now(value):
+        refuse(value, message)
+    return _prevention_p.bind(value, message=message)
+
+
+def refuse(value: Any, message: str, transformation: str = "jvp or grad") -> NoReturn:
+    """Raise the error for a value that JAX differentiates."""
+    aval = value if isinstance(value, jax.core.AbstractValue) else getattr(value, "aval", value)
+    raise gradient_prevented(aval, message, f"jax: {transformation} reaches this place of the program")
+
+
+def _constant_jvp(primals: Sequence[Any], _tangents: Any) -> tuple[Any, Any]:
+    (primal,) = primals
+    return _constant_p.bind(primal), ad.Zero(jax.typeof(primal).to_tangent_aval())
+
+
+def _prevention_jvp(primals: Sequence[Any], _tangents: Any, *, message: str) -> NoReturn:
+    refuse(primals[0], message)
+
+
+def _prevention_transpose(_cotangent: Any, operand: Any, *, message: str) -> NoReturn:
+    refuse(operand, message, "the transpose of a linear function")
+
+
+ad.primitive_jvps[_constant_p] = _constant_jvp
+ad.primitive_jvps[_prevention_p] = _prevention_jvp
+ad.primitive_transposes[_prevention_p] = _prevention_transpose
