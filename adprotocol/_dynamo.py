@@ -18,7 +18,6 @@ others.
 from __future__ import annotations
 
 import functools
-import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, frames, registry, table, wrapper
@@ -30,7 +29,7 @@ from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
 from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
 from adprotocol._trees.treespec import build, split
-from adprotocol.errors import GradientPreventedError, OpaqueValueError
+from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,6 +81,7 @@ for _function in (
     node.same_keys,
     fields.field_names,
     fields.has_fields,
+    held.layout,
     declaration.class_declares,
     declaration.frozen_fields,
     framework.default,
@@ -104,12 +104,7 @@ def _lookup(cls: type) -> Binding:
 
 @run_while_tracing
 def _name_of(cls: type) -> str:
-    import torch  # noqa: PLC0415  (Dynamo traces)
-
-    name = table.resolve(cls)
-    # Dynamo follows no search of these: a shape holds numbers alone, a class that the collector skips nothing at all.
-    is_empty = cls is torch.Size or (name == table.BINDINGS.OPAQUE.name and not _is_collected(cls))
-    return table.BINDINGS.PLAIN.name if is_empty else name
+    return table.resolve(cls)
 
 
 @substitute_for(traversal.binding_for)
@@ -174,64 +169,6 @@ def _attributes(value: Any) -> None:  # noqa: ARG001
 @substitute_for(fields.check_static)
 def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
-
-
-# It takes a set, which has no attributes, for an object with some.
-@substitute_for(held.in_attributes)
-def _in_attributes(value: Any) -> list[Any]:
-    return list(getattr(value, "__dict__", {}).values()) if _has_dict(type(value)) else []
-
-
-@run_while_tracing
-def _has_dict(cls: type) -> bool:
-    return cls.__dictoffset__ != 0
-
-
-# Dynamo knows attributes, slots and items of what it traces, and not what else a class written in C holds.
-@substitute_for(held.referents)
-def _referents(value: Any) -> list[Any]:
-    if _hides(type(value)):
-        msg = (
-            f"adprotocol was given {type(value).__name__} in a function that is compiled, where it cannot be looked "
-            "into; pass the arrays that it holds"
-        )
-        raise OpaqueValueError(msg)
-    return [getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)]
-
-
-@run_while_tracing
-def _hides(cls: type) -> bool:
-    base = fields.maker(cls)
-    return base is not object and _is_collected(base) and not issubclass(cls, held.ITERABLE)
-
-
-def _is_collected(cls: type) -> bool:
-    """Tell whether the collector of garbage looks into instances of a class; others refer to nothing."""
-    return cls.__flags__ & (1 << 14) > 0
-
-
-@run_while_tracing
-def _slots(cls: type) -> tuple[str, ...]:
-    own = [base for base in cls.__mro__ if vars(base).get("__slots__")]
-    return tuple(
-        name for base in own for name, slot in vars(base).items() if isinstance(slot, types.MemberDescriptorType)
-    )
-
-
-@run_while_tracing
-def _traces_attributes() -> bool:
-    import torch  # noqa: PLC0415  (Dynamo traces)
-
-    return torch.__version__ >= "2.13"  # compares numbers, not texts
-
-
-# Before 2.13 PyTorch cannot trace the attributes of a dict or a named tuple, empty ones included.
-@substitute_for(held.checked_attributes)
-def _checked_attributes(value: Any) -> held.Attributes:
-    found = held.kept_attributes(value) if _traces_attributes() else ()
-    for _, item in found:
-        held.check_held(value, item)
-    return found
 
 
 @substitute_for(custom_derivative.sole_of_leaves)

@@ -1,12 +1,11 @@
 """Errors say what was given, where it is, and the remedy, in the words of a careful person."""
 
-import functools
 from dataclasses import dataclass
 
 import pytest
 
 import adprotocol
-from adprotocol import cond, explain, grad, non_differentiable, trainable, value_and_grad, within_gradient
+from adprotocol import cond, explain, grad, non_differentiable, trainable, within_gradient
 from adprotocol.errors import (
     DeclarationError,
     MixedFrameworksError,
@@ -38,65 +37,10 @@ class Model:
     layers: list
 
 
-def by_helper(x):
-    def inner(y):
-        return torch.sin(y)
-
-    return inner(x)
-
-
-def notes(error):
-    return " ".join(getattr(error, "__notes__", ()))
-
-
-CLOSING_OVER = {
-    "a tensor": (lambda x: (TORCH * x).sum(), "torch"),
-    "a module": (lambda x: torch.sin(x) + 1.0, "torch"),
-    "a function of JAX": (lambda x: jnp.sin(x) + 1.0, "jax"),
-    "another function": (lambda x: by_helper(x) + 1.0, "torch"),
-    "a default": (lambda x, w=TORCH: (w * x).sum(), "torch"),
-    "a partial": (functools.partial(lambda f, x: f(x), by_helper), "torch"),
-}
-
-
-# PyTorch's own, where NumPy meets its tensors.
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-@pytest.mark.parametrize("kind", CLOSING_OVER)
-@pytest.mark.parametrize("call", [grad, value_and_grad])
-def test_a_function_of_another_framework_given_numbers_is_told_of_backend(kind, call):
-    fun, name = CLOSING_OVER[kind]
-    with pytest.raises(TypeError) as caught:
-        call(fun)(2.0)
-    assert f"backend={name!r}" in notes(caught.value)
-    assert "autograd" in notes(caught.value)
-
-
 def test_a_result_of_another_framework_is_told_of_backend():
-    with pytest.raises(MixedFrameworksError) as caught:
+    with pytest.raises(MixedFrameworksError, match="name it: backend='torch'"):
         grad(lambda x: TORCH.sum())(2.0)
-    assert "backend='torch'" in notes(caught.value)
-
-
-def test_the_remedy_of_the_note_works():
     assert float(grad(lambda x: (x * TORCH).sum(), backend="torch")(2.0)) == 2.0
-
-
-def raises(x):
-    msg = f"own {x}"
-    raise ValueError(msg)
-
-
-@pytest.mark.parametrize("argument", [2.0, TORCH])
-def test_an_error_of_a_function_of_no_other_framework_has_no_note(argument):
-    with pytest.raises(ValueError, match="own") as caught:
-        grad(raises)(argument)
-    assert "backend" not in notes(caught.value)
-
-
-def test_a_named_backend_has_no_note():
-    with pytest.raises(TypeError) as caught:
-        grad(lambda x: torch.sin(x) + 1.0, backend="autograd")(2.0)
-    assert "backend" not in notes(caught.value)
 
 
 def test_a_module_made_constant_is_refused_with_the_ways_to_freeze_it():
@@ -182,4 +126,4 @@ def test_messages_have_the_right_article():
     with pytest.raises(DeclarationError, match="given an int;"):
         adprotocol.register_trainable(3, ["w"])
     with pytest.raises(PredicateError, match="given an int "):
-        cond(3, raises, raises, 1.0)
+        cond(3, abs, abs, 1.0)

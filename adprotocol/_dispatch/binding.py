@@ -34,7 +34,6 @@ class Kind(enum.Enum):
     FUNCTION = "a function"
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
-    VARIABLE = "a variable that looks like an array and holds one as its value"
     OPAQUE = "an object of an unknown class"
     MISSING = "an omitted argument"
     # Of a framework.
@@ -45,7 +44,7 @@ class Kind(enum.Enum):
 
 
 # A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, VARIABLE, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
 class Unset:

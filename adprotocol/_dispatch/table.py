@@ -35,7 +35,6 @@ class Bindings:
     FUNCTION: Binding
     CLASS: Binding
     LABEL: Binding
-    VARIABLE: Binding
     OPAQUE: Binding
     WRAPPER: Binding
     MISSING: Binding

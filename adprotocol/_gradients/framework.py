@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import FUNCTION, OPAQUE
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import lookup, plugin_binding
-from adprotocol._trees.held import held, search
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import (
-    ADProtocolError,
     BackendError,
     MixedFrameworksError,
     PluginError,
-    add_note,
     kind_of,
     nearest,
 )
@@ -73,52 +69,6 @@ def _bound(fun: Any) -> list[Any]:
     if type(fun) is not types.FunctionType:  # behind a partial it may be one
         values.extend((fun, getattr(fun, "__self__", None)))
     return [value for value in values if lookup(type(value)).kind is not OPAQUE]
-
-
-def note_other(error: Exception, fun: Any, chosen: Binding) -> None:
-    """Note on an error of `fun` that its framework was chosen by default, if it computes with another.
-
-    The other refuses the boxes of the chosen one in its own words.
-    """
-    try:
-        names = [name for name in _reached(fun) if name != chosen.framework]
-    except ADProtocolError:  # a value that cannot be looked into names no framework
-        return
-    if names:
-        add_note(
-            error,
-            f"adprotocol differentiated this function with {chosen.framework}, because its arguments are NumPy arrays "
-            f"and Python numbers only; it computes with {' and '.join(names)} as well. Name the framework: "
-            f"backend={names[0]!r}, or pass it an array of {names[0]}",
-        )
-
-
-# How many objects are searched for a note.
-_SEARCHED = 1000
-
-
-def _reached(fun: Any) -> list[str]:
-    """Return the active frameworks whose arrays or modules a function reaches by its closure and its global names."""
-    frameworks = {plugin.framework: plugin.name for plugin in registry.REGISTRY.active()}
-
-    def name_of(value: Any) -> str | None:
-        if isinstance(value, types.ModuleType):
-            return frameworks.get(value.__name__.partition(".")[0])
-        return lookup(type(value)).framework
-
-    reached = search(fun, lambda value: lookup(type(value)).kind is FUNCTION, _held_and_global)
-    names = map(name_of, itertools.islice(reached, _SEARCHED))
-    return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def _held_and_global(fun: Any) -> list[Any]:
-    """Return what a function holds, and what it finds among the global names."""
-    found = held(fun)
-    codes = [fun.__code__] if isinstance(fun, types.FunctionType) else []
-    for code in codes:
-        found.extend(fun.__globals__[name] for name in code.co_names if name in fun.__globals__)
-        codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
-    return found
 
 
 # What `default` found, until plugins change: 2 µs.

@@ -36,7 +36,8 @@ def split(result: Any, binding: Binding, *, has_aux: bool) -> tuple[Any, Any]:
     if framework not in (None, binding.framework):
         msg = (
             f"the differentiated function returned a value of {framework}, but its arguments belong to "
-            f"{binding.framework}, so the derivative is lost; compute with one framework"
+            f"{binding.framework}, so the derivative is lost; compute with one framework, or name it: "
+            f"backend={framework!r}"
         )
         raise MixedFrameworksError(msg)
     return result, aux

@@ -208,10 +208,6 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
-    except Exception as error:
-        if found.framework is None and backend is None:  # neither the values nor the caller name one
-            framework.note_other(error, fun, binding)
-        raise
     finally:
         for restore in reversed(undo):
             restore()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import sys
 import types
-from collections import OrderedDict
 from functools import lru_cache, partial
 from typing import Any
 
@@ -22,7 +21,6 @@ from adprotocol._dispatch.binding import (
     NUMPY,
     OPAQUE,
     PLAIN,
-    VARIABLE,
     Binding,
     Unset,
     trainable_by_dtype,
@@ -35,32 +33,19 @@ from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._hooks.within_gradient import ask, no_values
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
-from adprotocol._trees.held import (
-    check_array,
-    check_held,
-    checked_attributes,
-    expand,
-    holds_objects,
-    plain_array,
-    refuse_arrays,
-)
+from adprotocol._trees.held import check_held, expand, holds_objects, plain_array
 from adprotocol._trees.traversal import tree_leaves
-from adprotocol.errors import UnclaimedTypeError, full_kind_of
 
 PLAIN_TYPES = (
-    bool, int, float, complex, str, bytes, bytearray, range, type(None), type(...), type(NotImplemented),
+    bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice, type(None), type(...),
+    type(NotImplemented),
     types.ModuleType, types.CodeType, types.FrameType, types.TracebackType,
 )  # fmt: skip
-# Of the core, but they may hold anything.
-HOLDING_TYPES = (slice, memoryview)
 FUNCTION_TYPES = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
     types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, classmethod, property, partial,
     type(lru_cache(lambda: None)),
 )  # fmt: skip
-
-# Names of the bindings of values that may hold others besides what makes them a number or an array.
-_PLAIN_HOLDING, _NUMPY_HOLDING, _WITHOUT_AD = "PLAIN with attributes", "NUMPY with attributes", "ARRAY without AD"
 
 # Array libraries that have no derivatives: their arrays are constants.
 WITHOUT_AD = frozenset({"array", "cupy", "dask", "h5py", "numpy", "pandas", "polars", "pyarrow", "scipy", "zarr"})
@@ -74,12 +59,12 @@ def recognise(cls: type) -> Binding:  # one return for each kind
     if issubclass(cls, type):
         return BINDINGS.CLASS
     if _is_of_numpy(cls, "ndarray") or _is_of_numpy(cls, "void"):
-        return _named(_NUMPY_HOLDING) if _has_attributes(cls) else BINDINGS.NUMPY
+        return BINDINGS.NUMPY
     if issubclass(cls, PLAIN_TYPES) or _is_number(cls):
-        return _named(_PLAIN_HOLDING) if _has_attributes(cls) else BINDINGS.PLAIN
+        return BINDINGS.PLAIN
     functions = node.functions_of(cls)
     if functions is not None:
-        return _of_class(cls, functions)
+        return of_container(*functions, origin=node.origin(cls))
     # A subclass of partial may be a node of a framework (jax.tree_util.Partial), which only an instance shows.
     if issubclass(cls, FUNCTION_TYPES) and (cls is partial or not issubclass(cls, partial)):
         return BINDINGS.FUNCTION
@@ -87,14 +72,11 @@ def recognise(cls: type) -> Binding:  # one return for each kind
         return BINDINGS.FUNCTION
     if is_array(cls):
         if root(cls) in WITHOUT_AD:
-            return _named(_WITHOUT_AD)
+            return BINDINGS.PLAIN
         # A class that looks like an array but that a plugin flattens (flax.nnx.Param).
         functions = node.of_blank(cls)
         if functions is not None:
             return of_container(*functions)
-        # A variable of a library above the frameworks (keras.Variable).
-        if isinstance(getattr(cls, "value", None), property):
-            return BINDINGS.VARIABLE
         raise unclaimed(cls)
     return BINDINGS.OPAQUE
 
@@ -121,34 +103,6 @@ def of_container(
     binding.name = f"CONTAINER {next(_NUMBERS)}"
     setattr(BINDINGS, binding.name, binding)
     return binding
-
-
-def _of_class(cls: type, functions: Any, children: Any = None) -> Binding:
-    """Return the binding of a class of containers; what is flattened by its items keeps its attributes."""
-    if cls is not OrderedDict and not (issubclass(cls, tuple) and _has_attributes(cls)):
-        return of_container(*functions, children=children, origin=node.origin(cls))
-    flatten, unflatten, *_ = functions
-
-    def checked(value: Any) -> Any:
-        found, metadata, names = flatten(value)
-        return found, (metadata, checked_attributes(value)), names
-
-    def rebuilt(metadata: Any, found: Any) -> Any:
-        value = unflatten(metadata[0], found)
-        for name, item in metadata[1]:
-            object.__setattr__(value, name, item)
-        return value
-
-    return of_container(checked, rebuilt)
-
-
-def _named(name: str) -> Binding:
-    return getattr(BINDINGS, name)  # type: ignore[no-any-return]
-
-
-def _has_attributes(cls: type) -> bool:
-    """Tell whether the instances of a class have room for attributes."""
-    return cls.__dictoffset__ != 0 or any(vars(base).get("__slots__") for base in cls.__mro__)
 
 
 def _is_number(cls: type) -> bool:
@@ -207,27 +161,6 @@ def trainable_array(value: Any) -> bool | None:
     return trainable_by_dtype(value)
 
 
-def _elements_beside_attributes(array: Any) -> list[Any] | None:
-    check_array(array)
-    return elements(array)
-
-
-def _trainable_beside_attributes(array: Any) -> bool | None:
-    check_array(array)
-    return trainable_array(array)
-
-
-def _refuse_objects(array: Any) -> None:
-    """Refuse an array of a library without AD whose elements are a framework's (a column of pandas)."""
-    if str(array.dtype).lower() == "object":
-        refuse_arrays(array, array)
-
-
-def _constant_array(array: Any) -> Any:
-    _refuse_objects(array)
-    return array
-
-
 def elements(array: Any) -> list[Any] | None:
     """Return the elements of an object array, which stands for them."""
     return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
@@ -237,14 +170,6 @@ def _explain_array(value: Any) -> str:
     if holds_objects(value):
         return "an object array, decided by its elements"
     return "a NumPy array; frameworks wrap or copy it when they differentiate"
-
-
-def _refuse_variable(value: Any) -> Any:
-    msg = (
-        f"adprotocol was given {full_kind_of(value)}, a variable that holds an array and can be given another at any "
-        "time; pass the array that it holds now, x.value"
-    )
-    raise UnclaimedTypeError(msg)
 
 
 def _labelled(label: NonDifferentiable[Any]) -> list[Any]:
@@ -273,41 +198,8 @@ install(
         trainable=trainable_array,
     )
 )
-# What else they hold is searched, as an object of unknown class is.
-install(
-    Binding(
-        OPAQUE,
-        part=_PLAIN_HOLDING,
-        within_gradient=_ask_one,
-        non_differentiable=constant.opaque,
-        trainable=_trainable_number,
-        explain="a number or other value that no framework differentiates",
-    ),
-    *HOLDING_TYPES,
-)
-install(
-    Binding(
-        NUMPY,
-        part=_NUMPY_HOLDING,
-        within_gradient=_ask_one,
-        non_differentiable=constant.object_array,
-        stands_for=_elements_beside_attributes,
-        explain=_explain_array,
-        trainable=_trainable_beside_attributes,
-    )
-)
-install(
-    Binding(
-        PLAIN,
-        part=_WITHOUT_AD,
-        within_gradient=_ask_one,
-        non_differentiable=_constant_array,
-        stands_for=_refuse_objects,
-        explain="an array of a library without AD",
-    )
-)
 for _cls, _functions in node.BUILT_IN.items():
-    install(_of_class(_cls, _functions, node.CHILDREN.get(_cls)), _cls)
+    install(of_container(*_functions, children=node.CHILDREN.get(_cls)), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,
@@ -324,15 +216,6 @@ install(
         explain="labelled NonDifferentiable, so a constant at every level",
     ),
     NonDifferentiable,
-)
-install(
-    Binding(
-        VARIABLE,
-        within_gradient=_ask_one,
-        non_differentiable=_refuse_variable,
-        stands_for=lambda variable: (variable.value,),
-        trainable=_refuse_variable,
-    )
 )
 _object: dict[str, Any] = {
     "within_gradient": _ask_one,

@@ -10,7 +10,7 @@ from adprotocol._dispatch.binding import ARRAY, CLASS, FUNCTION, OBJECT, OPAQUE
 from adprotocol._dispatch.table import lookup
 from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
-from adprotocol._trees.held import check_array, check_opaque, holds_objects, plain_array, search
+from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
 from adprotocol.errors import NotConstantError, OpaqueValueError
 
@@ -125,7 +125,6 @@ def opaque(value: Any) -> Any:
 
 def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> Any:
     """Make the elements of an object-dtype NumPy array or record constant, or map `function`; others are constant."""
-    check_array(value)
     if not holds_objects(value):
         return value
     if isinstance(value, sys.modules["numpy"].void):  # a record

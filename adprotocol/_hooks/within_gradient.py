@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, PLAIN, UNSET, always_false
+from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand, holds_objects
@@ -13,9 +13,6 @@ from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, Unde
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from adprotocol._dispatch.binding import Binding
-
 
 # Added to a False by `explain` where another value is being differentiated: a layer that asks about its data is off.
 ASK_PARAMETERS = "another value is being differentiated here; to detect training, ask about the parameters of the model"
@@ -84,7 +81,7 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
     # Look at every group: two frameworks are an error.
     for binding, leaves in groups:
         if binding.stands_for is not None:
-            if binding.kind is not LABEL and (binding.kind not in (NUMPY, PLAIN) or _hold_others(binding, leaves)):
+            if binding.kind is not LABEL and (binding.kind is not NUMPY or any(map(holds_objects, leaves))):
                 return ask(expand([leaf for _, group in groups for leaf in group]))
         elif binding.framework is not None:
             found = binding if found.framework is None else join(found, binding)
@@ -118,12 +115,6 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
         if one is not False:
             answer = one if answer is False else answer | one
     return answer
-
-
-def _hold_others(binding: Binding, arrays: Collection[Any]) -> bool:
-    if binding is BINDINGS.NUMPY:
-        return len([array for array in arrays if holds_objects(array)]) > 0
-    return len([array for array in arrays if binding.stands_for(array) is not None]) > 0  # type: ignore[misc]
 
 
 def explain(*values: Any) -> str:

@@ -1,24 +1,22 @@
 """What a value holds that the traversal does not flatten.
 
 A value may stand for others: an object array for its elements, a module for its
-parameters, a variable for its array (`expand`). An object of unknown class is
-searched, and refused if it holds a framework's arrays, because an answer for it
-might be wrong.
+parameters (`expand`). An object of unknown class is searched, and refused if it holds a
+framework's arrays, because an answer for it might be wrong.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 import types
-import weakref
-from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from collections import deque
+from collections.abc import Mapping, ValuesView
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import FUNCTION, LABEL, OBJECT, OPAQUE
+from adprotocol._dispatch.binding import FUNCTION, LABEL, NUMPY, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
-from adprotocol._trees.fields import attribute_names
 from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
 from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
@@ -26,14 +24,8 @@ from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, f
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    Attributes = tuple[tuple[str, Any], ...]
-
 # How many objects inside an object of unknown class are searched for arrays.
 LOOK_THROUGH = 10_000
-
-ITERABLE = (Mapping, list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
-# The attributes by which NumPy's iterators hold arrays: the collector of garbage does not know them.
-_OF_ITERATORS = ("base", "operands", "iters")
 
 
 def expand(leaves: Iterable[Any]) -> list[Any]:
@@ -66,45 +58,31 @@ def holds_objects(array: Any) -> bool:
 def held(value: Any) -> list[Any]:
     """Return what an object holds: in attributes and slots, as items, and what a function closes over or is bound to.
 
-    A weak reference holds what it refers to. What a function finds among its global names is not meant.
+    What a function finds among its global names is not meant.
     """
-    if isinstance(value, weakref.ReferenceType):
-        return [value()]
-    if type(value) in weakref.ProxyTypes:
-        return [value.__repr__.__self__]  # a method of what it refers to
-    found = in_attributes(value)
+    has_dict, slots = layout(type(value))
+    parts = list(value.__dict__.values()) if has_dict else []
+    parts.extend([getattr(value, name) for name in slots if hasattr(value, name)])
     if isinstance(value, types.FunctionType):
-        cells = value.__closure__ or ()
-        found.extend([cell.cell_contents for cell in cells if _is_filled(cell)])
-        found.extend((*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()))
-        return found
-    if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
-        return [*found, getattr(value, "__func__", None), value.__self__]
-    if isinstance(value, functools.partial):
-        return [*found, value.func, *value.args, *value.keywords.values()]
-    found.extend(referents(value))
-    if isinstance(value, Mapping):
-        found.extend(value.items())
-    elif isinstance(value, slice):
-        found.extend((value.start, value.stop, value.step))
-    elif hasattr(value, "__next__") and type(value).__module__ == "numpy":
-        found.extend(getattr(value, name, None) for name in _OF_ITERATORS)
-    elif isinstance(value, ITERABLE):
-        found.extend(value)
-    return found
+        parts.extend([cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)])
+        parts.extend((*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()))
+    elif isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
+        parts.extend((getattr(value, "__func__", None), value.__self__))
+    elif isinstance(value, functools.partial):
+        parts.extend((value.func, *value.args, *value.keywords.values()))
+    elif isinstance(value, Mapping):
+        parts.extend(value.values())
+    elif isinstance(value, (list, tuple, deque, AbstractSet, ValuesView)):
+        parts.extend(value)
+    return parts
 
 
-def in_attributes(value: Any) -> list[Any]:
-    """Return what an object holds in its ``__dict__``."""
-    return list(getattr(value, "__dict__", {}).values())
-
-
-def referents(value: Any) -> list[Any]:
-    """Return what an object of any class refers to, as Python's collector of garbage sees it, but classes and modules.
-
-    A class written in C holds things where no attribute shows them: a deque, an error, an iterator, a generator.
-    """
-    return [item for item in gc.get_referents(value) if not isinstance(item, (type, types.ModuleType))]
+def layout(cls: type) -> tuple[bool, tuple[str, ...]]:
+    """Tell whether the instances of a class have a ``__dict__``, and return the names of their slots."""
+    members = [item for base in cls.__mro__ if vars(base).get("__slots__") for item in vars(base).items()]
+    return cls.__dictoffset__ != 0, tuple(
+        name for name, member in members if isinstance(member, types.MemberDescriptorType)
+    )
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -115,26 +93,24 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def search(value: Any, enters: Callable[[Any], bool], holds: Callable[[Any], Iterable[Any]] = held) -> Iterator[Any]:
+def search(value: Any, enters: Callable[[Any], bool]) -> Iterator[Any]:
     """Yield each object that `value` holds, what is in containers, and what those hold for which `enters` is true.
 
-    Each once. `holds` says what an object holds.
+    Each once.
     """
-    seen, found = {id(value): value}, list(holds(value))  # the objects are kept, so that no id is given to another
-    for item in found:
+    seen, waiting = {id(value): value}, held(value)  # the objects are kept, so that no id is given to another
+    for item in waiting:
         if id(item) in seen:
             continue
         seen[id(item)] = item
         yield item
         binding = binding_for(item)
-        stays = binding.stands_for is None or binding.kind in (LABEL, OBJECT)
-        parts = None if stays else binding.stands_for(item)  # type: ignore[misc]
-        if parts is not None:
-            found.extend(parts)
+        if binding.kind is NUMPY:
+            waiting.extend(binding.stands_for(item) or ())  # type: ignore[misc]
         elif binding.children is not None:
-            found.extend(binding.children(item))
+            waiting.extend(binding.children(item))
         elif enters(item):
-            found.extend(holds(item))
+            waiting.extend(held(item))
 
 
 def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
@@ -155,32 +131,7 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
-    refuse_arrays(value, value, within, remedy)
-
-
-def checked_attributes(value: Any) -> Attributes:
-    """Return the attributes, which are constants, of a value that is flattened without them; refuse arrays in them."""
-    if not getattr(value, "__dict__", None):
-        return ()
-    found = kept_attributes(value)
-    refuse_arrays(value, found)
-    return found
-
-
-def kept_attributes(value: Any) -> Attributes:
-    """Return the attributes of an instance, by name."""
-    return tuple([(name, getattr(value, name)) for name in attribute_names(value)])
-
-
-def check_array(array: Any) -> None:
-    """Refuse arrays in the attributes and slots of a NumPy array of a subclass."""
-    if type(array) is not sys.modules["numpy"].ndarray:
-        refuse_arrays(array, array)
-
-
-def refuse_arrays(value: Any, searched: Any, within: tuple[Any, ...] = (), remedy: str = "") -> None:
-    """Refuse `value` if a framework's array is among what `searched`, the value itself or a part of it, holds."""
-    for count, item in enumerate(search(searched, _is_opaque)):
+    for count, item in enumerate(search(value, _is_opaque)):
         if count > LOOK_THROUGH:
             msg = (
                 f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds too many objects to "

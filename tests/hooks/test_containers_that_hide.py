@@ -9,7 +9,7 @@ from typing import Any
 import autograd
 import numpy as np
 import pytest
-from hiding import HIDING, History, Level, Slotted, record, with_attribute, with_item
+from hiding import HIDING, History, record, with_item
 
 import adprotocol
 from adprotocol import non_differentiable, prevent_gradient, within_gradient
@@ -94,27 +94,10 @@ def test_a_record_is_made_constant_with_all_its_fields():
     assert autograd.grad(f)(3.0) == 3.0
 
 
-def test_a_float_with_attributes_takes_a_gradient_as_others_do():
-    assert adprotocol.trainable({"w": with_attribute(Slotted(1.5), "name"), "level": Level.LOW}) == {
-        "w": 1.5,
-        "level": None,
-    }
-
-
 def test_a_cached_function_is_a_function():
     cached = functools.lru_cache(lambda x: x)
     cached(np.float64(2.0))
     assert within_gradient({"f": cached}) is False
-
-
-def test_an_error_is_not_searched_for_what_its_traceback_reaches():
-    def f(x):
-        with pytest.raises(ValueError, match="invalid literal") as caught:
-            int("no array")
-        assert within_gradient(caught.value) is False
-        return x * 1.0
-
-    autograd.grad(f)(2.0)
 
 
 def test_the_error_names_what_is_hidden_and_where():

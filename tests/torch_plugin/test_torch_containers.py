@@ -1,15 +1,11 @@
 """Containers, numbers and predicates of PyTorch and NumPy that are not tensors."""
 
-import types
-import weakref
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from adprotocol import cond, grad, non_differentiable, prevent_gradient, within_gradient
-from adprotocol.errors import OpaqueValueError
+from adprotocol import cond, grad, non_differentiable, within_gradient
 
 PACKED = pack_sequence([torch.ones(3), 2.0 * torch.ones(2)])
 
@@ -51,20 +47,3 @@ def test_a_predicate_of_sizes_in_an_export():
     exported = torch.export.export(Module(), (torch.ones(4),), dynamic_shapes=sizes, strict=False).module()
     assert exported(torch.ones(5)).tolist() == [2.0] * 5
     assert exported(torch.ones(2)).tolist() == [0.0] * 2
-
-
-@pytest.mark.parametrize(
-    "hide",
-    [
-        weakref.ref,
-        lambda x: weakref.WeakSet([x]),
-        lambda x: weakref.WeakKeyDictionary({x: 1}),
-        lambda x: weakref.WeakValueDictionary({1: x}),
-        lambda x: types.SimpleNamespace(x=weakref.proxy(x)),
-    ],
-)
-def test_a_weak_reference_to_a_tensor_is_refused(hide):
-    x = torch.ones(1, requires_grad=True)
-    for question in (within_gradient, non_differentiable, lambda value: prevent_gradient(value, "no")):
-        with pytest.raises(OpaqueValueError):
-            question([hide(x)])

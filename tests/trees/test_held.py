@@ -58,7 +58,6 @@ HOLDS = {
     "list": lambda x: [x],
     "set": lambda x: {x},
     "values of a dict": lambda x: {"k": x}.values(),
-    "slice": lambda x: slice(0, x),
     "closure": lambda x: lambda: x,
     "default": lambda x: lambda y=x: y,
     "keyword default": function,

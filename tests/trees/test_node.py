@@ -26,8 +26,6 @@ from adprotocol import (
     non_differentiable,
     partition,
     trainable,
-    tree_map,
-    value_and_grad,
     within_gradient,
 )
 from adprotocol.errors import OpaqueValueError, TreeError
@@ -402,14 +400,6 @@ def test_named_tuples_keep_their_class(cls):
     assert {type(tree[0]) for tree in (params, rest, combine(params, rest))} == {cls}
 
 
-def test_the_attributes_of_a_named_tuple_are_kept():
-    pair = SubPair(jnp.float32(1.0))
-    pair.name = "text"
-    rebuilt = [non_differentiable(pair), combine(*partition(pair)), trainable(pair), tree_map(lambda leaf: leaf, pair)]
-    rebuilt.append(grad(lambda pair: pair.a * len(pair.name))(pair))
-    assert [(type(one), one.name) for one in rebuilt] == [(SubPair, "text")] * 5
-
-
 @pytest.mark.parametrize("cls", [Validated, FromOne])
 def test_a_named_tuple_with_a_constructor_of_its_own_is_rebuilt_or_refused(cls):
     tree = {"k": [cls(jnp.ones(1))]}
@@ -420,55 +410,6 @@ def test_a_named_tuple_with_a_constructor_of_its_own_is_rebuilt_or_refused(cls):
         return
     assert rest["k"][0] == (None, 3)
     assert type(rest["k"][0]) is cls
-
-
-class Scaled(Pair):
-    scale = 1.0
-
-    def product(self):
-        return self.a * self.n * self.scale
-
-
-def scaled(array):
-    pair = Scaled(array(2.0), array(3.0))
-    pair.scale = 10.0
-    return pair
-
-
-def ordered(array):
-    found = collections.OrderedDict(a=array(2.0), n=array(3.0))
-    found.scale = 10.0
-    return found
-
-
-def product(tree):
-    return tree.product() if isinstance(tree, Scaled) else tree["a"] * tree["n"] * tree.scale
-
-
-def in_graph(function):
-    return torch.compile(function, fullgraph=True, backend="eager")
-
-
-@pytest.mark.parametrize("make", [scaled, ordered])
-@pytest.mark.parametrize(
-    ("array", "around"),
-    [(float, lambda f: f), (jnp.float32, jax.jit), (torch.tensor, in_graph)],
-    ids=["numpy", "jax", "torch"],
-)
-def test_what_is_rebuilt_by_its_items_keeps_its_attributes(make, array, around):
-    torch.compiler.reset()
-    tree = make(array)
-    value, gradient = around(lambda a: value_and_grad(product)(make(lambda number: a * number)))(array(1.0))
-    assert value == 60.0
-    assert list(tree_map(float, gradient).values() if make is ordered else gradient) == [30.0, 20.0]
-    params, rest = partition({"tree": tree}, "tree.a")
-    for rebuilt in (non_differentiable(tree), combine(params, rest)["tree"], tree_map(lambda leaf: leaf * 1.0, tree)):
-        assert product(rebuilt) == 60.0
-        assert type(rebuilt) is type(tree)
-    if array is not float:
-        tree.scale = array(10.0)
-        with pytest.raises(OpaqueValueError, match=r"which holds a (jax|torch)"):
-            combine(tree, tree)
 
 
 # What is registered with a library of trees.
