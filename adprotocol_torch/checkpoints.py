@@ -10,7 +10,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
-from adprotocol_torch import autograd_graph, internals
+from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import here
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-    import torch
+    from adprotocol_torch.autograd_graph import Graph
 
 _FORWARD: Any = CheckpointFunction.forward
 _REENTRANT: CodeType = _FORWARD.__code__
@@ -92,22 +92,19 @@ def _forward(ctx: Any, *args: Any) -> Any:
         FIRST_PASSES.change(-1)
 
 
-def refuse_reentrant(value: torch.Tensor) -> None:
+def refuse_reentrant(graph: Graph) -> None:
     """Refuse a result behind a reentrant checkpoint.
 
     Its node has edges to its arguments, not to what it closes over. So the engine, asked for the gradients of a module
     in it, finds none, where ``backward()`` accumulates them.
     """
-    if any(type(node).__name__ == _NODE for node, _ in autograd_graph.walk([value])):
+    if graph.has(f"{CheckpointFunction.__name__}Backward"):
         msg = (
             "the function to differentiate calls torch.utils.checkpoint with use_reentrant=True, which works with "
             "backward() alone: the gradient of what the checkpoint closes over, such as the parameters of a module, "
             f"would be lost. {remedy('reentrant-checkpoint')}"
         )
         raise UndecidableError(msg)
-
-
-_NODE = f"{CheckpointFunction.__name__}Backward"
 
 
 def register() -> None:

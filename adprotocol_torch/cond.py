@@ -47,8 +47,12 @@ def _run_traced(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 def _run(fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return ``fun(*operands)``, which is no constant beside operands that the tape tracks."""
     result = fun(*operands)
-    if type(result) is torch.Tensor and (result.requires_grad or not internals.tape_is_on()):
+    if type(result) is torch.Tensor and result.requires_grad:
         return result
+    if not internals.functorch_is_active():
+        usual = [operand for operand in operands if type(operand) is torch.Tensor and not operand.requires_grad]
+        if len(usual) == len(operands) or not torch.is_grad_enabled():
+            return result
     return _connected(result, operands, tracking.is_on_tape)
 
 

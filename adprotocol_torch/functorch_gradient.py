@@ -90,7 +90,7 @@ def _with_gradients(
             held = [tensor for tensor, flag in zip(tensors, own, strict=True) if flag]
             dynamo.install()
             if dynamo.are_reached(value, held, tracked):
-                raise aliases.in_graph()
+                raise aliases.refused_in_graph()
         others, inside = partition_aux(aux, torch.Tensor)
         rest.append(others)
         return value, inside

@@ -24,7 +24,7 @@ from adprotocol_torch.parameters import LOCAL, owners_of
 from adprotocol_torch.tensors import laid_out, tensor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 _STRIDED = torch.strided
@@ -36,16 +36,19 @@ _COMPILER = "torch._functorch.aot_autograd"
 class _Call:
     """One call of `value_and_grad`, to which its leaves may refer; once it is over, nothing needs their gradient."""
 
-    __slots__ = ("calls", "has_history", "is_differentiable", "is_over", "own", "undo", "was_enabled")
+    __slots__ = (
+        *("calls", "has_history", "held", "inputs", "is_differentiable", "is_over", "own", "owners", "passes", "start"),
+        *("tensors", "tracked", "undo", "was_enabled"),
+    )
 
-    def __init__(self, *, is_differentiable: bool) -> None:
+    def __init__(self, tensors: list[torch.Tensor], *, is_differentiable: bool) -> None:
         """Begin the call."""
         self.calls = calls = LOCAL.calls
+        self.tensors = tensors
+        self.owners = owners_of(tensors)
         self.is_differentiable = is_differentiable
         # Whether something tracked is no leaf.
         self.has_history = False
-        # The ids of what is tracked.
-        self.own: set[int] = set()
         # What ends, last first, what has been done for this call.
         self.undo: list[Callable[[], None]] = []
         self.is_over = False
@@ -74,7 +77,24 @@ class _Call:
         self.calls.changes.remove(self.open)
         torch.clear_autocast_cache()
 
-    def tracked(self, tensor: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
+    def track(self) -> list[torch.Tensor]:
+        """Return the tensors to differentiate with respect to, which stand for the parameters among those given."""
+        tensors, owners = self.tensors, self.owners
+        if owners:
+            self.undo.append(distributed.guard(tensors, owners))
+            self.undo.append(self.calls.lift(tensors))
+        self.tracked = tracked = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
+        if owners:
+            self.undo.append(self.calls.replace(tensors, tracked, owners))
+        # A function that changes a copy in place changes what the name stands for, not what was given.
+        self.inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if self.has_history else tracked.copy()
+        self.held = aliases.held(tracked, owners) if owners else []
+        # The ids of what is tracked.
+        self.own = set(map(id, tracked))
+        self.start, self.passes = next_sequence_number(), FIRST_PASSES.begun
+        return tracked
+
+    def _tracked(self, tensor: torch.Tensor, owner: torch.Tensor | None) -> torch.Tensor:
         """Return the tensor to differentiate with respect to: a leaf, or a copy of a tensor that is tracked already."""
         if type(tensor) not in _NOT_LAZY and torch.nn.parameter.is_lazy(tensor):
             return tensor  # the function sets its shape
@@ -107,11 +127,34 @@ class _Call:
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner call; those around this one have noted nothing
         return id(leaf) not in self.own and (call is None or not call.is_over)
 
-    def reaches_others(self, results: list[torch.Tensor]) -> bool:
-        """Tell whether the graph of the results ends at a leaf of others."""
-        own = self.own
-        others = [leaf for leaf in autograd_graph.leaves(results) if id(leaf) not in own]
-        return len(others) > 0 and any(map(self.is_other, others))
+    def search(self, value: torch.Tensor, graph: autograd_graph.Graph) -> dict[int, torch.Tensor]:
+        """Walk the graph of the value, if need be, and refuse what the engine gets wrong.
+
+        Return by position what else in it stands for tracked parameters.
+        """
+        owners, has_passes = self.owners, FIRST_PASSES.begun != self.passes
+        asks_leaves = self.is_differentiable and not self.has_history
+        if not (asks_leaves or owners or has_passes or _COMPILER in sys.modules):
+            return {}
+        ends: set[Any] = set()
+        if self.has_history:
+            ends = {end.node for end in self.inputs if not isinstance(end, torch.Tensor)}
+            ends |= {tensor.grad_fn for tensor in self.tensors if owners and tensor.grad_fn is not None}
+        graph.walk((value,), ends)
+        if has_passes:
+            refuse_reentrant(graph)
+        if _COMPILER in sys.modules and graph.has("CompiledFunctionBackwardBackward"):
+            # PyTorch does not always raise: the node of that derivative is connected only to arguments that were
+            # saved unchanged, so the rest would silently be zero.
+            msg = (
+                "PyTorch cannot differentiate the derivative of a function compiled by torch.compile. "
+                f"{remedy('second-derivative-of-compiled')}"
+            )
+            raise UndecidableError(msg)
+        others = aliases.in_graph(graph, value, self.tensors, owners, self.tracked, self.start) if owners else {}
+        if self.held or others:
+            aliases.refuse_history(graph, [*self.held, *others.values()], ends, self.start)
+        return others
 
     def detached(self, leaf: Any) -> Any:
         """Return a result without what this call tracked; a leaf of others as it is."""
@@ -138,52 +181,38 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
 def _by_engine(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor], *, is_differentiable: bool
 ) -> tuple[Any, Any, list[Any]]:
-    owners = owners_of(tensors)
-    has_owners = len(owners) > 0
-    call = _Call(is_differentiable=is_differentiable)
+    call = _Call(tensors, is_differentiable=is_differentiable)
     try:
-        if has_owners:
-            call.undo.append(distributed.guard(tensors, owners))
-            call.undo.append(call.calls.lift(tensors))
-        tracked = list(map(call.tracked, tensors, owners or [None] * len(tensors)))
-        if has_owners:
-            call.undo.append(call.calls.replace(tensors, tracked, owners))
-        # A function that changes a copy in place changes what the name stands for, not what was given.
-        inputs: list[Any] = list(map(autograd_graph.edge_of, tracked)) if call.has_history else tracked.copy()
-        are_held = has_owners and aliases.have_history(tracked, owners)
-        call.own = set(map(id, tracked))
-        start, passes = next_sequence_number(), FIRST_PASSES.begun
+        tracked = call.track()
         value, aux = fun(tracked)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
-            _check_output(value, start)
+            _check_output(value, call.start)
         is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
+        graph = autograd_graph.Graph()
+        others = call.search(value, graph) if is_tracked else {}
+        results = [] if aux is None else [leaf for leaf in partition_aux(aux, torch.Tensor)[1] if leaf.requires_grad]
         # The results must be differentiable themselves if anything outside this call
         # may need it: a leaf with a history, or something closed over.
-        results = [value] if is_tracked else []
-        if aux is not None:
-            results += [leaf for leaf in partition_aux(aux, torch.Tensor)[1] if leaf.requires_grad]
-        again = is_differentiable and len(results) > 0 and (call.has_history or call.reaches_others(results))
+        again = is_differentiable and (is_tracked or len(results) > 0)
+        if again and not call.has_history:
+            if results:
+                graph.walk(results)
+            again = any(map(call.is_other, graph.leaves))
         gradients: list[Any] = [None] * len(tracked)
         if is_tracked:
-            if FIRST_PASSES.begun != passes:
-                refuse_reentrant(value)
-            is_compiled = _COMPILER in sys.modules and _refuse_second_derivative(value)
-            if are_held:
-                aliases.refuse_history(value, tracked, start)
-            others = aliases.held_elsewhere(value, tensors, owners, tracked, inputs, start) if has_owners else {}
             one = torch.ones_like(value)
-            if again and is_compiled:
+            if again and _COMPILER in sys.modules and graph.has("CompiledFunctionBackward"):
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
                 call.sign((one.requires_grad_(),), (value,))
-            if others:
-                inputs += others.values()
+            inputs = [*call.inputs, *others.values()] if others else call.inputs
             gradients = list(run_engine(value, one, inputs, create_graph=again))
             if others:
-                gradients = _with_others(gradients, others, tracked)
+                _add_others(gradients, others, call)
         gradients = _completed(gradients, tracked)
     finally:
         call.end()
+    del graph
     if again:
         call.sign(tracked, tensors)
     else:
@@ -198,15 +227,16 @@ def _check_output(value: Any, start: int) -> None:
         functorch_gradient.refuse_number(value, start)
 
 
-def _with_others(
-    found: list[torch.Tensor | None], others: Iterable[int], tracked: Sequence[torch.Tensor]
-) -> list[torch.Tensor | None]:
-    """Return the derivatives with respect to the tracked tensors, of which some have a further one at the end."""
-    for i, more in zip(others, found[len(tracked) :], strict=True):
+def _add_others(gradients: list[torch.Tensor | None], others: Mapping[int, torch.Tensor], call: _Call) -> None:
+    """Add the derivatives at the end, with respect to what else stands for tracked tensors, to those of these."""
+    count = len(call.tracked)
+    for (i, other), more in zip(others.items(), gradients[count:], strict=True):
         # The derivative with respect to what the tracked tensor is a copy of contains its own.
-        direct = found[i] if tracked[i].is_leaf else None
-        found[i] = more if direct is None or more is None else direct + more
-    return found[: len(tracked)]
+        tensor = call.tensors[i]
+        is_copy = not call.tracked[i].is_leaf and (other is tensor or not tensor.is_leaf)
+        direct = None if is_copy else gradients[i]
+        gradients[i] = more if direct is None or more is None else direct + more
+    del gradients[count:]
 
 
 def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -238,22 +268,3 @@ def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided
-
-
-def _refuse_second_derivative(value: torch.Tensor) -> bool:
-    """Refuse to differentiate the derivative of a compiled function; return whether there is a compiled function.
-
-    PyTorch cannot, and does not always raise: the node of that derivative is
-    connected only to arguments that were saved unchanged, so the rest would silently
-    be zero.
-    """
-    is_compiled = False
-    for node, _ in autograd_graph.walk([value]):
-        is_compiled |= type(node).__name__ == "CompiledFunctionBackward"
-        if type(node).__name__ == "CompiledFunctionBackwardBackward":
-            msg = (
-                "PyTorch cannot differentiate the derivative of a function compiled by torch.compile. "
-                f"{remedy('second-derivative-of-compiled')}"
-            )
-            raise UndecidableError(msg)
-    return is_compiled

@@ -17,9 +17,6 @@ def deep(x):
     for _ in range(STEPS):
         x = x + 1.0
     return x.sum()
-
-def step(x):
-    return adprotocol.cond(True, lambda x: x + 1.0, lambda x: x, x)
 """
 
 PROGRAMS = {
@@ -46,27 +43,6 @@ del x
 module = torch.nn.Linear(2, 2)
 with torch.no_grad():
     adprotocol.value_and_grad(lambda module: deep(module.weight))(module)
-""",
-    "a branch": "adprotocol.cond(True, deep, deep, scale)",
-    "a branch in each step": """
-x = scale
-for _ in range(STEPS):
-    x = step(x)
-x.sum().backward()
-del x
-""",
-    "a branch in each step of several chains": """
-chains = [scale + 0.0 for _ in range(2)]
-for _ in range(STEPS):
-    chains = [step(x) for x in chains]
-del chains
-""",
-    "an operand that is not used": """
-x = scale
-for _ in range(STEPS):
-    x = x + 1.0
-    adprotocol.cond(True, lambda x, y: y * 2.0, lambda x, y: y, x, scale)
-del x
 """,
 }
 
