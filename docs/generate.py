@@ -64,14 +64,20 @@ def scenarios() -> str:
         own = [scenario for scenario in known.values() if scenario.hook == hook]
         parts.append(f"## {hook}\n\n| scenario | | rule | what is asked | needs |\n|---|---|---|---|---|")
         parts.extend(_row(scenario) for scenario in own)
-        parts.append("\nWhat each expects, and where it comes from:\n")
+        parts.append("\nWhere they come from:\n")
         parts.extend(_origin(own))
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _row(scenario: Scenario) -> str:
-    cells = (f"`{scenario.name}`", scenario.level, scenario.rule, scenario.summary, ", ".join(scenario.needs))
+    cells = (
+        f"`{scenario.name}`",
+        scenario.level,
+        scenario.rule,
+        " ".join(scenario.description.split()),
+        ", ".join(scenario.needs),
+    )
     return f"| {' | '.join(_cell(cell) for cell in cells)} |"
 
 
@@ -80,13 +86,13 @@ def _cell(text: str) -> str:
 
 
 def _origin(own: Iterable[Scenario]) -> Iterator[str]:
-    """Group the scenarios that expect the same and come from the same source."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    """Group the scenarios that come from the same source."""
+    grouped: dict[str, list[str]] = {}
     for scenario in own:
-        grouped.setdefault((scenario.expects, scenario.source), []).append(scenario.name)
-    for (expects, source), names in grouped.items():
+        grouped.setdefault(scenario.source, []).append(scenario.name)
+    for source, names in grouped.items():
         link = re.sub(r"https?://[^\s,)]*[^\s,).;:]", r"<\g<0>>", source.replace("<", "&lt;"))
-        yield f"- {', '.join(f'`{name}`' for name in names)}: {_cell(expects)}. Source: {link}."
+        yield f"- {link}: {', '.join(f'`{name}`' for name in names)}"
 
 
 def support() -> str:

@@ -8,6 +8,7 @@ gets an `adprotocol.conformance.checks.Checked` and raises if the answer is wron
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -16,7 +17,7 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import KNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Protocol
 
     class Decorator(Protocol):
@@ -47,7 +48,6 @@ RULES = tuple(f"{kind}{i}" for kind, count in _COUNTS.items() for i in range(1, 
 # The two ways to trace a function.
 WAYS = ("jit", "compile")
 
-_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 _ID = re.compile(r"[a-z_]+/[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
@@ -59,7 +59,7 @@ class Scenario:
     the support matrix: transformations, the outermost first, such as "grad of jit", or
     empty. `native` is the nesting under which the system itself is tried if the
     scenario fails, where that is another. `varies` says whether it also runs with each variant that a harness has of
-    the capabilities in `needs`.
+    the capabilities in `needs`. `description` is the docstring: what is asked, and the result in closed form.
     """
 
     id: str
@@ -69,8 +69,7 @@ class Scenario:
     transform: str = ""
     since: str = "0.1"
     source: str
-    expects: str
-    summary: str
+    description: str
     varies: bool = False
     native: str
     function: Callable[[Any], None]
@@ -85,30 +84,39 @@ class Scenario:
         """Return the part of the id after the slash."""
         return self.id.partition("/")[2]
 
+    @property
+    def summary(self) -> str:
+        """Return the first line of the description."""
+        return self.description.partition("\n")[0]
+
 
 _SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(identifier: str, **data: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+def scenario(
+    identifier: str, arguments: Mapping[str, Any] | None = None, **data: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the decorated function as a scenario, with the fields of `Scenario` as data.
 
-    Unless given, `needs` and `native` follow from `transform`, and the summary is the docstring.
+    The function gets the harness and `arguments`. Unless given, `needs` and `native` follow from `transform`, and the
+    description is the docstring, where a text among the arguments replaces its name in braces.
     Raises ValueError for data that reports could not show: a malformed or duplicate
     id, an unknown hook, rule, level or capability, an empty text.
     """
 
-    def enter(function: Callable[[Any], None]) -> Callable[[Any], None]:
-        # The docstring of a partial function is that of `functools.partial`.
-        documented = getattr(function, "func", function)
-        transform = data.get("transform", "")
-        needs = data.get("needs")
-        known = {
-            **data,
-            "needs": nesting.needs(transform) if needs is None else tuple(needs),
-            "native": data.get("native") or transform,
-            "summary": (data.get("summary") or documented.__doc__ or "").strip().split("\n")[0],
-        }
-        made = Scenario(id=identifier, function=function, **known)
+    def enter(function: Callable[..., None]) -> Callable[..., None]:
+        known = dict(arguments or {})
+        transform, needs = data.get("transform", ""), data.get("needs")
+        made = Scenario(
+            id=identifier,
+            function=functools.partial(function, **known) if known else function,
+            **{
+                **data,
+                "needs": nesting.needs(transform) if needs is None else tuple(needs),
+                "native": data.get("native") or transform,
+                "description": _filled(inspect.cleandoc(data.get("description") or function.__doc__ or ""), known),
+            },
+        )
         _check(made)
         _SCENARIOS[identifier] = made
         return function
@@ -116,11 +124,18 @@ def scenario(identifier: str, **data: Any) -> Callable[[Callable[[Any], None]], 
     return enter
 
 
+def _filled(text: str, words: Mapping[str, Any]) -> str:
+    """Return a text with each word in braces replaced, and other braces as they are."""
+    for word, value in words.items():
+        if isinstance(value, str):
+            text = text.replace(f"{{{word}}}", value)
+    return text
+
+
 class Metadata(TypedDict, total=False):
     """The arguments of a decorator that `defaults` returns."""
 
     rule: str
-    expects: str | Callable[[str], str]
     source: str
     level: str
     needs: Iterable[str] | None
@@ -128,7 +143,7 @@ class Metadata(TypedDict, total=False):
     transform: str | tuple[str, ...]
     varies: bool
     native: str
-    summary: str
+    params: Mapping[str, Mapping[str, Any]]
 
 
 def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
@@ -139,26 +154,30 @@ def defaults(hook: str, **common: Unpack[Metadata]) -> Decorator:
 
     A `transform` with "{way}" in it enters the function under `jit` and under `compile`; the function takes one of
     these words as `way`. A tuple of nestings enters it under each; the function takes the nesting as `transforms`.
-    Both words may stand in braces in the texts, and `expects` may be a function of the nesting.
+    `params` enters it once for each name, which replaces "{name}" in the id and in the docstring, with data of its own
+    and further arguments of the function. Texts among the arguments may stand in braces in docstring and `native`.
     """
 
     def decorate(name: str = "", **own: Unpack[Metadata]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        known: dict[str, Any] = {**common, **own}
-        transform, also_needs = known.pop("transform", ""), known.pop("also_needs", ())
+        shared: dict[str, Any] = {**common, **own}
+        params = shared.pop("params", {"": {}})
 
         def enter(function: Callable[..., None]) -> Callable[..., None]:
-            identifier = f"{hook}/{name or function.__name__.replace('_', '-')}"
-            for suffix, nested, argument in _nestings(transform):
-                given = {"summary": getattr(function, "func", function).__doc__ or "", **known}
-                if also_needs:
-                    given["needs"] = (*nesting.needs(nested), *also_needs)
-                if callable(given["expects"]):
-                    given["expects"] = given["expects"](nested)
-                for word, value in argument.items():
-                    for key in ("summary", "expects", "native"):
-                        given[key] = given.get(key, "").replace(f"{{{word}}}", value)
-                entered = functools.partial(function, **argument) if argument else function
-                scenario(f"{identifier}{suffix}", transform=nested, **given)(entered)
+            last = name or function.__name__.replace("_", "-")
+            for word, values in params.items():
+                data = shared | {key: value for key, value in values.items() if key in Metadata.__annotations__}
+                arguments = {key: value for key, value in values.items() if key not in Metadata.__annotations__}
+                transform, also_needs = data.pop("transform", ""), data.pop("also_needs", ())
+                description = _filled(function.__doc__ or "", {"name": word.replace("-", " ")})
+                for suffix, nested, argument in _nestings(transform):
+                    more: dict[str, Any] = {
+                        "native": _filled(data.get("native", ""), argument),
+                        "description": description,
+                    }
+                    if also_needs:
+                        more["needs"] = (*nesting.needs(nested), *also_needs)
+                    identifier = f"{hook}/{last.replace('{name}', word)}{suffix}"
+                    scenario(identifier, arguments | argument, **(data | more), transform=nested)(function)
             return function
 
         return enter
@@ -179,7 +198,6 @@ def _nestings(transform: str | tuple[str, ...]) -> Iterator[tuple[str, str, dict
 
 
 def _check(made: Scenario) -> None:
-    texts = (made.summary, made.expects, made.source)
     problems = [
         (not _ID.fullmatch(made.id), "its id is not of the form hook/words-with-hyphens"),
         (made.id in _SCENARIOS, "its id is taken"),
@@ -187,8 +205,7 @@ def _check(made: Scenario) -> None:
         (made.level not in LEVELS, f"its level is none of {', '.join(LEVELS)}"),
         (made.rule not in RULES, f"its rule {made.rule!r} is not known"),
         (not set(made.needs) <= set(KNOWN), f"it needs an unknown capability among {made.needs}"),
-        (not all(text.strip() for text in texts), "it lacks a summary, what it expects or a source"),
-        (not _VERSION.fullmatch(made.since), f"since is {made.since!r}, and no version such as 0.1"),
+        (not made.description.strip() or not made.source.strip(), "it lacks a docstring or a source"),
         (made.varies and not made.needs, "it varies with capabilities, and needs none"),
     ]
     for wrong, what in problems:

@@ -20,7 +20,7 @@ def made(identifier="within_gradient/grad", outcome=PASS, **known):
         "since": "0.1",
         "source": "the rule itself",
         "summary": "Inside of grad the answer is True",
-        "expects": "True",
+        "description": "Inside of grad the answer is True",
         "cause": "plugin" if bad else "",
         "message": "" if outcome == PASS else "it went wrong",
         "repro": "import adprotocol\nprint(adprotocol)\n" if bad else "",
@@ -81,7 +81,7 @@ def hostile():
     """Hostile text wherever a framework, a plugin or a harness can put some."""
     texts = {
         "summary": HOSTILE,
-        "expects": HOSTILE,
+        "description": HOSTILE,
         "source": HOSTILE,
         "message": HOSTILE + "x" * 5000,
         "detail": HOSTILE,

@@ -65,9 +65,8 @@ def scenarios(*functions, **known):
         for function in functions:
             data = {
                 "rule": "C1",
-                "expects": "nothing",
                 "source": "docs/rules.md, C1",
-                "summary": "A summary",
+                "description": "A summary",
                 **getattr(function, "known", {}),
             }
             name = getattr(function, "__name__", "called").strip("_<>").replace("_", "-")

@@ -15,7 +15,7 @@ from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 from adprotocol.conformance.scenario import HOOKS, LEVELS, RULES, defaults, scenario
 
 ALL = list(all_scenarios().values())
-GOOD = {"rule": "C1", "expects": "one", "source": "docs/rules.md, C1", "summary": "A summary"}
+GOOD = {"rule": "C1", "source": "docs/rules.md, C1", "description": "A summary"}
 
 
 def enter(identifier="cond/words-1", **known):
@@ -45,11 +45,8 @@ def enter(identifier="cond/words-1", **known):
         ("cond/a", {"rule": "X1"}, "'X1' is not known"),
         ("cond/a", {"needs": ("jitt",)}, "unknown capability among ('jitt',)"),
         ("cond/a", {"needs": "jit"}, "unknown capability among ('j', 'i', 't')"),
-        ("cond/a", {"expects": ""}, "lacks a summary, what it expects or a source"),
-        ("cond/a", {"source": " "}, "lacks a summary, what it expects or a source"),
-        ("cond/a", {"summary": "\n"}, "lacks a summary, what it expects or a source"),
-        ("cond/a", {"since": ""}, "no version"),
-        ("cond/a", {"since": "next"}, "no version"),
+        ("cond/a", {"source": " "}, "lacks a docstring or a source"),
+        ("cond/a", {"description": "\n"}, "lacks a docstring or a source"),
         ("cond/a", {"varies": True}, "needs none"),
     ],
 )
@@ -82,32 +79,25 @@ def test_what_a_scenario_needs_follows_from_its_transform_unless_given(known, ne
     assert enter(**known).needs == needs
 
 
-def test_the_summary_of_a_partial_function_is_its_functions_own():
+def test_a_function_needs_a_docstring():
+    with scenarios(), pytest.raises(ValueError, match="lacks a docstring"):
+        scenario("cond/a", **(GOOD | {"description": ""}))(lambda h: None)
+
+
+def test_the_description_is_the_docstring_unless_one_is_given_and_the_summary_its_first_line():
     def function(h, way):
-        """The docstring."""
+        """One line under {way} of {braces}.
 
-    known = {key: value for key, value in GOOD.items() if key != "summary"}
-    with scenarios():
-        scenario("cond/partial", **known)(functools.partial(function, way="jit"))
-        assert all_scenarios()["cond/partial"].summary == "The docstring."
-
-
-def test_a_function_without_a_docstring_needs_a_summary():
-    with scenarios(), pytest.raises(ValueError, match="lacks a summary"):
-        scenario("cond/a", **(GOOD | {"summary": ""}))(lambda h: None)
-
-
-def test_the_summary_is_the_first_line_of_the_docstring_unless_one_is_given():
-    def function(h):
-        """One line.
-
-        And more.
+        And more under {way}.
         """
 
     with scenarios():
-        scenario("cond/a", **(GOOD | {"summary": ""}))(function)
+        scenario("cond/a", {"way": "jit", "number": 1}, **(GOOD | {"description": ""}))(function)
         scenario("cond/b", **GOOD)(function)
-        assert [made.summary for made in all_scenarios().values()] == ["One line.", "A summary"]
+        first, second = all_scenarios().values()
+    assert first.description == "One line under jit of {braces}.\n\nAnd more under jit."
+    assert [first.summary, second.summary] == ["One line under jit of {braces}.", "A summary"]
+    assert first.function.keywords == {"way": "jit", "number": 1}
 
 
 def test_defaults_and_parts_of_the_id():
@@ -138,7 +128,7 @@ def entered(decorator, **known):
     return made, calls
 
 
-DATA = {"rule": "C1", "expects": "one", "source": "docs/rules.md, C1"}
+DATA = {"rule": "C1", "source": "docs/rules.md, C1"}
 
 
 def test_defaults_of_a_module_hold_unless_a_scenario_says_otherwise():
@@ -149,39 +139,45 @@ def test_defaults_of_a_module_hold_unless_a_scenario_says_otherwise():
 
 
 def test_the_last_part_of_the_id_may_be_given():
+    def function(h):
+        """The docstring."""
+
     with scenarios():
-        defaults("cond", **GOOD)("other-words")(lambda h: None)
+        defaults("cond", **DATA)("other-words")(function)
         assert list(all_scenarios()) == ["cond/other-words"]
 
 
 def test_a_way_in_the_transform_makes_a_scenario_for_jit_and_one_for_compile():
-    known = DATA | {"expects": "{way}: {1}", "transform": "grad of {way}", "native": "grad of {way} of {way}"}
+    known = DATA | {"transform": "grad of {way}", "native": "grad of {way} of {way}"}
     made, calls = entered(defaults("cond", **known), also_needs=("node",))
     assert [one.id for one in made] == ["cond/three-words-long-under-jit", "cond/three-words-long-under-compile"]
     assert [one.needs for one in made] == [("grad", "jit", "node"), ("grad", "compile", "node")]
     assert [one.native for one in made] == ["grad of jit of jit", "grad of compile of compile"]
-    assert [one.expects for one in made] == ["jit: {1}", "compile: {1}"]
     assert [one.transform for one in made] == ["grad of jit", "grad of compile"]
     assert calls == [{"way": "jit"}, {"way": "compile"}]
 
 
 def test_several_nestings_make_a_scenario_each():
-    known = DATA | {"expects": lambda transforms: f"of {transforms}", "transform": ("jit", "grad of while_loop")}
+    known = DATA | {"transform": ("jit", "grad of while_loop")}
     made, calls = entered(defaults("cond", **known))
     assert [one.id for one in made] == ["cond/three-words-long-jit", "cond/three-words-long-grad-of-while-loop"]
     assert [one.needs for one in made] == [("jit",), ("grad", "while_loop")]
-    assert [one.expects for one in made] == ["of jit", "of grad of while_loop"]
     assert [one.summary for one in made][1] == "A summary under {way} and grad of while_loop."
     assert calls == [{"transforms": "jit"}, {"transforms": "grad of while_loop"}]
 
 
-def test_the_summary_of_defaults_is_that_of_a_partial_functions_own_function():
-    def function(h, way):
-        """The docstring."""
+def test_params_make_a_scenario_each_with_data_and_arguments_of_its_own():
+    def function(h, flag):
+        """Ask for {name}, {flag}."""
 
+    params = {"one-word": {"flag": True}, "two": {"flag": "off", "level": MAY, "transform": "grad"}}
     with scenarios():
-        defaults("cond", **DATA)("partial")(functools.partial(function, way="jit"))
-        assert all_scenarios()["cond/partial"].summary == "The docstring."
+        defaults("cond", **DATA, level=SHOULD)("a-{name}-b", params=params)(function)
+        made = list(all_scenarios().values())
+    assert [one.id for one in made] == ["cond/a-one-word-b", "cond/a-two-b"]
+    assert [(one.level, one.needs) for one in made] == [(SHOULD, ()), (MAY, ("grad",))]
+    assert [one.summary for one in made] == ["Ask for one word, {flag}.", "Ask for two, off."]
+    assert [one.function.keywords for one in made] == [{"flag": True}, {"flag": "off"}]
 
 
 def test_the_hook_of_a_scenario_is_the_folder_of_its_module():
@@ -229,14 +225,15 @@ def test_every_capability_is_taken_by_a_scenario(capability):
     assert [made.id for made in ALL if capability in made.needs]
 
 
-def test_every_text_is_one_line_of_its_own():
-    assert [made.id for made in ALL if "\n" in made.summary + made.source + made.transform] == []
+def test_source_and_transform_are_one_line():
+    assert [made.id for made in ALL if "\n" in made.source + made.transform] == []
 
 
-def test_no_two_scenarios_of_a_hook_have_one_summary_under_one_transformation():
+def test_no_two_functions_of_a_hook_have_one_summary_under_one_transformation():
     seen = {}
     for made in ALL:
-        seen.setdefault((made.hook, made.summary, made.transform), []).append(made.id)
+        function = getattr(made.function, "func", made.function)
+        seen.setdefault((made.hook, made.summary, made.transform), {})[function] = made.id
     assert [ids for ids in seen.values() if len(ids) > 1] == []
 
 

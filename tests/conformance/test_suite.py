@@ -89,7 +89,6 @@ def test_a_failure_shows_the_rule_what_was_expected_and_the_repro(tmp_path):
     # The fault is the harness's, and said to be.
     assert re.search(r"fail: cond/grad\S* \(MUST, rule C\d\)", done.stdout)
     assert "without adprotocol, is" in done.stdout
-    assert "expects: " in done.stdout
     assert "found:   " in done.stdout
     assert "source:  " in done.stdout
     assert "(checked(harness_of('test_mine:Halved'))" in done.stdout

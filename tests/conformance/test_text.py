@@ -55,7 +55,6 @@ def test_a_failure_is_told_in_full_with_a_repro_to_paste():
     assert block == (
         "  level    MUST, rule W2, since 0.1\n"
         "  summary  Inside of grad the answer is True\n"
-        "  expects  True\n"
         "  found    it went wrong\n"
         "  source   the rule itself\n"
         "  to reproduce, paste into Python:\n\n"

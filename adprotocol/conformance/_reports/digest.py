@@ -198,8 +198,7 @@ class Digest:
         result = entry.first
         told = {
             "level": self.standing(entry),
-            "summary": result.summary * result.ran,
-            "expects": result.expects * result.ran,
+            "summary": result.description * result.ran,
             "found": entry.message,
             "declared": self.report.reason(result) if result.outcome == EXPECTED else "",
             "source": result.source * result.ran,

@@ -31,10 +31,12 @@ def repro(scenario: Scenario, harness: str, variant: str = "") -> str:
     else:
         body, names = definition
         arguments = "".join(f", {key}={value!r}" for key, value in keywords.items())
+        if any(callable(value) for value in keywords.values()):
+            arguments = f", **all_scenarios()[{scenario.id!r}].function.keywords"
         lines = [
             "from __future__ import annotations",
             "from typing import Any",
-            "from adprotocol.conformance import Checked, checked, harness_of",
+            "from adprotocol.conformance import Checked, all_scenarios, checked, harness_of",
             *_imports(function, names),
             "",
             body,

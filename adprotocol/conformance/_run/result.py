@@ -46,7 +46,7 @@ UNDEFINED = "the harness does not define it"
 RUN = "run"
 
 
-_OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "source", "summary", "expects")
+_OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "source", "summary", "description")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Result:
     since: str
     source: str
     summary: str
-    expects: str
+    description: str
     outcome: str
     ran: bool = True
     staged: bool = False

@@ -220,8 +220,7 @@ def _expected_failure(reason: str) -> None:
 def _explained(result: Result) -> str:
     lines = [
         f"{result.outcome}: {result.id} ({result.level}, rule {result.rule})",
-        result.summary,
-        f"expects: {result.expects}",
+        result.description,
         f"found:   {result.message}",
         f"source:  {result.source}",
         result.detail,

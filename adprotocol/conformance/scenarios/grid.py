@@ -1,12 +1,11 @@
 """The grid: each hook under every transformation, and under pairs of them in both orders.
 
 The functions of the grid are from a scalar to a scalar, so that transformations nest, and their derivatives are known
-in closed form. What a row of the grid expects follows by the chain rule (`adprotocol.conformance.nesting`).
+in closed form. The result of a row follows by the chain rule (`adprotocol.conformance.nesting`).
 """
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance import nesting
@@ -58,12 +57,11 @@ def _source(transforms: str) -> str:
     return next(_SOURCES[part] for part in (*nesting.OTHERS, "while_loop", *nesting.DERIVATIVES) if part in parts)
 
 
-def grid(  # noqa: PLR0913  (one for each part of a scenario)
+def grid(
     prefix: str,
     nestings: Iterable[str],
     *,
     rule: str,
-    expects: Callable[[str], str],
     native: str = "{transforms}",
     also_vary: Iterable[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -74,23 +72,17 @@ def grid(  # noqa: PLR0913  (one for each part of a scenario)
             depth = len(nesting.parse(transforms))
             scenario(
                 f"{prefix}{transforms.replace(' ', '-').replace('_', '-')}",
+                {"transforms": transforms},
                 level=MUST if depth <= 2 else SHOULD,  # noqa: PLR2004
                 rule=rule,
                 transform=transforms,
                 source=_source(transforms),
-                expects=expects(transforms),
-                summary=(function.__doc__ or "").replace("{transforms}", transforms),
                 varies=depth == 1 or transforms in also_vary,
                 native=native.replace("{transforms}", transforms),
-            )(functools.partial(function, transforms=transforms))
+            )(function)
         return function
 
     return enter
-
-
-def number(transforms: str, table: nesting.Table, at: float = X) -> str:
-    """Return the closed form of a nesting at a point, as text."""
-    return f"{nesting.expected(transforms, table)(at)[0]:g}"
 
 
 def compare(h: Checked, transforms: str, fun: Callable[[Any], Any], table: nesting.Table, *points: float) -> None:

@@ -22,13 +22,13 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    transform="",
-    expects="for either predicate, in either place, an error that names both branches where one returns 2 x and the "
-    "other a part of it, a tuple, a dict, a bool or None, or is no function",
-)
+@scenario(transform="")
 def checked_mismatch(h: Checked) -> None:
-    """The check finds that branches differ, whichever is taken."""
+    """The check finds that branches differ, whichever is taken.
+
+    Expect for either predicate, in either place, an error that names both branches where one returns 2 x and the other
+    a part of it, a tuple, a dict, a bool or None, or is no function.
+    """
     cond, x = branch_check.checking(adprotocol.cond), h.array([1.0, 2.0])
     for other in (lambda x: x[0], lambda x: (x, x), lambda x: {"y": x}, lambda x: x > 0.0, lambda _: None):
         for branches in ((lambda x: 2.0 * x, other), (other, lambda x: 2.0 * x)):
@@ -41,11 +41,12 @@ def checked_mismatch(h: Checked) -> None:
         cond(x[0] > 0.0, lambda x: 2.0 * x, x, x)
 
 
-@scenario(
-    expects="x ** 2 at 3 with its gradient 6, taken or not beside 5 x + c, whose dict has the same keys; a run of both"
-)
+@scenario()
 def checked_derivatives(h: Checked) -> None:
-    """Value and gradient are those of the branch taken, and nothing of the other's, which asks and is a constant."""
+    """Value and gradient are those of the branch taken, and nothing of the other's, which asks and is a constant.
+
+    Expect x ** 2 at 3 with its gradient 6, taken or not beside 5 x + c, whose dict has the same keys; a run of both.
+    """
     runs: list[str] = []
 
     def square(x: Any) -> Any:
@@ -63,11 +64,12 @@ def checked_derivatives(h: Checked) -> None:
         h.check(sorted(set(runs)) == ["line", "square"], f"these branches ran: {runs}")
 
 
-@scenario(
-    expects="the ZeroDivisionError of the branch not taken, an error for its tuple, and the gradient 6 of x ** 2 behind"
-)
+@scenario()
 def checked_exception(h: Checked) -> None:
-    """An exception of the branch not taken comes out, and leaves nothing behind."""
+    """An exception of the branch not taken comes out, and leaves nothing behind.
+
+    Expect the ZeroDivisionError of the branch not taken, an error for its tuple, and the gradient 6 of x ** 2 behind.
+    """
     cond, x, c = branch_check.checking(adprotocol.cond), h.array(3.0), 4.0
     with h.raises(ZeroDivisionError):
         h.grad(lambda x: cond(c > 0.0, lambda x: x * x, h.fail, x))(x)

@@ -32,11 +32,12 @@ def _first(pred: Any, x: Any, y: Any) -> Any:
     return adprotocol.cond(pred, lambda x, _: x, lambda _, y: y, x, y)
 
 
-@scenario(
-    expects="-0.0 with its sign and 2, beside operands NaN, infinity and -0.0 of the other branch; so in either branch"
-)
+@scenario()
 def unused_operand_changes_no_value(h: Checked) -> None:
-    """What an operand of the other branch holds does not reach the value, not even the sign of a zero."""
+    """What an operand of the other branch holds does not reach the value, not even the sign of a zero.
+
+    Expect -0.0 with its sign and 2, beside operands NaN, infinity and -0.0 of the other branch; so in either branch.
+    """
     for other in (math.nan, math.inf, -math.inf, 0.0, -0.0):
         for used in (-0.0, 2.0):
             x, y = h.array(used), h.array(other)
@@ -50,14 +51,13 @@ def _same(h: Checked, got: Any, want: float, what: str) -> None:
     h.check(math.copysign(1.0, h.numpy(got)) == math.copysign(1.0, want), f"the sign of {what} is lost")
 
 
-@scenario(
-    transform="grad",
-    varies=True,
-    expects="x at -0.0 and at 2, beside a tracked operand of the other branch, NaN or infinite: the value with its "
-    "sign, the gradient 1 in x and 0 in the other",
-)
+@scenario(transform="grad", varies=True)
 def unused_operand_changes_no_gradient(h: Checked) -> None:
-    """A tracked operand of the other branch that is NaN or infinite reaches neither the value nor a gradient."""
+    """A tracked operand of the other branch that is NaN or infinite reaches neither the value nor a gradient.
+
+    Expect x at -0.0 and at 2, beside a tracked operand of the other branch, NaN or infinite: the value with its sign,
+    the gradient 1 in x and 0 in the other.
+    """
     for other in (math.nan, math.inf, -0.0):
         for used in (-0.0, 2.0):
             x, y = h.array(used), h.array(other)
@@ -69,12 +69,12 @@ def unused_operand_changes_no_gradient(h: Checked) -> None:
                     _same(h, value, used, f"the value {used}, in the gradient of {other},")
 
 
-@scenario(
-    transform="grad of {way}",
-    expects="x where x < 100, else y, under {way}: at 2 beside NaN and infinity the value 2, the gradients 1 and 0",
-)
+@scenario(transform="grad of {way}")
 def unused_operand_changes_nothing(h: Checked, way: str) -> None:
-    """With a staged predicate, too, an operand of the other branch that is NaN reaches nothing, under {way}."""
+    """With a staged predicate, too, an operand of the other branch that is NaN reaches nothing, under {way}.
+
+    Expect x where x < 100, else y, under {way}: at 2 beside NaN and infinity the value 2, the gradients 1 and 0.
+    """
     traced = h.trace(way, lambda x, y: _first(x < FAR, x, y))
     x = h.array(2.0)
     for other in (math.nan, math.inf):
@@ -83,25 +83,23 @@ def unused_operand_changes_nothing(h: Checked, way: str) -> None:
         h.assert_value_and_grad(lambda y: traced(x, y), (y,), 2.0, 0.0, f"in {other}")
 
 
-@scenario(
-    rule="C5",
-    transform="grad",
-    expects="False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a "
-    "tracked operand, True for 3 x: twice 1 x",
-)
+@scenario(rule="C5", transform="grad")
 def constant_result_is_untracked(h: Checked) -> None:
-    """With a known predicate a constant that a branch returns stays one, whatever the operands are."""
+    """With a known predicate a constant that a branch returns stays one, whatever the operands are.
+
+    Expect False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a
+    tracked operand, True for 3 x: twice 1 x.
+    """
     h.assert_value_and_grad(lambda x: _constants(h, x), (h.array(2.0),), 4.0, 2.0)
 
 
-@scenario(
-    rule="C5",
-    transform="jvp",
-    expects="False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a "
-    "tracked operand, True for 3 x: twice 1 x",
-)
+@scenario(rule="C5", transform="jvp")
 def constant_result_is_untracked_in_forward_mode(h: Checked) -> None:
-    """In forward mode, too, a constant that a branch returns stays one."""
+    """In forward mode, too, a constant that a branch returns stays one.
+
+    Expect False for the array 7, the number 7, an integer and the constant of x x that a branch returns beside a
+    tracked operand, True for 3 x: twice 1 x.
+    """
     h.assert_value_and_tangent(lambda x: _constants(h, x), h.array(2.0), h.array(1.0), 4.0, 2.0)
 
 
@@ -123,14 +121,12 @@ _CLOSES: tuple[tuple[str, Callable[[Any, Any], Any], float, float], ...] = (
 )
 
 
-@scenario(
-    rule="C6",
-    transform="grad",
-    varies=True,
-    expects="c x, or x x + c, with x = 3 closed over and the plain operand c = 4: the gradients 4 and 6 in x",
-)
+@scenario(rule="C6", transform="grad", varies=True)
 def closes_over_beside_plain_operands(h: Checked) -> None:
-    """What a branch closes over is differentiated, although every operand is a constant."""
+    """What a branch closes over is differentiated, although every operand is a constant.
+
+    Expect c x, or x x + c, with x = 3 closed over and the plain operand c = 4: the gradients 4 and 6 in x.
+    """
     c = h.array(4.0)
     for name, branch, value, slope in _CLOSES:
         for truth in (True, False):
@@ -142,13 +138,12 @@ def closes_over_beside_plain_operands(h: Checked) -> None:
                 h.assert_value_and_grad(f, (h.array(3.0),), value, slope, f"{name}, {truth}")
 
 
-@scenario(
-    rule="C6",
-    transform="grad of jit",
-    expects="c x where c > 0, else x x + c, under jit, with a tracked x = 3 closed over: 4 at c = 4, 6 at c = -4",
-)
+@scenario(rule="C6", transform="grad of jit")
 def closes_over_beside_staged_operands(h: Checked) -> None:
-    """Staged branches are differentiated in what they close over, although every operand is a constant."""
+    """Staged branches are differentiated in what they close over, although every operand is a constant.
+
+    Expect c x where c > 0, else x x + c, under jit, with a tracked x = 3 closed over: 4 at c = 4, 6 at c = -4.
+    """
 
     def f(x: Any, c: Any) -> Any:
         return h.jit(lambda c: adprotocol.cond(c > 0.0, lambda c: c * x, lambda c: x * x + c, c))(c)
@@ -157,13 +152,12 @@ def closes_over_beside_staged_operands(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0), h.array(-4.0)), 5.0, 6.0, "at c = -4")
 
 
-@scenario(
-    rule="C6",
-    transform="grad of vmap",
-    expects="rows of c x where c > 0, else x x + c, with x = 3 closed over, at c = (4, -4): 17, the gradient 10",
-)
+@scenario(rule="C6", transform="grad of vmap")
 def closes_over_beside_plain_rows(h: Checked) -> None:
-    """Rows are differentiated in what the branches close over, although every operand is a constant."""
+    """Rows are differentiated in what the branches close over, although every operand is a constant.
+
+    Expect rows of c x where c > 0, else x x + c, with x = 3 closed over, at c = (4, -4): 17, the gradient 10.
+    """
     c = h.array([4.0, -4.0])
 
     def f(x: Any) -> Any:
@@ -176,10 +170,12 @@ def closes_over_beside_plain_rows(h: Checked) -> None:
     rule="C6",
     needs=("parameter", "parameter_grad"),
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
-    expects="c p, or p p + c, with the parameter p = 3 closed over and the plain operand c = 4: the gradients 4 and 6",
 )
 def closes_over_parameter_beside_plain_operands(h: Checked) -> None:
-    """A parameter that a branch reads is differentiated, although every operand is a constant."""
+    """A parameter that a branch reads is differentiated, although every operand is a constant.
+
+    Expect c p, or p p + c, with the parameter p = 3 closed over and the plain operand c = 4: the gradients 4 and 6.
+    """
     p, c = h.parameter(3.0, trains=True), h.array(4.0)
     for name, branch, _, slope in _CLOSES:
         for pred in (*_predicates(h, True), *_predicates(h, False)):  # noqa: FBT003
@@ -190,15 +186,13 @@ def closes_over_parameter_beside_plain_operands(h: Checked) -> None:
             h.assert_equal(h.parameter_grad(f, p), slope, f"the gradient of {name}")
 
 
-@scenario(
-    transform="grad",
-    needs=("grad", "grad of grad"),
-    varies=True,
-    expects="of a a b by cond at (2, 3, 4, 5): the gradients 2 a b = 12, a a = 4, 0 and 0, and 6 of the first in a; of "
-    "c d in the other branch 0, 0, 5 and 4",
-)
+@scenario(transform="grad", needs=("grad", "grad of grad"), varies=True)
 def each_operand_is_connected(h: Checked) -> None:
-    """Each operand, in whichever place, has its own derivative, zero included, and so has that derivative."""
+    """Each operand, in whichever place, has its own derivative, zero included, and so has that derivative.
+
+    Of a a b by cond at (2, 3, 4, 5) expect the gradients 2 a b = 12, a a = 4, 0 and 0, and 6 of the first in a; of c d
+    in the other branch 0, 0, 5 and 4.
+    """
     a, b, c, d = (h.array(value) for value in (2.0, 3.0, 4.0, 5.0))
 
     def first(a: Any, b: Any, *_: Any) -> Any:
@@ -222,14 +216,13 @@ def each_operand_is_connected(h: Checked) -> None:
     h.assert_equal(h.grad(h.grad(lambda a: f(True, a, b, c, d)))(a), 6.0, "the second derivative")  # noqa: FBT003
 
 
-@scenario(
-    transform="grad",
-    varies=True,
-    expects="of a b c in a dict with a list at (2, 3, 4): the gradients 12, 8 and 6 of the array in each place; of the "
-    "number 5 zeros",
-)
+@scenario(transform="grad", varies=True)
 def operands_in_containers(h: Checked) -> None:
-    """Operands in containers, of which each has its own derivative, whichever branch is taken."""
+    """Operands in containers, of which each has its own derivative, whichever branch is taken.
+
+    Of a b c in a dict with a list at (2, 3, 4) expect the gradients 12, 8 and 6 of the array in each place; of the
+    number 5 zeros.
+    """
     values = [h.array(value) for value in (2.0, 3.0, 4.0)]
     for truth, slopes in ((True, (12.0, 8.0, 6.0)), (False, (0.0, 0.0, 0.0))):
         for place, want in enumerate(slopes):
@@ -248,11 +241,13 @@ def operands_in_containers(h: Checked) -> None:
     level=SHOULD,
     needs=("dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="the dtype that the branch gives when it is called alone: each floating-point dtype, integers and bools, "
-    "beside operands of other dtypes",
 )
 def keeps_the_dtype(h: Checked) -> None:
-    """The result has the dtype that the branch returns, whatever the dtypes of the operands."""
+    """The result has the dtype that the branch returns, whatever the dtypes of the operands.
+
+    Expect the dtype that the branch gives when it is called alone: each floating-point dtype, integers and bools,
+    beside operands of other dtypes.
+    """
     branches: tuple[Callable[..., Any], ...] = (
         lambda x, *_: x * x,
         lambda *values: values[1],
@@ -277,10 +272,12 @@ def keeps_the_dtype(h: Checked) -> None:
     transform="grad",
     needs=("grad", "dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="x x and its gradient in the dtype of x, beside an operand of each other dtype; rows of x x or x too",
 )
 def keeps_the_dtype_in_a_gradient(h: Checked) -> None:
-    """Tracked operands of several dtypes have gradients of their own dtypes."""
+    """Tracked operands of several dtypes have gradients of their own dtypes.
+
+    Expect x x and its gradient in the dtype of x, beside an operand of each other dtype; rows of x x or x too.
+    """
     for dtype in h.dtypes():
         for other in h.dtypes():
             x, y = h.cast(h.array([2.1, 3.0]), dtype), h.cast(h.array([4.0, 5.0]), other)
@@ -320,10 +317,12 @@ def _dtypes_of_rows(h: Checked, row: Callable[[Any], Any], rows: Any) -> list[st
     transform="{way}",
     also_needs=("dtypes", "cast"),
     source="PyTorch: promotion of types: https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-    expects="x x where an element of x is above 1, else x, and integers so chosen, under {way}: the dtypes of both",
 )
 def keeps_the_dtype_staged(h: Checked, way: str) -> None:
-    """With a staged predicate the results have the dtypes of the branches, under {way}."""
+    """With a staged predicate the results have the dtypes of the branches, under {way}.
+
+    Expect x x where an element of x is above 1, else x, and integers so chosen, under {way}: the dtypes of both.
+    """
     n = h.array([4, 5])
     for dtype in h.dtypes():
         x = h.cast(h.array([2.0, 3.0]), dtype)

@@ -34,12 +34,12 @@ def _note(ran: list[bool], branch: bool, result: Any) -> Any:  # noqa: FBT001
     return result
 
 
-@scenario(
-    source="JAX, what a predicate may be: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html",
-    expects="of 3 x and 5 x at 2: 6 for true and 10 for false, of Python, of NumPy, as an array, in a label",
-)
+@scenario(source="JAX, what a predicate may be: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html")
 def known_predicates(h: Checked) -> None:
-    """A bool of Python or NumPy and a boolean scalar of the system choose, and so does a label of one."""
+    """A bool of Python or NumPy and a boolean scalar of the system choose, and so does a label of one.
+
+    Of 3 x and 5 x at 2 expect 6 for true and 10 for false, of Python, of NumPy, as an array, in a label.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     x = h.array(2.0)
@@ -58,12 +58,12 @@ def known_predicates(h: Checked) -> None:
     h.assert_equal(adprotocol.cond(x > 1.0, lambda x: 3.0 * x, lambda x: 5.0 * x, x), 6.0, "the result of a comparison")
 
 
-@scenario(
-    source="Qrisp, a function given for the predicate: https://github.com/eclipse-qrisp/Qrisp/issues/203",
-    expects="a PredicateError, which is a TypeError, for 1, 0.0, None, a string, a list and a function",
-)
+@scenario(source="Qrisp, a function given for the predicate: https://github.com/eclipse-qrisp/Qrisp/issues/203")
 def refuses_what_is_no_bool(h: Checked) -> None:
-    """A predicate that is merely truthy is refused."""
+    """A predicate that is merely truthy is refused.
+
+    Expect a PredicateError, which is a TypeError, for 1, 0.0, None, a string, a list and a function.
+    """
     x = h.array(2.0)
     refused: tuple[Any, ...] = (1, 0, 0.0, None, "True", [], known_predicates, ~True)
     for pred in refused:
@@ -71,12 +71,12 @@ def refuses_what_is_no_bool(h: Checked) -> None:
             adprotocol.cond(pred, lambda x: x, lambda x: x, x)
 
 
-@scenario(
-    source=_INTEGER,
-    expects="a PredicateError for scalars 1, 0 and 1.0 of the system, for those of NumPy, and for comparisons summed",
-)
+@scenario(source=_INTEGER)
 def refuses_arrays_of_numbers(h: Checked) -> None:
-    """A scalar array of integers or floats is not a predicate, on any system."""
+    """A scalar array of integers or floats is not a predicate, on any system.
+
+    Expect a PredicateError for scalars 1, 0 and 1.0 of the system, for those of NumPy, and for comparisons summed.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     x = h.array(2.0)
@@ -88,11 +88,13 @@ def refuses_arrays_of_numbers(h: Checked) -> None:
 
 @scenario(
     source="PyTorch, where a tensor with one element passes: "
-    "https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
-    expects="a PredicateError, which is a TypeError, for booleans of shape (2,), (1,) and (1, 1)",
+    "https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
 )
 def refuses_boolean_vectors(h: Checked) -> None:
-    """A boolean array that is not a scalar is refused, even with one element."""
+    """A boolean array that is not a scalar is refused, even with one element.
+
+    Expect a PredicateError, which is a TypeError, for booleans of shape (2,), (1,) and (1, 1).
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     x = h.array(2.0)
@@ -118,24 +120,23 @@ def assert_refused(call: Callable[[], Any]) -> None:
         raise NoError(msg)
 
 
-@scenario(
-    transform="{way}",
-    source=_INTEGER,
-    expects="a TypeError, or an error that names the predicate, for a float, an integer and two bools under {way}",
-)
+@scenario(transform="{way}", source=_INTEGER)
 def refuses_numbers(h: Checked, way: str) -> None:
-    """A staged value that is not a boolean scalar is refused too."""
+    """A staged value that is not a boolean scalar is refused too.
+
+    Expect a TypeError, or an error that names the predicate, for a float, an integer and two bools under {way}.
+    """
     for array in (h.array(2.0), h.array(1), h.array([True, False])):
         traced = h.trace(way, lambda p: adprotocol.cond(p, lambda: p, lambda: p))
         assert_refused(lambda: traced(array))  # noqa: B023
 
 
-@scenario(
-    source="PennyLane, values in place of branches: https://github.com/PennyLaneAI/pennylane/issues/4100",
-    expects="a BranchError, which is a TypeError, for a value in place of either branch, the chosen one or not",
-)
+@scenario(source="PennyLane, values in place of branches: https://github.com/PennyLaneAI/pennylane/issues/4100")
 def refuses_branches_that_cannot_be_called(h: Checked) -> None:
-    """Both branches must be callable, the one not chosen too."""
+    """Both branches must be callable, the one not chosen too.
+
+    Expect a BranchError, which is a TypeError, for a value in place of either branch, the chosen one or not.
+    """
     x = h.array(2.0)
     no_function: Any = None
     for pred in (True, False, h.array(True), h.array(False)):
@@ -145,14 +146,13 @@ def refuses_branches_that_cannot_be_called(h: Checked) -> None:
             adprotocol.cond(pred, no_function, lambda x: x, x)
 
 
-@scenario(
-    rule="C2",
-    source=_ONE,
-    expects="for every predicate that is known the chosen branch has run once, and the other has not, whether it "
-    "returns an array or None",
-)
+@scenario(rule="C2", source=_ONE)
 def one_branch_runs_once(h: Checked) -> None:
-    """With a known predicate only the chosen branch runs, once; None is a result, not a sign that it did not."""
+    """With a known predicate only the chosen branch runs, once; None is a result, not a sign that it did not.
+
+    For every predicate that is known the chosen branch has run once, and the other has not, whether it returns an array
+    or None.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     x = h.array(2.0)
@@ -165,16 +165,12 @@ def one_branch_runs_once(h: Checked) -> None:
                 h.check(ran == [truth], f"a {name} of {truth} ran the branches {ran}")
 
 
-@scenario(
-    level=SHOULD,
-    rule="C2",
-    transform="grad",
-    source=_ONE,
-    expects="under a gradient of 3 x and 5 x, and of None, the branch that a bool chooses has run once, and the other "
-    "has not",
-)
+@scenario(level=SHOULD, rule="C2", transform="grad", source=_ONE)
 def one_branch_runs_once_under_grad(h: Checked) -> None:
-    """Under a gradient, too, the chosen branch runs once and the other one never."""
+    """Under a gradient, too, the chosen branch runs once and the other one never.
+
+    Under a gradient of 3 x and 5 x, and of None, the branch that a bool chooses has run once, and the other has not.
+    """
     for truth, want in ((True, 3.0), (False, 5.0)):
         ran: list[bool] = []
 
@@ -193,10 +189,12 @@ def one_branch_runs_once_under_grad(h: Checked) -> None:
     rule="C2",
     transform="{way}",
     source="PennyLane, known predicates need no control flow: https://github.com/PennyLaneAI/pennylane/pull/8634",
-    expects="under {way} cond(True, 3 x, fails) at 2 is 6; the branches may return different structures",
 )
 def known_bool(h: Checked, way: str) -> None:
-    """Under {way} a bool is still known: the other branch is not traced and need not match."""
+    """Under {way} a bool is still known: the other branch is not traced and need not match.
+
+    Under {way} cond(True, 3 x, fails) at 2 is 6; the branches may return different structures.
+    """
 
     def fails(_: Any) -> Any:
         raise AssertionError
@@ -215,10 +213,12 @@ def known_bool(h: Checked, way: str) -> None:
     rule="C2",
     transform="grad",
     source="PyTorch, branches that return None and have effects: https://github.com/pytorch/pytorch/pull/181915",
-    expects="the error comes out as it is, and afterwards both branches of cond have their values and gradients",
 )
 def error_in_a_branch(h: Checked) -> None:
-    """An exception in a branch propagates, and nothing is left behind."""
+    """An exception in a branch propagates, and nothing is left behind.
+
+    The error comes out as it is, and afterwards both branches of cond have their values and gradients.
+    """
 
     def fails(x: Any) -> Any:
         raise ZeroDivisionError(type(x).__name__)
@@ -239,10 +239,12 @@ def error_in_a_branch(h: Checked) -> None:
 @scenario(
     rule="C2",
     source="PyTorch, operands that are no tensors: https://docs.pytorch.org/docs/stable/generated/torch.cond.html",
-    expects="no operand, an integer, None, a string, a list, a label and an array arrive unchanged",
 )
 def operands_of_any_kind(h: Checked) -> None:
-    """Operands may be anything, and reach the branch unchanged."""
+    """Operands may be anything, and reach the branch unchanged.
+
+    No operand, an integer, None, a string, a list, a label and an array arrive unchanged.
+    """
     x = h.array(2.0)
     label = NonDifferentiable(h.array(3.0))
     operands = (10**30, None, "s" * 50, [x, None], {"label": label}, x, label)
@@ -263,10 +265,12 @@ def operands_of_any_kind(h: Checked) -> None:
     transform="threads",
     needs=("grad", "threads"),
     source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
-    expects="while a branch waits in another thread, cond in this one gives 3 x and 5 x with the gradients 3 and 5",
 )
 def in_two_threads(h: Checked) -> None:
-    """A branch that runs in one thread does not affect another."""
+    """A branch that runs in one thread does not affect another.
+
+    While a branch waits in another thread, cond in this one gives 3 x and 5 x with the gradients 3 and 5.
+    """
     barrier, x = threading.Barrier(2, timeout=PATIENCE), h.array(2.0)
 
     def waits(x: Any) -> Any:

@@ -20,12 +20,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    transform="grad",
-    expects="3 x or x y for x = 2 and y = 4 of one to four axes: value and gradients of the first element in both",
-)
+@scenario(transform="grad")
 def ranks_of_operands(h: Checked) -> None:
-    """Branches take and return variables of any rank, and an unused one has zeros of its shape."""
+    """Branches take and return variables of any rank, and an unused one has zeros of its shape.
+
+    Expect 3 x or x y for x = 2 and y = 4 of one to four axes: value and gradients of the first element in both.
+    """
     for shape in ranks.SHAPES:
         x, y = ranks.filled(h, shape, 2.0), ranks.filled(h, shape, 4.0)
         for truth, value, in_x, in_y in ((True, 6.0, 3.0, 0.0), (False, 8.0, 4.0, 2.0)):
@@ -43,13 +43,12 @@ def ranks_of_operands(h: Checked) -> None:
                     h.assert_equal(slope, ranks.corner(shape, want), f"the gradient, {what}")
 
 
-@scenario(
-    rule="C3",
-    transform="vmap",
-    expects="rows of one to four axes, 3 x where the first element is above 0, else 5 x, at 2 and -2: 6 and -10",
-)
+@scenario(rule="C3", transform="vmap")
 def ranks_of_rows(h: Checked) -> None:
-    """Rows of any rank choose their branches."""
+    """Rows of any rank choose their branches.
+
+    Expect rows of one to four axes, 3 x where the first element is above 0, else 5 x, at 2 and -2: 6 and -10.
+    """
     for shape in ranks.SHAPES:
         rows = h.array([ranks.nested(shape, 2.0), ranks.nested(shape, -2.0)])
 
@@ -60,12 +59,12 @@ def ranks_of_rows(h: Checked) -> None:
         h.assert_equal(h.vmap(row)(rows), want, f"rows of shape {shape}")
 
 
-@scenario(
-    transform="jvp",
-    expects="3 x, or x x, for x = 2 of one to four axes along ones: 6 with the tangent 3, 4 with the tangent 4",
-)
+@scenario(transform="jvp")
 def ranks_of_operands_in_forward_mode(h: Checked) -> None:
-    """In forward mode, too, branches take and return variables of any rank."""
+    """In forward mode, too, branches take and return variables of any rank.
+
+    Expect 3 x, or x x, for x = 2 of one to four axes along ones: 6 with the tangent 3, 4 with the tangent 4.
+    """
     for shape in ranks.SHAPES:
         x, along = ranks.filled(h, shape, 2.0), ranks.filled(h, shape, 1.0)
         for truth, value, slope in ((True, 6.0, 3.0), (False, 4.0, 4.0)):

@@ -31,13 +31,12 @@ def _sound(h: Checked, x: Any) -> None:
     h.assert_equal(h.grad(lambda x: h.probe(x) * x)(x), 12.0, "the gradient of 3 x x")
 
 
-@scenario(
-    transform="grad",
-    needs=("grad", "grad of grad"),
-    expects="behind a branch that raised inside two gradients: 9 x x inside, the gradient 12 of 3 x x at 2 behind them",
-)
+@scenario(transform="grad", needs=("grad", "grad of grad"))
 def recording_after_an_error(h: Checked) -> None:
-    """A branch that raises inside gradients leaves them as they were: inside, outside, and in the next."""
+    """A branch that raises inside gradients leaves them as they were: inside, outside, and in the next.
+
+    Expect behind a branch that raised inside two gradients: 9 x x inside, the gradient 12 of 3 x x at 2 behind them.
+    """
     x = h.array(2.0)
     for pred in (True, h.array(True)):  # noqa: FBT003
 
@@ -54,15 +53,13 @@ def recording_after_an_error(h: Checked) -> None:
         _sound(h, x)
 
 
-@scenario(
-    transform="{way}",
-    native="grad of {way}",
-    also_needs=("grad",),
-    expects="behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x; an "
-    "error where a guarded x is differentiated",
-)
+@scenario(transform="{way}", native="grad of {way}", also_needs=("grad",))
 def tracing_after_an_error(h: Checked, way: str) -> None:
-    """A branch that raises while it is traced leaves nothing open, under {way}."""
+    """A branch that raises while it is traced leaves nothing open, under {way}.
+
+    Expect behind a branch that raised while {way} traced, alone and in a gradient: 5 x, and 12, that of 3 x x; an error
+    where a guarded x is differentiated.
+    """
     x = h.array(2.0)
     traced = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x: x + 1.0, _fails, x))
     for call in (traced, h.grad(traced)):
@@ -76,13 +73,12 @@ def tracing_after_an_error(h: Checked, way: str) -> None:
         h.assert_equal(h.grad(again)(x), 3.0, "its gradient")
 
 
-@scenario(
-    transform="vmap",
-    needs=("grad", "vmap"),
-    expects="behind a branch that raised for rows: 5 x, the gradient 12 of 3 x x, and rows that choose",
-)
+@scenario(transform="vmap", needs=("grad", "vmap"))
 def rows_after_an_error(h: Checked) -> None:
-    """A branch that raises for rows leaves no batch open."""
+    """A branch that raises for rows leaves no batch open.
+
+    Expect behind a branch that raised for rows: 5 x, the gradient 12 of 3 x x, and rows that choose.
+    """
     x, rows = h.array(2.0), h.array([1.0, -1.0])
     with contextlib.suppress(Exception):  # as above
         h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda x: x, _fails, x))(rows)
@@ -92,13 +88,13 @@ def rows_after_an_error(h: Checked) -> None:
     )
 
 
-@scenario(
-    needs=("parameter", "parameter_grad", "no_grad"),
-    expects="a branch that raises under the switch, and a decorated function that does, leave it off there, and on "
-    "behind it: 5 p under it, 3 p behind it; the answer behind a gradient that raised is that before it",
-)
+@scenario(needs=("parameter", "parameter_grad", "no_grad"))
 def switch_after_an_error(h: Checked) -> None:
-    """What raises under the system's own switch leaves it off there, and on behind it."""
+    """What raises under the system's own switch leaves it off there, and on behind it.
+
+    Expect a branch that raises under the switch, and a decorated function that does, leave it off there, and on behind
+    it: 5 p under it, 3 p behind it; the answer behind a gradient that raised is that before it.
+    """
     p = h.parameter(2.0, trains=True)
     h.require_native(lambda: h.parameter_grad(lambda: p * h.no_grad(lambda: p * p)(), p), 4.0)
     decorated = adprotocol.non_differentiable(_fails)

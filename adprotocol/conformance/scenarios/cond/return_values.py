@@ -40,12 +40,12 @@ def _line(x: float) -> list[float]:
 @scenario(
     transform=("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap"),
     source=_CONSTANT,
-    expects=lambda transforms: (
-        f"{transforms} of 3 x where x < 3, else the number 7, or the array 7, in a batch also one of NumPy: at 2 and 4"
-    ),
 )
 def constant_branch(h: Checked, transforms: str) -> None:
-    """One branch may be differentiable and the other a Python number, or an array, under {transforms}."""
+    """One branch may be differentiable and the other a Python number, or an array, under {transforms}.
+
+    Expect {transforms} of 3 x where x < 3, else of 7, at 2 and 4; in a batch 7 may be an array of NumPy too.
+    """
     sevens = 7.0, h.array(7.0), h.numpy(h.array(7.0))
     for seven in sevens if "vmap" in transforms else sevens[:2]:
 
@@ -55,13 +55,12 @@ def constant_branch(h: Checked, transforms: str) -> None:
         compare(h, transforms, f, _line, 2.0, 4.0)
 
 
-@scenario(
-    transform="",
-    source=_MIXED,
-    expects="2.5 and 1, True and False, 1 + 2j and 0j for a known predicate: the very numbers",
-)
+@scenario(transform="", source=_MIXED)
 def numbers_from_both_branches(h: Checked) -> None:
-    """For a known bool Python numbers of any type come out unchanged."""
+    """For a known bool Python numbers of any type come out unchanged.
+
+    Expect 2.5 and 1, True and False, 1 + 2j and 0j for a known predicate: the very numbers.
+    """
     x = h.array(2.0)
     for true, false in ((2.5, 1), (True, False), (1 + 2j, 0j), ("yes", None)):
         for pred in (True, False):
@@ -69,17 +68,14 @@ def numbers_from_both_branches(h: Checked) -> None:
             h.assert_is(got, true if pred else false)
 
 
-@scenario(
-    level=SHOULD,
-    transform="{way}",
-    source=_MIXED,
-    expects="the number 2.5 where x > 0, else the integer 1, times x, under {way}: 5 at 2, -2 at -2, whichever branch "
-    "is first",
-)
+@scenario(level=SHOULD, transform="{way}", source=_MIXED)
 def numbers_of_two_types(h: Checked, way: str) -> None:
     """A staged predicate under {way} may choose between a Python float and a Python int.
 
     A staged predicate may choose between a Python float and a Python int.
+
+    Expect the number 2.5 where x > 0, else the integer 1, times x, under {way}: 5 at 2, -2 at -2, whichever branch is
+    first.
     """
     for choose in (
         lambda x: adprotocol.cond(x > 0.0, lambda: 2.5, lambda: 1) * x,
@@ -90,13 +86,13 @@ def numbers_of_two_types(h: Checked, way: str) -> None:
         h.assert_equal(jitted(h.array(-2.0)), -2.0, "the integer")
 
 
-@scenario(
-    source=_STRUCTURE,
-    expects="branches return a dict of a tuple, a list, None and a string; of the numbers in it, x ** 2 + x or 4 x + "
-    "7, the gradients at 2 are 5 and 4",
-)
+@scenario(source=_STRUCTURE)
 def containers(h: Checked) -> None:
-    """Branches return containers, with None, strings and numbers among the leaves."""
+    """Branches return containers, with None, strings and numbers among the leaves.
+
+    Branches return a dict of a tuple, a list, None and a string; of the numbers in it, x ** 2 + x or 4 x + 7, the
+    gradients at 2 are 5 and 4.
+    """
 
     def f(x: Any, pred: Any) -> Any:
         made: dict[str, Any] = adprotocol.cond(
@@ -115,15 +111,13 @@ def containers(h: Checked) -> None:
             h.assert_value_and_grad(lambda x: f(x, pred), (h.array(2.0),), value, slope, f"{truth}")  # noqa: B023
 
 
-@scenario(
-    "containers",
-    transform="grad of {way}",
-    source=_STRUCTURE,
-    expects="branches under {way} return a dict of a tuple, a list and None; the numbers in it add up to 6 at 2 and "
-    "to -1 at -2, with the gradients 5 and 4",
-)
+@scenario("containers", transform="grad of {way}", source=_STRUCTURE)
 def containers_traced(h: Checked, way: str) -> None:
-    """A staged predicate chooses between containers, with numbers and None in them."""
+    """A staged predicate chooses between containers, with numbers and None in them.
+
+    Branches under {way} return a dict of a tuple, a list and None; the numbers in it add up to 6 at 2 and to -1 at -2,
+    with the gradients 5 and 4.
+    """
 
     def f(x: Any) -> Any:
         made: dict[str, Any] = adprotocol.cond(
@@ -136,13 +130,12 @@ def containers_traced(h: Checked, way: str) -> None:
     h.assert_value_and_grad(traced, (h.array(-2.0),), -1.0, 4.0, "at -2")
 
 
-@scenario(
-    transform="{way}",
-    source="JAX, a branch with an effect alone: https://github.com/jax-ml/jax/issues/514",
-    expects="where both branches return None, so does a staged cond, and 3 x beside it is 6",
-)
+@scenario(transform="{way}", source="JAX, a branch with an effect alone: https://github.com/jax-ml/jax/issues/514")
 def none(h: Checked, way: str) -> None:
-    """Both branches of a staged cond may return None."""
+    """Both branches of a staged cond may return None.
+
+    Where both branches return None, so does a staged cond, and 3 x beside it is 6.
+    """
 
     def f(x: Any) -> Any:
         got = adprotocol.cond(x > 0.0, lambda _: None, lambda _: None, x)
@@ -152,13 +145,13 @@ def none(h: Checked, way: str) -> None:
     h.assert_equal(h.trace(way, f)(h.array(2.0)), 6.0, "what is beside it")
 
 
-@scenario(
-    source=_ALIAS,
-    expects="(x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 30, with the gradient 10 or 6 in x, where y "
-    "is doubled, which is untracked",
-)
+@scenario(source=_ALIAS)
 def operand_returned(h: Checked) -> None:
-    """A branch may return an operand as it is, and twice."""
+    """A branch may return an operand as it is, and twice.
+
+    Expect (x, x) or (x, y), known, from x = 5, y = 3: the product 25 or 30, with the gradient 10 or 6 in x, where y is
+    doubled, which is untracked.
+    """
     y = h.array(3.0)
     for truth, value, slope in ((True, 25.0, 10.0), (False, 30.0, 6.0)):
         for pred in (truth, h.array(truth)):
@@ -170,26 +163,24 @@ def operand_returned(h: Checked) -> None:
             h.assert_value_and_grad(f, (h.array(5.0),), value, slope, f"{truth}")
 
 
-@scenario(
-    "operand-returned",
-    transform="grad of {way}",
-    source=_ALIAS,
-    expects="x * x where x > 0, else y * x, under {way}, with y = 3: 25 with the gradient 10 at 5, -6 with 3 at -2",
-)
+@scenario("operand-returned", transform="grad of {way}", source=_ALIAS)
 def operand_returned_traced(h: Checked, way: str) -> None:
-    """A branch of a staged cond may return an operand as it is."""
+    """A branch of a staged cond may return an operand as it is.
+
+    Expect x * x where x > 0, else y * x, under {way}, with y = 3: 25 with the gradient 10 at 5, -6 with 3 at -2.
+    """
     y = h.array(3.0)
     jitted = h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x, _: x, lambda _, y: y, x, y) * x)
     h.assert_value_and_grad(jitted, (h.array(5.0),), 25.0, 10.0, "at 5")
     h.assert_value_and_grad(jitted, (h.array(-2.0),), -6.0, 3.0, "at -2")
 
 
-@scenario(
-    source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="a label of x where x > 0, else x, times x: 4 and the gradient 2 at 2; 4 and the gradient -4 at -2",
-)
+@scenario(source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588")
 def label_returned(h: Checked) -> None:
-    """A branch that returns a label returns a constant."""
+    """A branch that returns a label returns a constant.
+
+    Expect a label of x where x > 0, else x, times x: 4 and the gradient 2 at 2; 4 and the gradient -4 at -2.
+    """
 
     def f(x: Any) -> Any:
         return adprotocol.cond(x > 0.0, lambda x: NonDifferentiable(x) * 1.0, lambda x: x, x) * x
@@ -198,15 +189,13 @@ def label_returned(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(-2.0),), 4.0, -4.0, "at -2")
 
 
-@scenario(
-    rule="C3",
-    transform="{way}",
-    source=_STRUCTURE,
-    expects="a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers, "
-    "(2,) beside (1,), and an integer beside the number 2.5, either first",
-)
+@scenario(rule="C3", transform="{way}", source=_STRUCTURE)
 def mismatch(h: Checked, way: str) -> None:
-    """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so."""
+    """Branches of a staged cond that differ in structure, shape or dtype raise an error that says so.
+
+    Expect a BranchMismatchError with what true_fun and false_fun return, for x beside (x, x), None, (2,), integers,
+    (2,) beside (1,), and an integer beside the number 2.5, either first.
+    """
     h.require_staged(way)
     vector, integer = h.array([1.0, 2.0]), h.array(1)
     pairs: list[tuple[Any, Any]] = [
@@ -227,11 +216,13 @@ def mismatch(h: Checked, way: str) -> None:
     rule="C3",
     transform="vmap",
     source="JAX, shapes that differ under vmap: https://github.com/jax-ml/jax/issues/1263",
-    expects="a BranchMismatchError for rows that would be ((x, 2 x), 'text') and (x, x), ((x, 2 x), 'other') or "
-    "((x,), 'text'), if vmap is no loop",
 )
 def mismatch_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond that differ in structure, length or in a text raise an error that says so."""
+    """Branches of a batched cond that differ in structure, length or in a text raise an error that says so.
+
+    Expect a BranchMismatchError for rows that would be ((x, 2 x), 'text') and (x, x), ((x, 2 x), 'other') or ((x,),
+    'text'), if vmap is no loop.
+    """
     ran: list[Any] = []
     vector, rows = h.array([1.0, 2.0]), [1.0, 2.0, 3.0]
 
@@ -254,11 +245,13 @@ def mismatch_under_vmap(h: Checked) -> None:
     transform="grad of {way}",
     native="grad of {way}",
     source="JAX: outputs known and unknown to partial evaluation: https://docs.jax.dev/en/latest/autodidax.html",
-    expects="both branches return x ** 2 twice, once as a constant: in a gradient the product of both at 2 and -2 is "
-    "5 * 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
 )
 def constant_beside_a_result(h: Checked, way: str) -> None:
-    """Of two results of a staged cond the constant is not tracked and the other is, in both first orders."""
+    """Of two results of a staged cond the constant is not tracked and the other is, in both first orders.
+
+    Both branches return x ** 2 twice, once as a constant: in a gradient the product of both at 2 and -2 is 5 * 7 * 16 =
+    560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain.
+    """
     for constant, factor in enumerate(FACTORS):
 
         def function(x: Any, constant: int = constant) -> Any:
@@ -285,11 +278,13 @@ def constant_beside_a_result(h: Checked, way: str) -> None:
     native="grad of {way}",
     also_needs=NEEDS,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
-    expects="p x where x > 0, else 2 x x, with p = 3 returned by a branch as it is: 6 at 2, and 8 at -2; the gradients "
-    "2 and 0 in p; so too in the branch that a parameter, which is True, chooses",
 )
 def parameter_returned(h: Checked, way: str) -> None:
-    """A branch of a compiled function may return a parameter as it is, and a parameter may be the predicate."""
+    """A branch of a compiled function may return a parameter as it is, and a parameter may be the predicate.
+
+    Expect p x where x > 0, else 2 x x, with p = 3 returned by a branch as it is: 6 at 2, and 8 at -2; the gradients 2
+    and 0 in p; so too in the branch that a parameter, which is True, chooses.
+    """
     p, on = h.parameter(3.0, trains=True), h.parameter(True, trains=False)  # noqa: FBT003
     for what, chosen in (
         ("closed over", lambda x: adprotocol.cond(x > 0.0, lambda: p, lambda: 2.0 * x)),

@@ -24,9 +24,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(expects="rows of x y, 2 x, 3 y or 5 by signs: 24, with the gradients (3, 2, 0, 0) in x and (2, 0, 3, 0) in y")
+@scenario()
 def nested_under_vmap(h: Checked) -> None:
-    """Rows that differ in two predicates have four different branches."""
+    """Rows that differ in two predicates have four different branches.
+
+    Expect rows of x y, 2 x, 3 y or 5 by signs: 24, with the gradients (3, 2, 0, 0) in x and (2, 0, 3, 0) in y.
+    """
 
     def f(x: Any, y: Any) -> Any:
         return h.sum_of_rows(quarters, x, y, rows=4)
@@ -36,12 +39,13 @@ def nested_under_vmap(h: Checked) -> None:
     h.assert_value_and_grad(lambda y: f(x, y), (y,), 24.0, [2.0, 0.0, 3.0, 0.0], "in y")
 
 
-@scenario(
-    expects="rows of 11 x where x < 0, else of x ** 2 or 3 x plus x ** 3 or 7 x, by whether x is above 1 and 2, at "
-    "(-1, 0.5, 1.5, 3): the gradients (11, 10, 10, 33), and their gradients (0, 0, 2, 20)",
-)
+@scenario()
 def twice_in_a_branch(h: Checked) -> None:
-    """Rows may branch twice in a branch, one branch behind the other, at second order too."""
+    """Rows may branch twice in a branch, one branch behind the other, at second order too.
+
+    Expect rows of 11 x where x < 0, else of x ** 2 or 3 x plus x ** 3 or 7 x, by whether x is above 1 and 2, at (-1,
+    0.5, 1.5, 3): the gradients (11, 10, 10, 33), and their gradients (0, 0, 2, 20).
+    """
 
     def row(x: Any) -> Any:
         def inner(x: Any) -> Any:
@@ -63,25 +67,22 @@ def twice_in_a_branch(h: Checked) -> None:
     h.assert_equal(h.grad(slopes)(v), [0.0, 0.0, 2.0, 20.0], "the second derivatives")
 
 
-@scenario(
-    rule="C3",
-    transform="vmap",
-    varies=True,
-    expects="rows of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27)",
-)
+@scenario(rule="C3", transform="vmap", varies=True)
 def rows_choose(h: Checked) -> None:
-    """Each row of a batch chooses for itself."""
+    """Each row of a batch chooses for itself.
+
+    Expect rows of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (8, -10, 27).
+    """
     h.assert_equal(h.vmap(piecewise)(h.array([2.0, -2.0, 3.0])), [8.0, -10.0, 27.0])
 
 
-@scenario(
-    rule="C3",
-    source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263",
-    expects="of the rows (1, 2) and (-1, 3) the second, which begins with a negative number, is multiplied by k = "
-    "(5, 7): (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k; a matrix times the row is chosen too",
-)
+@scenario(rule="C3", source="JAX, shapes under a batched cond: https://github.com/jax-ml/jax/issues/1263")
 def rows_choose_vectors(h: Checked) -> None:
-    """A scalar predicate of each row chooses a vector."""
+    """A scalar predicate of each row chooses a vector.
+
+    Of the rows (1, 2) and (-1, 3) the second, which begins with a negative number, is multiplied by k = (5, 7) expect
+    (-5, 21); weighed with 1 and 10, it has the gradient (-1, 30) in k; a matrix times the row is chosen too.
+    """
     v, k = h.array([[1.0, 2.0], [-1.0, 3.0]]), h.array([5.0, 7.0])
 
     def rows(k: Any) -> Any:
@@ -95,14 +96,13 @@ def rows_choose_vectors(h: Checked) -> None:
     h.assert_equal(chosen, [[[1.0, 20.0], [100.0, 2000.0]], [[1.0, -30.0], [100.0, -3000.0]]], "the matrices")
 
 
-@scenario(
-    transform="vmap of grad",
-    source="JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264",
-    expects="rows of the gradient of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives "
-    "(12, 0, 18); of the root, a partial function of x, where x > 0, else 5 x, at (4, -2): (0.25, 5)",
-)
+@scenario(transform="vmap of grad", source="JAX, vmap of grad of cond: https://github.com/jax-ml/jax/issues/2264")
 def gradient_of_rows(h: Checked) -> None:
-    """A batch of gradients has in each row that of the row's branch."""
+    """A batch of gradients has in each row that of the row's branch.
+
+    Expect rows of the gradient of x ** 3 where x > 0, else 5 x, at (2, -2, 3): (12, 5, 27); second derivatives (12, 0,
+    18); of the root, a partial function of x, where x > 0, else 5 x, at (4, -2): (0.25, 5).
+    """
     v = h.array([2.0, -2.0, 3.0])
     h.assert_equal(h.vmap(h.grad(piecewise))(v), [12.0, 5.0, 27.0], "the gradients")
     h.assert_equal(h.vmap(h.grad(h.grad(piecewise)))(v), [12.0, 0.0, 18.0], "the second derivatives")
@@ -113,26 +113,24 @@ def gradient_of_rows(h: Checked) -> None:
     h.assert_equal(h.vmap(h.grad(root))(h.array([4.0, -2.0])), [0.25, 5.0], "the gradients beside a root")
 
 
-@scenario(
-    transform="vmap of vmap",
-    source=_TWO_BATCHES,
-    expects="x y, 2 x, 3 y or 5 by signs, for x = (2, -2) by y = (3, -3, 4): ((6, 4, 8), (9, 5, 12))",
-)
+@scenario(transform="vmap of vmap", source=_TWO_BATCHES)
 def two_batches(h: Checked) -> None:
-    """Under two nested vmaps an outer and an inner predicate choose independently."""
+    """Under two nested vmaps an outer and an inner predicate choose independently.
+
+    Expect x y, 2 x, 3 y or 5 by signs, for x = (2, -2) by y = (3, -3, 4): ((6, 4, 8), (9, 5, 12)).
+    """
     y = h.array([3.0, -3.0, 4.0])
     table = h.vmap(lambda x: h.vmap(lambda y: quarters(x, y))(y))(h.array([2.0, -2.0]))
     h.assert_equal(table, [[6.0, 4.0, 8.0], [9.0, 5.0, 12.0]])
 
 
-@scenario(
-    transform="grad of vmap of vmap",
-    source=_TWO_BATCHES,
-    expects="x * y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), the columns weighed with 1 and 10: -135, "
-    "with the gradient (-27, 0) in x",
-)
+@scenario(transform="grad of vmap of vmap", source=_TWO_BATCHES)
 def gradient_of_two_batches(h: Checked) -> None:
-    """The gradient through two vmaps reaches the rows that chose the variable."""
+    """The gradient through two vmaps reaches the rows that chose the variable.
+
+    Expect x * y where x > 0, else 3 y, for x = (2, -2) by y = (3, -3), the columns weighed with 1 and 10: -135, with
+    the gradient (-27, 0) in x.
+    """
     y = h.array([3.0, -3.0])
 
     def f(x: Any) -> Any:
@@ -145,12 +143,13 @@ def gradient_of_two_batches(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array([2.0, -2.0]),), -135.0, [-27.0, 0.0])
 
 
-@scenario(
-    expects="rows of y * x ** 2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, "
-    "with the gradient 25 in x"
-)
+@scenario()
 def closes_over_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond may close over a row and over what an outer gradient tracks."""
+    """Branches of a batched cond may close over a row and over what an outer gradient tracks.
+
+    Expect rows of y * x ** 2 where y > 0, else y + x, with x = 4 closed over, at y = (3, -1): their sum is 51, with the
+    gradient 25 in x.
+    """
     y = h.array([3.0, -1.0])
 
     def f(x: Any) -> Any:

@@ -36,31 +36,26 @@ def _chosen(x: Any) -> Any:
     return adprotocol.cond(x > 0.0, _power, lambda x, n, _: x * float(n), x, 3, {"factor": None})
 
 
-@scenario(
-    rule="C8",
-    transform="grad of {way}",
-    source=_STATIC,
-    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x: 16 with the gradient 24 at 2, -6 "
-    "with 3 at -2",
-)
+@scenario(rule="C8", transform="grad of {way}", source=_STATIC)
 def integer_operand(h: Checked, way: str) -> None:
-    """Branches of a staged cond may count with an integer and look for None among their operands."""
+    """Branches of a staged cond may count with an integer and look for None among their operands.
+
+    Expect 2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x: 16 with the gradient 24 at 2, -6 with 3
+    at -2.
+    """
     traced = h.trace(way, _chosen)
     for point, value, slope in ((2.0, 16.0, 24.0), (-2.0, -6.0, 3.0)):
         h.assert_equal(traced(h.array(point)), value, f"the plain call at {point}")
         h.assert_value_and_grad(traced, (h.array(point),), value, slope, f"at {point}")
 
 
-@scenario(
-    rule="C8",
-    transform="vmap of grad",
-    needs=("grad", "vmap"),
-    source=_STATIC,
-    expects="2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3; the "
-    "integers 2 and 1; 2 and 0.5, whichever is first",
-)
+@scenario(rule="C8", transform="vmap of grad", needs=("grad", "vmap"), source=_STATIC)
 def integer_operand_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond may count with an integer, look for None among operands, and return integers."""
+    """Branches of a batched cond may count with an integer, look for None among operands, and return integers.
+
+    Expect 2 x ** 3, by a loop over an integer operand, where x > 0, else 3 x, at 2 and -2: gradients 24 and 3; the
+    integers 2 and 1; 2 and 0.5, whichever is first.
+    """
     rows, one = h.array([2.0, -2.0]), h.array(1)
     h.assert_equal(h.vmap(h.grad(_chosen))(rows), [24.0, 3.0], "the gradients")
     found = h.numpy(h.vmap(lambda x: adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * one)(rows))
@@ -73,17 +68,14 @@ def integer_operand_under_vmap(h: Checked) -> None:
         h.assert_equal(swapped(sign * rows), [0.5, 2.0], "an integer beside a fraction")
 
 
-@scenario(
-    level=SHOULD,
-    rule="C5",
-    transform="{way}",
-    source=_INTEGERS,
-    expects="2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: "
-    "then 3 x, else 5 x; 2 or 1 alone; the integer 1 beside an integer array 7, in either order; 2.5 beside one is "
-    "2.5, or an error",
-)
+@scenario(level=SHOULD, rule="C5", transform="{way}", source=_INTEGERS)
 def integers_from_both_branches(h: Checked, way: str) -> None:
-    """Of what both branches of a staged cond return integers are integers, and flags are predicates."""
+    """Of what both branches of a staged cond return integers are integers, and flags are predicates.
+
+    Expect 2 or 1 times an integer array, by the sign of x: integers, which are no predicates; True or False by it: then
+    3 x, else 5 x; 2 or 1 alone; the integer 1 beside an integer array 7, in either order; 2.5 beside one is 2.5, or an
+    error.
+    """
 
     def count(x: Any) -> Any:
         return adprotocol.cond(x > 0.0, lambda: 2, lambda: 1) * h.array(1)
@@ -115,15 +107,12 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         h.assert_equal(alone(h.array(point)), number, f"the integer alone at {point}")
 
 
-@scenario(
-    rule="C4",
-    transform="grad",
-    needs=("grad", "dtypes", "cast"),
-    source=_DTYPES,
-    expects="3 x where an element is above 1, else x - x: the gradient 3, for each floating-point dtype and shape",
-)
+@scenario(rule="C4", transform="grad", needs=("grad", "dtypes", "cast"), source=_DTYPES)
 def each_dtype_and_shape(h: Checked) -> None:
-    """Branches take and return variables of each floating-point dtype and shape."""
+    """Branches take and return variables of each floating-point dtype and shape.
+
+    Expect 3 x where an element is above 1, else x - x: the gradient 3, for each floating-point dtype and shape.
+    """
     for what, x in each_array(h):
 
         def f(x: Any) -> Any:
@@ -133,15 +122,12 @@ def each_dtype_and_shape(h: Checked) -> None:
         assert_near(h, first_element(h.grad(lambda x, f=f: first_element(f(x)))(x)), 3.0, what)
 
 
-@scenario(
-    rule="C5",
-    transform="{way}",
-    also_needs=("dtypes", "cast"),
-    source=_DTYPES,
-    expects="2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, in the dtype of x, for each floating-point one",
-)
+@scenario(rule="C5", transform="{way}", also_needs=("dtypes", "cast"), source=_DTYPES)
 def number_beside_each_dtype(h: Checked, way: str) -> None:
-    """A Python number from one branch agrees with an array of any dtype from the other, under {way}."""
+    """A Python number from one branch agrees with an array of any dtype from the other, under {way}.
+
+    Expect 2 x where x > 1, else the number 1.5: 4 at 2, 1.5 at 0.5, in the dtype of x, for each floating-point one.
+    """
     first = h.trace(way, lambda x: adprotocol.cond(x < 1.0, lambda x: 1.5, lambda x: x + x, x))  # noqa: ARG005
     second = h.trace(way, lambda x: adprotocol.cond(x > 1.0, lambda x: x + x, lambda x: 1.5, x))  # noqa: ARG005
     for dtype in h.dtypes():

@@ -58,36 +58,35 @@ def value_of(h: Checked, result: Any) -> Any:
     return inner.value
 
 
-@scenario(
-    source=_DATACLASSES,
-    expects="3 x where x > 0, else x ** 2, in a dataclass of list, named tuple, label, string and None: the gradients "
-    "3 and -4",
-)
+@scenario(source=_DATACLASSES)
 def structure_returned(h: Checked, way: str) -> None:
-    """Branches of a staged cond return a dataclass that no framework knows."""
+    """Branches of a staged cond return a dataclass that no framework knows.
+
+    Expect 3 x where x > 0, else x ** 2, in a dataclass of list, named tuple, label, string and None: the gradients 3
+    and -4.
+    """
     jitted = h.trace(way, lambda x: value_of(h, structured(x)))
     h.assert_value_and_grad(jitted, (h.array(2.0),), 6.0, 3.0, "at 2")
     h.assert_value_and_grad(jitted, (h.array(-2.0),), 4.0, -4.0, "at -2")
 
 
-@scenario(
-    transform="vmap of grad",
-    source=_DATACLASSES,
-    expects="the gradients 3 and -4 of rows 2 and -2: 3 x where x > 0, else x ** 2, in a dataclass",
-)
+@scenario(transform="vmap of grad", source=_DATACLASSES)
 def structure_returned_under_vmap(h: Checked) -> None:
-    """Branches of a batched cond return a dataclass that no framework knows."""
+    """Branches of a batched cond return a dataclass that no framework knows.
+
+    Expect the gradients 3 and -4 of rows 2 and -2: 3 x where x > 0, else x ** 2, in a dataclass.
+    """
     slopes = h.vmap(h.grad(lambda x: value_of(h, structured(x))))(h.array([2.0, -2.0]))
     h.assert_equal(slopes, [3.0, -4.0], "the gradients")
 
 
-@scenario(
-    source="JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660",
-    expects="a dataclass holds x and a string of length 4: 4 x where x > 0, else x ** 3; 8 with the gradient 4 at 2, "
-    "-8 with 12 at -2",
-)
+@scenario(source="JAX, branches of different structure: https://github.com/jax-ml/jax/issues/2660")
 def structure_as_operand(h: Checked, way: str) -> None:
-    """Branches of a staged cond get a dataclass as it is, strings in it too."""
+    """Branches of a staged cond get a dataclass as it is, strings in it too.
+
+    Expect a dataclass holds x and a string of length 4: 4 x where x > 0, else x ** 3; 8 with the gradient 4 at 2, -8
+    with 12 at -2.
+    """
 
     def f(x: Any) -> Any:
         operand = Outer(inner=[Inner(x, "name")], rest=x)
@@ -102,12 +101,12 @@ def structure_as_operand(h: Checked, way: str) -> None:
     h.assert_value_and_grad(h.trace(way, f), (h.array(-2.0),), -8.0, 12.0, "at -2")
 
 
-@scenario(
-    source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="a label of 3 x where x > 0, else of x ** 2, times x: 12 with the gradient 6 at 2, -8 with 4 at -2",
-)
+@scenario(source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588")
 def label_returned_by_both(h: Checked, way: str) -> None:
-    """A label that both branches of a staged cond return is a label, of a constant."""
+    """A label that both branches of a staged cond return is a label, of a constant.
+
+    Expect a label of 3 x where x > 0, else of x ** 2, times x: 12 with the gradient 6 at 2, -8 with 4 at -2.
+    """
 
     def f(x: Any) -> Any:
         label = adprotocol.cond(x > 0.0, lambda x: NonDifferentiable(3.0 * x), lambda x: NonDifferentiable(x * x), x)
@@ -118,13 +117,12 @@ def label_returned_by_both(h: Checked, way: str) -> None:
     h.assert_value_and_grad(h.trace(way, f), (h.array(-2.0),), -8.0, 4.0, "at -2")
 
 
-@scenario(
-    transform="{way}",
-    source="JAX, a branch with an effect alone: https://github.com/jax-ml/jax/issues/514",
-    expects="a BranchMismatchError for a string that differs, for a named tuple beside a tuple, for x in another field",
-)
+@scenario(transform="{way}", source="JAX, a branch with an effect alone: https://github.com/jax-ml/jax/issues/514")
 def other_structures(h: Checked, way: str) -> None:
-    """Branches of a staged cond whose structures differ, or what is no array in them, raise an error that says so."""
+    """Branches of a staged cond whose structures differ, or what is no array in them, raise an error that says so.
+
+    Expect a BranchMismatchError for a string that differs, for a named tuple beside a tuple, for x in another field.
+    """
     h.require_staged(way)
     for other in (
         lambda x: Outer(inner=Inner(x, "other")),

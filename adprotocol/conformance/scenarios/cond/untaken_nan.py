@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.grid import X, number
+from adprotocol.conformance.scenarios.grid import X
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 
 if TYPE_CHECKING:
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
     from adprotocol.conformance.scenario import Decorator
 
 
-scenario: Decorator = defaults("cond")
+scenario: Decorator = defaults(
+    "cond",
+    rule="C4",
+    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+)
 
 _NESTINGS = (
     "grad",
@@ -77,11 +80,11 @@ def _nested(x: Any) -> Any:
     )
 
 
-_PROGRAMS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "operand": (_operand, "the root of -x x, an operand, and in a structure another"),
-    "closure": (_closure, "the root of -x x, with x closed over"),
-    "closed-over-result": (_of_a_result, "0 / 0 of x x, computed outside and closed over"),
-    "nested": (_nested, "0 / 0 in a branch of a branch"),
+_PROGRAMS: dict[str, dict[str, Any]] = {
+    "operand": {"program": _operand, "what": "the root of -x x, an operand, and in a structure another"},
+    "closure": {"program": _closure, "what": "the root of -x x, with x closed over"},
+    "closed-over-result": {"program": _of_a_result, "what": "0 / 0 of x x, computed outside and closed over"},
+    "nested": {"program": _nested, "what": "0 / 0 in a branch of a branch"},
 }
 
 
@@ -90,37 +93,21 @@ def cube(x: float) -> list[float]:
     return [x**3, 3 * x**2, 6 * x, 6.0]
 
 
-def clean(h: Checked, transforms: str, program: str) -> None:
-    """Compare a program whose taken branches give x ** 3 and whose other branches are NaN."""
-    fun, _ = _PROGRAMS[program]
-    h.assert_equal(h.nest(transforms, fun)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
+@scenario("nan-in-{name}", transform=_NESTINGS, params=_PROGRAMS)
+def untaken_nan(h: Checked, transforms: str, program: Callable[[Any], Any], what: str) -> None:
+    """A NaN not taken, {what}, stays out under {transforms}.
+
+    Expect {transforms} of x ** 3 at 2.5.
+    """
+    h.assert_equal(h.nest(transforms, program)(h.array(X)), nesting.expected(transforms, cube)(X)[0], what)
 
 
-def _expects(text: str, transforms: str) -> str:
-    return f"{transforms} of x ** 3: {number(transforms, cube)} at 2.5; beside it {text}"
-
-
-for _program, (_fun, _text) in _PROGRAMS.items():
-    scenario(
-        f"nan-in-{_program}",
-        rule="C4",
-        transform=_NESTINGS,
-        source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
-        expects=functools.partial(_expects, _text),
-        summary=f"A NaN not taken, {_text}, stays out under {{transforms}}.",
-    )(functools.partial(clean, program=_program))
-
-
-@scenario(
-    rule="C4",
-    transform=("grad of grad of vmap", "jvp of jvp of vmap"),
-    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
-    expects=functools.partial(
-        _expects, "0 / 0 in either branch, with x x / x before and y z / y of two results behind"
-    ),
-)
+@scenario(transform=("grad of grad of vmap", "jvp of jvp of vmap"))
 def nan_among_rows_in_second_order(h: Checked, transforms: str) -> None:
-    """A NaN not taken stays out where tangents and cotangents are differentiated again, under {transforms}."""
+    """A NaN not taken stays out where tangents and cotangents are differentiated again, under {transforms}.
+
+    Expect {transforms} of x ** 3 at 2.5, with 0 / 0 in either branch, x x / x before and y z / y of both behind.
+    """
 
     def f(x: Any) -> Any:
         x = x * x / x
@@ -131,16 +118,13 @@ def nan_among_rows_in_second_order(h: Checked, transforms: str) -> None:
     h.assert_equal(h.nest(transforms, f)(h.array(X)), nesting.expected(transforms, cube)(X)[0])
 
 
-@scenario(
-    rule="C4",
-    transform=("grad of jit", "vmap of grad", "grad of vmap"),
-    also_needs=("operations", "cast", "dtypes"),
-    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
-    expects="{transforms} of the real part of z ** 3 for the complex z of x, that of x ** 3, at 2.5; 0 / 0 "
-    "of z is beside it",
-)
+@scenario(transform=("grad of jit", "vmap of grad", "grad of vmap"), also_needs=("operations", "cast", "dtypes"))
 def complex_nan(h: Checked, transforms: str) -> None:
-    """A complex NaN not taken stays out under {transforms}."""
+    """A complex NaN not taken stays out under {transforms}.
+
+    Expect {transforms} of the real part of z ** 3 for the complex z of x, that of x ** 3, at 2.5; 0 / 0 of z is beside
+    it.
+    """
     lift = h.operations().get("complex")
     if lift is None:
         msg = "the system names no operation from real numbers to complex ones"
@@ -161,11 +145,13 @@ def complex_nan(h: Checked, transforms: str) -> None:
     rule="C6",
     needs=NEEDS,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
-    expects="p ** 2 where the parameter p is above 1, else 2 p, with a NaN in a branch that is not taken: the "
-    "gradient 6 at 3, and 2 at 0.5",
 )
 def parameters_in_branches(h: Checked) -> None:
-    """Branches may read parameters, and what is not taken leaves no NaN in their gradient."""
+    """Branches may read parameters, and what is not taken leaves no NaN in their gradient.
+
+    Expect p ** 2 where the parameter p is above 1, else 2 p, with a NaN in a branch that is not taken: the gradient 6
+    at 3, and 2 at 0.5.
+    """
     for value, want in ((3.0, 6.0), (0.5, 2.0)):
         p = h.parameter(value, trains=True)
 

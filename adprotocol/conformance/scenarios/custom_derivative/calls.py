@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 scenario: Decorator = defaults("custom_derivative", rule="D11", source=VJP_SOURCE, transform="grad")
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
-    expects="x z for a function of x that closes over z: 6 at z = 2 plain; an error in a derivative by z, which the "
-    "function or its rule closes over",
-)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of vmap"))
 def closed_over(h: Checked, transforms: str) -> None:
-    """A differentiated value that the function closes over is an error, and not a constant, under {transforms}."""
+    """A differentiated value that the function closes over is an error, and not a constant, under {transforms}.
+
+    Expect x z for a function of x that closes over z: 6 at z = 2 plain; an error in a derivative by z, which the
+    function or its rule closes over.
+    """
     x = h.array(3.0)
 
     def f(z: Any) -> Any:
@@ -56,12 +56,12 @@ def closed_over(h: Checked, transforms: str) -> None:
 _HIDDEN: list[Any] = []
 
 
-@scenario(
-    level=SHOULD,
-    expects="x, x z and x of a function that finds z in a list: an error in a derivative of x z by z, or x",
-)
+@scenario(level=SHOULD)
 def found_elsewhere(h: Checked) -> None:
-    """A differentiated value that the function finds by itself is an error in each result, and not a constant."""
+    """A differentiated value that the function finds by itself is an error in each result, and not a constant.
+
+    Expect x, x z and x of a function that finds z in a list: an error in a derivative of x z by z, or x.
+    """
     x = h.array(3.0)
     f = ruled(h, lambda x: (x, x * _HIDDEN[-1], x), lambda cts, *_: (sum(cts),))
 
@@ -78,14 +78,13 @@ def found_elsewhere(h: Checked) -> None:
         h.assert_equal(found, 3.0, "the derivative, which is no error")
 
 
-@scenario(
-    rule="D3",
-    transform=("grad", "jvp", "grad of jit"),
-    expects="c = 7 returned as x's function with the derivative 10, plus 5 c, at 2: 42 and 10; x itself with the "
-    "derivative 10, plus x ** 2: 6 and 14; x twice with 10 and 100, weighed with 2 and 3: 10 and 320",
-)
+@scenario(rule="D3", transform=("grad", "jvp", "grad of jit"))
 def returned_as_it_is(h: Checked, transforms: str) -> None:
-    """What a function returns as it finds it is followed behind the call, and nowhere else, under {transforms}."""
+    """What a function returns as it finds it is followed behind the call, and nowhere else, under {transforms}.
+
+    Expect c = 7 returned as x's function with the derivative 10, plus 5 c, at 2: 42 and 10; x itself with the
+    derivative 10, plus x ** 2: 6 and 14; x twice with 10 and 100, weighed with 2 and 3: 10 and 320.
+    """
     c = h.array(7.0)
     constant = ruled(h, lambda _: c, lambda ct, *_: (10.0 * ct,))
     itself = ruled(h, lambda x: x, lambda ct, *_: (10.0 * ct,))
@@ -100,11 +99,12 @@ def returned_as_it_is(h: Checked, transforms: str) -> None:
     compare(h, transforms, of_both, lambda x: [5.0 * x, 320.0], 2.0)
 
 
-@scenario(
-    expects="x ** 2 with a rule that closes over z, and one of a default z, at z = 2: an error in a gradient by z",
-)
+@scenario()
 def closed_over_in_a_rule(h: Checked) -> None:
-    """A differentiated value that a rule closes over, or has as a default, is an error."""
+    """A differentiated value that a rule closes over, or has as a default, is an error.
+
+    Expect x ** 2 with a rule that closes over z, and one of a default z, at z = 2: an error in a gradient by z.
+    """
     x = h.array(3.0)
 
     def in_closure(z: Any) -> Any:
@@ -129,10 +129,12 @@ def _with_residuals(h: Checked, residuals: Callable[[Any], Any], slope: Callable
     rule="D13",
     source=FUNCTION_SOURCE,
     transform=("grad", "jvp", "grad of jit", "jit of grad", "grad of compile", "vmap of grad", "grad of checkpoint"),
-    expects="x ** 2 with the derivative 7 x from its residuals, at 2: 14, and with a row at 4 42",
 )
 def residuals(h: Checked, transforms: str) -> None:
-    """A rule with residuals gives the first derivative under {transforms}."""
+    """A rule with residuals gives the first derivative under {transforms}.
+
+    Expect x ** 2 with the derivative 7 x from its residuals, at 2: 14, and with a row at 4 42.
+    """
     f = _with_residuals(h, lambda x: {"slope": 7.0 * x}, lambda found: found["slope"])
     h.assert_equal(f(h.array(2.0)), 4.0, "the plain value")
     h.assert_equal(h.nest(transforms, f)(h.array(2.0)), 42.0 if "vmap" in transforms else 14.0)
@@ -145,10 +147,12 @@ def residuals(h: Checked, transforms: str) -> None:
         *("grad of grad", "jvp of grad", "grad of jvp", "grad of jit of grad"),
         *("grad of grad of vmap", "grad of vmap of grad"),
     ),
-    expects="GradientPreventedError for the second derivative, which would lack that of the residuals",
 )
 def residuals_once(h: Checked, transforms: str) -> None:
-    """A rule with residuals is not differentiated again: {transforms} raises."""
+    """A rule with residuals is not differentiated again: {transforms} raises.
+
+    Expect GradientPreventedError for the second derivative, which would lack that of the residuals.
+    """
     f = _with_residuals(h, lambda x: 7.0 * x, lambda found: found)
     # A vmap may have lost the rule before, and say so.
     with h.raises(GradientPreventedError, words=["residuals"] if "vmap of grad" not in transforms else []):
@@ -162,14 +166,12 @@ class _Factors:
         self.slope = slope
 
 
-@scenario(
-    rule="D13",
-    level=SHOULD,
-    source=FUNCTION_SOURCE,
-    expects="x ** 2 with the gradient 7 from an object, which is freed behind the gradient",
-)
+@scenario(rule="D13", level=SHOULD, source=FUNCTION_SOURCE)
 def residuals_of_any_type(h: Checked) -> None:
-    """In eager code residuals are objects of any type, which live as long as the derivative needs them."""
+    """In eager code residuals are objects of any type, which live as long as the derivative needs them.
+
+    Expect x ** 2 with the gradient 7 from an object, which is freed behind the gradient.
+    """
     made: list[weakref.ref[_Factors]] = []
 
     def kept(_: Any) -> Any:
@@ -186,28 +188,24 @@ def residuals_of_any_type(h: Checked) -> None:
             h.jvp(h.grad(f), h.array(3.0), h.array(1.0))
 
 
-@scenario(
-    rule="D9",
-    transform=("grad", "grad of jit", "grad of vmap"),
-    source=FUNCTION_SOURCE,
-    expects="f(f(x, 2), 3) + f(x, 5) with f(x, n) = n x, whose rule says 10 n: the gradients 600 + 50",
-)
+@scenario(rule="D9", transform=("grad", "grad of jit", "grad of vmap"), source=FUNCTION_SOURCE)
 def overlapping_calls(h: Checked, transforms: str) -> None:
-    """Calls of one function, one in the argument of another, each have their own static values, under {transforms}."""
+    """Calls of one function, one in the argument of another, each have their own static values, under {transforms}.
+
+    Expect f(f(x, 2), 3) + f(x, 5) with f(x, n) = n x, whose rule says 10 n: the gradients 600 + 50.
+    """
     f = ruled(h, lambda x, n: {"y": n * x, "n": n}, lambda ct, y, _, n: (5.0 * (n + y["n"]) * ct["y"], None))
     run = h.nest(transforms, lambda x: f(f(x, 2)["y"], 3)["y"] + f(x, 5)["y"])
     h.assert_equal(run(h.array(2.0)), 650.0 * (3.0 if "vmap" in transforms else 1.0))
 
 
-@scenario(
-    rule="D15",
-    transform="threads",
-    needs=("grad", "threads"),
-    expects="n x in two threads with n = 2 and 3, which wait for each other in the function: the gradients 20 and 30 "
-    "of a rule with residuals",
-)
+@scenario(rule="D15", transform="threads", needs=("grad", "threads"))
 def in_two_threads(h: Checked) -> None:
-    """Calls in two threads that overlap see neither each other's static values nor residuals."""
+    """Calls in two threads that overlap see neither each other's static values nor residuals.
+
+    Expect n x in two threads with n = 2 and 3, which wait for each other in the function: the gradients 20 and 30 of a
+    rule with residuals.
+    """
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def times(x: Any, n: int) -> Any:
@@ -228,10 +226,12 @@ class _Raised(Exception):  # noqa: N818
     rule="D15",
     transform=("grad", "jvp", "grad of vmap", "grad of grad"),
     source="Keras on PyTorch, whose custom_gradient makes NaN of an exception",
-    expects="the exception of the function, that of the rule; then x ** 2 with the derivative 3 x ** 2, at 2",
 )
 def exceptions(h: Checked, transforms: str) -> None:
-    """An exception comes out as it is and leaves nothing behind, under {transforms}."""
+    """An exception comes out as it is and leaves nothing behind, under {transforms}.
+
+    Expect the exception of the function, that of the rule; then x ** 2 with the derivative 3 x ** 2, at 2.
+    """
     raising: list[str] = []
 
     def checked(where: str, value: Any) -> Any:
@@ -254,10 +254,12 @@ def exceptions(h: Checked, transforms: str) -> None:
     rule="D16",
     transform="",
     source="NumPy: what is no array of a framework: https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
-    expects="the arrays of NumPy and numbers themselves, in and out, and no run of the rule",
 )
 def of_numpy(h: Checked) -> None:
-    """With NumPy arrays and numbers alone it is the function itself."""
+    """With NumPy arrays and numbers alone it is the function itself.
+
+    Expect the arrays of NumPy and numbers themselves, in and out, and no run of the rule.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     runs: list[Any] = []
@@ -271,12 +273,12 @@ def of_numpy(h: Checked) -> None:
     h.assert_is(with_residuals(2.5), 2.5, "the result beside residuals")
 
 
-@scenario(
-    rule="D16",
-    expects="of a plugin without the hook: 2 x in a dict, at 3: 6 plain, an error that names the plugin in a gradient",
-)
+@scenario(rule="D16")
 def structure_without_the_hook(h: Checked) -> None:
-    """A plugin without the hook raises for what is differentiated in a structure, and runs other calls."""
+    """A plugin without the hook raises for what is differentiated in a structure, and runs other calls.
+
+    Of a plugin without the hook expect 2 x in a dict, at 3: 6 plain, an error that names the plugin in a gradient.
+    """
     f = adprotocol.custom_derivative(lambda tree, *, n: n * tree["x"])
     f.defvjp(lambda ct, *_, n: ({"x": n * ct},))
     h.assert_equal(f({"x": h.array(3.0)}, n=2.0), 6.0, "the plain value")
@@ -289,15 +291,13 @@ def structure_without_the_hook(h: Checked) -> None:
         h.assert_equal(h.grad(lambda x: f({"x": x}, n=2.0))(h.array(3.0)), 2.0, "the gradient by the rule")
 
 
-@scenario(
-    rule="D16",
-    transform=("grad", "jvp", "grad of jit"),
-    source=FUNCTION_SOURCE,
-    expects="of a plugin without the hook: x ** 2 at 3 plain, and of a constant; an error that names the plugin under "
-    "a derivative",
-)
+@scenario(rule="D16", transform=("grad", "jvp", "grad of jit"), source=FUNCTION_SOURCE)
 def plugin_without_the_hook(h: Checked, transforms: str) -> None:
-    """A plugin without the hook runs what nobody differentiates, and raises under {transforms}."""
+    """A plugin without the hook runs what nobody differentiates, and raises under {transforms}.
+
+    Of a plugin without the hook expect x ** 2 at 3 plain, and of a constant; an error that names the plugin under a
+    derivative.
+    """
     f = adprotocol.custom_derivative(square)
     f.defvjp(vjp_of_cube)
     x = h.array(3.0)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 scenario: Decorator = defaults("custom_derivative", rule="D6", source=VJP_SOURCE, transform="grad")
 
 
-@scenario(
-    also_needs=("stop_gradient",),
-    expects="f in a plain call, behind one that raises, and x f(c), f of the constant of x: no run of the rule; then "
-    "one or more in a gradient",
-)
+@scenario(also_needs=("stop_gradient",))
 def rule_runs_for_a_derivative_alone(h: Checked) -> None:
-    """A rule runs where its derivative is needed, and nowhere else."""
+    """A rule runs where its derivative is needed, and nowhere else.
+
+    Expect f in a plain call, behind one that raises, and x f(c), f of the constant of x: no run of the rule; then one
+    or more in a gradient.
+    """
     runs: list[str] = []
     f = ruled(h, square, lambda ct, *_: (noted(runs, "vjp", ct),))
     x = h.array(3.0)
@@ -46,14 +46,13 @@ def rule_runs_for_a_derivative_alone(h: Checked) -> None:
     h.check(runs, "the rule did not run")
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit"),
-    source=FUNCTION_SOURCE,
-    expects="x y with the gradients 10 y and 20 x as functions, at (2, 5): 50 in x alone, 40 in y alone, and only the "
-    "function of what is needed runs",
-)
+@scenario(transform=("grad", "jvp", "grad of jit"), source=FUNCTION_SOURCE)
 def gradients_as_functions(h: Checked, transforms: str) -> None:
-    """A function in place of a gradient is called if that argument is differentiated, under {transforms}."""
+    """A function in place of a gradient is called if that argument is differentiated, under {transforms}.
+
+    Expect x y with the gradients 10 y and 20 x as functions, at (2, 5): 50 in x alone, 40 in y alone, and only the
+    function of what is needed runs.
+    """
     (f, runs), x, y = noting_product(h), h.array(2.0), h.array(5.0)
     h.assert_equal(h.nest(transforms, lambda x: f(x, y))(x), 50.0, "the derivative in x")
     h.check(set(runs) == {"x"}, f"for the derivative in x these ran: {runs}")
@@ -62,12 +61,12 @@ def gradients_as_functions(h: Checked, transforms: str) -> None:
     h.check(set(runs) == {"y"}, f"for the derivative in y these ran: {runs}")
 
 
-@scenario(
-    transform=("grad", "jvp"),
-    expects="x y whose rule has None for x and 20 x for y, at x = y = 3: 60; in x alone 0, and beside x ** 2 6",
-)
+@scenario(transform=("grad", "jvp"))
 def none_is_zero(h: Checked, transforms: str) -> None:
-    """None in place of a gradient stands for zeros, under {transforms}."""
+    """None in place of a gradient stands for zeros, under {transforms}.
+
+    Expect x y whose rule has None for x and 20 x for y, at x = y = 3: 60; in x alone 0, and beside x ** 2 6.
+    """
     f, x = ruled(h, product, lambda ct, _, x, __: (None, 20.0 * ct * x)), h.array(3.0)
     for what, fun, want in (("both", lambda x: f(x, x), 60.0), ("x", lambda x: f(x, h.array(3.0)), 0.0)):
         h.assert_equal(h.nest(transforms, fun)(x), want, f"the derivative in {what}")
@@ -87,14 +86,13 @@ _WRONG: tuple[tuple[Any, tuple[str, ...]], ...] = (
 )
 
 
-@scenario(
-    rule="D7",
-    transform=("grad", "grad of vmap"),
-    expects="a RuleError that names the function, the argument, and both shapes, for gradients of another shape, count "
-    "or kind",
-)
+@scenario(rule="D7", transform=("grad", "grad of vmap"))
 def wrong_gradients(h: Checked, transforms: str) -> None:
-    """A gradient of another shape, count or kind is an error, not a sum, under {transforms}."""
+    """A gradient of another shape, count or kind is an error, not a sum, under {transforms}.
+
+    Expect a RuleError that names the function, the argument, and both shapes, for gradients of another shape, count or
+    kind.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     def made(value: Any) -> Any:
@@ -110,13 +108,12 @@ def wrong_gradients(h: Checked, transforms: str) -> None:
             h.nest(transforms, lambda x: f(x * v, x * v)[0])(h.array(2.0))  # noqa: B023
 
 
-@scenario(
-    rule="D7",
-    transform="jvp",
-    expects="a RuleError that names the function: the tangent is a number, of another shape, in a tuple, or complex",
-)
+@scenario(rule="D7", transform="jvp")
 def wrong_tangents(h: Checked) -> None:
-    """A tangent of another shape, structure or kind is an error."""
+    """A tangent of another shape, structure or kind is an error.
+
+    Expect a RuleError that names the function: the tangent is a number, of another shape, in a tuple, or complex.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     def doubled(v: Any) -> Any:
@@ -145,15 +142,13 @@ def _of_parts(h: Checked) -> Any:
     return ruled(h, _parts, vjp)
 
 
-@scenario(
-    rule="D8",
-    transform=("grad", "jvp", "grad of jit"),
-    source=FUNCTION_SOURCE,
-    expects="of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235; of 5 "
-    "times a result whose tangent is a constant 0 and 7 times 3 x, with a jvp alone, 21",
-)
+@scenario(rule="D8", transform=("grad", "jvp", "grad of jit"), source=FUNCTION_SOURCE)
 def each_result_its_cotangent(h: Checked, transforms: str) -> None:
-    """Each of several results has its own cotangent, zero if it is not used, under {transforms}."""
+    """Each of several results has its own cotangent, zero if it is not used, under {transforms}.
+
+    Expect of results at c, a.first and a.second the derivatives 100, 10 and 1; of 2, 3 and 5 times them 235; of 5 times
+    a result whose tangent is a constant 0 and 7 times 3 x, with a jvp alone, 21.
+    """
     f = _of_parts(h)
 
     def asked(y: Any) -> Any:
@@ -173,13 +168,13 @@ def each_result_its_cotangent(h: Checked, transforms: str) -> None:
     h.assert_equal(found, 21.0, "beside a constant tangent")
 
 
-@scenario(
-    rule="D8",
-    expects="4, 'text' and a bool beside floats come out as they are and untracked, with the cotangent None; that of "
-    "an unused float is 0",
-)
+@scenario(rule="D8")
 def results_that_are_constants(h: Checked) -> None:
-    """Integers, booleans and texts among the results are constants, and have no cotangents."""
+    """Integers, booleans and texts among the results are constants, and have no cotangents.
+
+    4, 'text' and a bool beside floats come out as they are and untracked, with the cotangent None; that of an unused
+    float is 0.
+    """
     f = _of_parts(h)
 
     def loss(x: Any) -> Any:
@@ -191,13 +186,12 @@ def results_that_are_constants(h: Checked) -> None:
     h.assert_equal(h.grad(loss)(h.array(2.0)), 3.0 * (10.0 * 4.0 + 100.0 * 4.0))
 
 
-@scenario(
-    rule="D8",
-    also_needs=("dtypes", "cast"),
-    expects="2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 300",
-)
+@scenario(rule="D8", also_needs=("dtypes", "cast"))
 def results_of_two_dtypes(h: Checked) -> None:
-    """Each result has its dtype, its cotangent has the same, and the gradient that of the argument."""
+    """Each result has its dtype, its cotangent has the same, and the gradient that of the argument.
+
+    Expect 2 x as x is and 3 x in the next dtype: each in its own, with a cotangent in it; the gradients 20 and 300.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     first, other = h.dtypes()[:2]
@@ -227,10 +221,12 @@ def _layered(layer: Any, values: Any, n: Any, name: Any) -> Any:
     rule="D9",
     transform=("grad", "jvp", "grad of jit", "grad of vmap"),
     source="JAX: static arguments of rules: https://github.com/jax-ml/jax/issues/2912",
-    expects="10 w 3 v 7 for a dataclass of w and the label of 3, a list of v and a text, 7 and a name, at w = v = x",
 )
 def structures(h: Checked, transforms: str) -> None:
-    """Structures, labels and static values arrive in a rule as in the function, under {transforms}."""
+    """Structures, labels and static values arrive in a rule as in the function, under {transforms}.
+
+    Expect 10 w 3 v 7 for a dataclass of w and the label of 3, a list of v and a text, 7 and a name, at w = v = x.
+    """
     c = h.array(3.0)
 
     def checked(layer: Any, values: Any, n: Any, name: Any) -> None:
@@ -253,13 +249,12 @@ def structures(h: Checked, transforms: str) -> None:
     h.assert_equal(run(h.array(2.0)), 840.0 * (5.0 if "vmap" in transforms else 1.0))
 
 
-@scenario(
-    rule="D9",
-    level=SHOULD,
-    expects="x ** 2 with the rule ct g(x) c of arguments g, twice, and c, a label of 5: 20 at 2, by position or name",
-)
+@scenario(rule="D9", level=SHOULD)
 def functions_and_names(h: Checked) -> None:
-    """Functions and labels may be arguments, and what may be given by position may be given by name."""
+    """Functions and labels may be arguments, and what may be given by position may be given by name.
+
+    Expect x ** 2 with the rule ct g(x) c of arguments g, twice, and c, a label of 5: 20 at 2, by position or name.
+    """
     label = adprotocol.NonDifferentiable(h.array(5.0))
 
     def vjp(ct: Any, _: Any, g: Any, x: Any, c: Any) -> Any:
@@ -279,13 +274,12 @@ def _scaled(h: Checked) -> Any:
     return ruled(h, scaled, lambda ct, *_, scale: (10.0 * ct * scale,))
 
 
-@scenario(
-    rule="D10",
-    transform=("grad", "grad of jit", "grad of vmap"),
-    expects="scale x with the rule 10 scale, at scale = 3: gradient 30 in x; in scale an error that names it",
-)
+@scenario(rule="D10", transform=("grad", "grad of jit", "grad of vmap"))
 def keyword_arguments(h: Checked, transforms: str) -> None:
-    """A keyword-only argument is a constant, and raises where it is differentiated, under {transforms}."""
+    """A keyword-only argument is a constant, and raises where it is differentiated, under {transforms}.
+
+    Expect scale x with the rule 10 scale, at scale = 3: gradient 30 in x; in scale an error that names it.
+    """
     f, c, inner = _scaled(h), h.array(3.0), transforms.partition(" of ")[2]
     rows = 3.0 if inner == "vmap" else 1.0
     gradient = h.grad(lambda x: h.nest(inner, lambda s: f(x, scale=s))(c))(h.array(2.0))
@@ -294,13 +288,12 @@ def keyword_arguments(h: Checked, transforms: str) -> None:
         h.nest(transforms, lambda s: f(c, scale=s))(h.array(2.0))
 
 
-@scenario(
-    rule="D10",
-    transform="jvp",
-    expects="scale x with scale in a dict of constants, at 3: tangent 30 in x; in scale an error that names it",
-)
+@scenario(rule="D10", transform="jvp")
 def keyword_tangents(h: Checked) -> None:
-    """A keyword-only argument has no tangent."""
+    """A keyword-only argument has no tangent.
+
+    Expect scale x with scale in a dict of constants, at 3: tangent 30 in x; in scale an error that names it.
+    """
 
     def scaled(x: Any, *, options: Any) -> Any:
         return x * options["scale"]

@@ -31,22 +31,24 @@ if TYPE_CHECKING:
 scenario: Decorator = defaults("custom_derivative", rule="D2", source=VJP_SOURCE, transform="grad")
 
 
-@scenario(rule="D1", expects="x f(x), with f = x ** 2 whose rule says 0, at 3: 27, gradient 9; so with the jvp alone")
+@scenario(rule="D1")
 def value_of_the_function(h: Checked) -> None:
-    """The value is that of the function, also where a derivative is propagated."""
+    """The value is that of the function, also where a derivative is propagated.
+
+    Expect x f(x), with f = x ** 2 whose rule says 0, at 3: 27, gradient 9; so with the jvp alone.
+    """
     for rules in ({"vjp": lambda *_: (None,)}, {"jvp": lambda tangents, *_: 0.0 * tangents[0]}):
         f = ruled(h, square, **rules)
         h.assert_equal(f(h.array(3.0)), 9.0, "the plain value")
         h.assert_value_and_grad(lambda x: x * f(x), [h.array(3.0)], 27.0, 9.0)  # noqa: B023
 
 
-@scenario(
-    rule="D1",
-    also_needs=("dtypes", "cast"),
-    expects="x x at 2: 4 with the gradient 7 of the rule, both in the dtype of x, for each dtype",
-)
+@scenario(rule="D1", also_needs=("dtypes", "cast"))
 def dtypes(h: Checked) -> None:
-    """Value and gradient keep dtype and shape, although the rule returns NumPy's 64 bits."""
+    """Value and gradient keep dtype and shape, although the rule returns NumPy's 64 bits.
+
+    Expect x x at 2: 4 with the gradient 7 of the rule, both in the dtype of x, for each dtype.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     f = ruled(h, square, lambda _ct, _returned, x: (np.full(tuple(x.shape), 7.0),))
@@ -57,12 +59,12 @@ def dtypes(h: Checked) -> None:
             assert_near(h, found, due, f"the {name} at {what}", like=x)
 
 
-@scenario(
-    transform="grad of jvp",
-    expects="x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20, which has the gradient 20 in t",
-)
+@scenario(transform="grad of jvp")
 def each_mode_its_own_rule(h: Checked) -> None:
-    """Reverse mode uses the vjp and forward mode the jvp, where both are given."""
+    """Reverse mode uses the vjp and forward mode the jvp, where both are given.
+
+    Expect x ** 2 with the vjp 30 ct and the jvp 20 t, at 3: gradient 30, tangent 20, which has the gradient 20 in t.
+    """
     f = ruled(h, square, lambda ct, *_: (30.0 * ct,), lambda tangents, *_: 20.0 * tangents[0])
     x, one = h.array(3.0), h.array(1.0)
     h.assert_value_and_grad(f, [x], 9.0, 30.0)
@@ -70,62 +72,59 @@ def each_mode_its_own_rule(h: Checked) -> None:
     h.assert_equal(h.grad(lambda t: h.jvp(f, x, t)[1])(one), 20.0, "the gradient of the tangent in the direction")
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit", "grad of grad"),
-    expects="f(a, b) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place: the "
-    "derivatives 90 and 60, and 0 of these",
-)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of grad"))
 def tangent_of_a_constant(h: Checked, transforms: str) -> None:
-    """A jvp gets zeros for the tangent of an argument that is not differentiated, under {transforms}."""
+    """A jvp gets zeros for the tangent of an argument that is not differentiated, under {transforms}.
+
+    Expect f(a, b) = a b with the jvp 30 b da + 20 a db alone, of x and the constant 3 at either place: the derivatives
+    90 and 60, and 0 of these.
+    """
     f = ruled(h, product, jvp=lambda ts, _, a, b: 30.0 * b * ts[0] + 20.0 * a * ts[1])
     c = h.array(3.0)
     compare(h, transforms, lambda x: f(x, c), lambda x: [3.0 * x, 90.0, 0.0])
     compare(h, transforms, lambda x: f(c, x), lambda x: [3.0 * x, 60.0, 0.0])
 
 
-@scenario(
-    source=FUNCTION_SOURCE,
-    expects="7 f(x) + f(x) ** 2 with f = x ** 2 with the derivative 3 x ** 2, at 2: 44, gradient 12 (7 + 2 f) = 180",
-)
+@scenario(source=FUNCTION_SOURCE)
 def cotangent_counts(h: Checked) -> None:
-    """What follows the function arrives in its rule as the cotangent."""
+    """What follows the function arrives in its rule as the cotangent.
+
+    Expect 7 f(x) + f(x) ** 2 with f = x ** 2 with the derivative 3 x ** 2, at 2: 44, gradient 12 (7 + 2 f) = 180.
+    """
     f = ruled(h, square, vjp_of_cube)
     h.assert_value_and_grad(lambda x: 7.0 * f(x) + f(x) * f(x), [h.array(2.0)], 44.0, 180.0)
 
 
-@scenario(
-    rule="D3",
-    also_needs=("counter",),
-    source=FUNCTION_SOURCE,
-    expects="of x ** 2 computed by an operation that counts its derivatives, the gradient 7 of the rule, and 0 runs",
-)
+@scenario(rule="D3", also_needs=("counter",), source=FUNCTION_SOURCE)
 def function_is_not_differentiated(h: Checked) -> None:
-    """The operations in the function are never differentiated."""
+    """The operations in the function are never differentiated.
+
+    Expect of x ** 2 computed by an operation that counts its derivatives, the gradient 7 of the rule, and 0 runs.
+    """
     identity, count = h.counter()
     f = ruled(h, lambda x: identity(x) * x, lambda ct, *_: (7.0 * ct,))
     h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
     h.check(count() == 0, f"the derivative of an operation in the function was taken {count()} times")
 
 
-@scenario(
-    rule="D3",
-    transform=("grad", "jvp", "grad of jit", "jvp of vmap"),
-    expects="f = x ** 2 without a rule: 4 at 2 plain, an error of this package under a derivative",
-)
+@scenario(rule="D3", transform=("grad", "jvp", "grad of jit", "jvp of vmap"))
 def without_a_rule(h: Checked, transforms: str) -> None:
-    """A function that was given no rule runs plain, and raises under {transforms}."""
+    """A function that was given no rule runs plain, and raises under {transforms}.
+
+    Expect f = x ** 2 without a rule: 4 at 2 plain, an error of this package under a derivative.
+    """
     f = ruled(h, square)
     h.assert_equal(f(h.array(2.0)), 4.0, "the plain value")
     with h.raises(RuleError, GradientPreventedError, words=["rule"]):
         h.nest(transforms, f)(h.array(2.0))
 
 
-@scenario(
-    rule="D3",
-    expects="x ** 2 in a dict, of a function without a rule: an error in a gradient by what is in a list or by name",
-)
+@scenario(rule="D3")
 def structure_without_a_rule(h: Checked) -> None:
-    """A function of structures that was given no rule raises where it is differentiated."""
+    """A function of structures that was given no rule raises where it is differentiated.
+
+    Expect x ** 2 in a dict, of a function without a rule: an error in a gradient by what is in a list or by name.
+    """
     f = ruled(h, lambda xs, *, y: {"z": xs[0] * y})
     c = h.array(2.0)
     h.assert_equal(f([c, "text"], y=c)["z"], 4.0, "the plain value")
@@ -142,19 +141,22 @@ _ORDERS = ("grad of grad of grad", "jvp of jvp", "grad of jit of grad", "jvp of 
 
 
 @scenario(
-    rule="D4",
-    source="jaxopt: Hessians through a rule: https://github.com/google/jaxopt/issues/474",
-    transform=_ORDERS,
-    expects="1 / x, with the rule -ct y ** 2 of its result y, at 2.5, and its derivatives",
+    rule="D4", source="jaxopt: Hessians through a rule: https://github.com/google/jaxopt/issues/474", transform=_ORDERS
 )
 def rule_of_the_result(h: Checked, transforms: str) -> None:
-    """A result carries its derivative in the rule, under {transforms}."""
+    """A result carries its derivative in the rule, under {transforms}.
+
+    Expect 1 / x, with the rule -ct y ** 2 of its result y, at 2.5, and its derivatives.
+    """
     compare(h, transforms, ruled(h, lambda x: 1.0 / x, lambda ct, y, _: (-ct * y * y,)), _reciprocal)
 
 
-@scenario(rule="D4", transform=_ORDERS, expects="1 / x = f, with the rule -ct f(x) ** 2, at 2.5, and its derivatives")
+@scenario(rule="D4", transform=_ORDERS)
 def rule_of_the_function(h: Checked, transforms: str) -> None:
-    """A rule may call its own function, under {transforms}."""
+    """A rule may call its own function, under {transforms}.
+
+    Expect 1 / x = f, with the rule -ct f(x) ** 2, at 2.5, and its derivatives.
+    """
     f = ruled(h, lambda x: 1.0 / x)
     f.defvjp(lambda ct, _, x: (-ct * f(x) * f(x),))
     compare(h, transforms, f, _reciprocal)
@@ -171,33 +173,33 @@ def _asking(h: Checked) -> Any:
     rule="D5",
     transform="grad of grad",
     source="NNlib: a rule that knows whether it is differentiated: https://github.com/FluxML/NNlib.jl/pull/434",
-    expects="a rule that returns 3 x where x is tracked, else 5 x: the second derivative 3",
 )
 def asked_in_a_rule(h: Checked) -> None:
-    """In a rule the arguments are tracked by an outer gradient."""
+    """In a rule the arguments are tracked by an outer gradient.
+
+    Expect a rule that returns 3 x where x is tracked, else 5 x: the second derivative 3.
+    """
     h.assert_equal(h.grad(h.grad(_asking(h)))(h.array(2.0)), 3.0)
 
 
-@scenario(
-    rule="D5",
-    transform="jvp of jvp",
-    expects="a jvp that returns 3 x where x is tracked, else 5 x, at 2: the tangent 10; the second derivative 3",
-)
+@scenario(rule="D5", transform="jvp of jvp")
 def asked_in_a_jvp(h: Checked) -> None:
-    """In a jvp the arguments are constants for its own level, and tracked by an outer one."""
+    """In a jvp the arguments are constants for its own level, and tracked by an outer one.
+
+    Expect a jvp that returns 3 x where x is tracked, else 5 x, at 2: the tangent 10; the second derivative 3.
+    """
     f, x, one = _asking(h), h.array(2.0), h.array(1.0)
     h.assert_value_and_tangent(f, x, one, 4.0, 10.0)
     h.assert_value_and_tangent(lambda x: h.jvp(f, x, one)[1], x, one, 6.0, 3.0)
 
 
-@scenario(
-    rule="D5",
-    transform=("grad", "jvp", "grad of grad", "jvp of jit"),
-    expects="3 x where the function finds x tracked, else 5 x, with the rule ct x ** 2, at 2.5: the derivatives of "
-    "x ** 3 / 3, and the value 12.5",
-)
+@scenario(rule="D5", transform=("grad", "jvp", "grad of grad", "jvp of jit"))
 def asked_in_the_function(h: Checked, transforms: str) -> None:
-    """In the function itself nothing is differentiated, under {transforms}."""
+    """In the function itself nothing is differentiated, under {transforms}.
+
+    Expect 3 x where the function finds x tracked, else 5 x, with the rule ct x ** 2, at 2.5: the derivatives of x ** 3
+    / 3, and the value 12.5.
+    """
     f = ruled(h, h.probe, lambda ct, _, x: (ct * x * x,))
     compare(h, transforms, f, lambda x: [5 * x, x**2, 2 * x, 2.0])
 
@@ -225,39 +227,33 @@ def _of_complex(h: Checked, *modes: str) -> Any:
     return lambda x: real(c * f(z * lift(x)))
 
 
-@scenario(
-    rule="D12",
-    source=_COMPLEX,
-    also_needs=("operations",),
-    expects="Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50",
-)
+@scenario(rule="D12", source=_COMPLEX, also_needs=("operations",))
 def complex_cotangents(h: Checked) -> None:
-    """No cotangent is conjugated, by either rule."""
+    """No cotangent is conjugated, by either rule.
+
+    Expect Re(c f(z x)) with c = 2 + i, z = 1 + 2 i and f(z) = z ** 2, the vjp 10 ct z, at 0.5: -2.5, gradient -50.
+    """
     for mode in ("vjp", "jvp"):
         h.assert_value_and_grad(_of_complex(h, mode), [h.array(0.5)], -2.5, -50.0, f"by the {mode}")
 
 
-@scenario(
-    rule="D12",
-    source=_COMPLEX,
-    transform="jvp",
-    also_needs=("operations",),
-    expects="as for cotangents: the tangent -50 by the vjp and by the jvp",
-)
+@scenario(rule="D12", source=_COMPLEX, transform="jvp", also_needs=("operations",))
 def complex_tangents(h: Checked) -> None:
-    """No tangent is conjugated, by either rule."""
+    """No tangent is conjugated, by either rule.
+
+    Expect as for cotangents: the tangent -50 by the vjp and by the jvp.
+    """
     x, one = h.array(0.5), h.array(1.0)
     for mode in ("vjp", "jvp"):
         h.assert_value_and_tangent(_of_complex(h, mode), x, one, -2.5, -50.0, f"by the {mode}")
 
 
-@scenario(
-    rule="D14",
-    transform="grad of vmap of jit",
-    expects="x ** 2 with the rule 3 x ** 2, traced by a plain call at 2, then in rows at 2 and 3: gradients 12 and 27",
-)
+@scenario(rule="D14", transform="grad of vmap of jit")
 def traced_before_the_rows(h: Checked) -> None:
-    """A function that was traced before it is called in a batch keeps its rule there."""
+    """A function that was traced before it is called in a batch keeps its rule there.
+
+    Expect x ** 2 with the rule 3 x ** 2, traced by a plain call at 2, then in rows at 2 and 3: gradients 12 and 27.
+    """
     f = h.jit(ruled(h, square, vjp_of_cube))
     h.assert_equal(f(h.array(2.0)), 4.0, "the plain call")
     h.assert_equal(h.grad(lambda v: h.sum_of_rows(f, v))(h.array([2.0, 3.0])), [12.0, 27.0], "the gradients")
@@ -268,11 +264,13 @@ def traced_before_the_rows(h: Checked) -> None:
     source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
     transform=("grad", "jvp", "grad of jit", "grad of vmap"),
     also_needs=("grad", HIGHER_ORDER),
-    expects="f(y) = y ** 2 with the rule 3 y ** 2, for y = x ** 2, which a gradient inside has closed over: the "
-    "derivative is 192 at 2; for rows y and 2 y it is 1728",
 )
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
-    """Of what a gradient inside has closed over the derivative is that of the rule, under {transforms}."""
+    """Of what a gradient inside has closed over the derivative is that of the rule, under {transforms}.
+
+    Expect f(y) = y ** 2 with the rule 3 y ** 2, for y = x ** 2, which a gradient inside has closed over: the derivative
+    is 192 at 2; for rows y and 2 y it is 1728.
+    """
     outer, _, inner = transforms.partition(" of ")
     x = h.array(2.0)
 

@@ -18,11 +18,13 @@ scenario: Decorator = defaults("custom_derivative", rule="D14", source=VJP_SOURC
 @scenario(
     transform="grad of vmap",
     source="PyTorch: a vmap of rules sums what rows share: https://docs.pytorch.org/docs/stable/notes/extending.func.html",
-    expects="the sum over v = (1, 2) of w v with the gradients 10 v in w, 20 w in v, at w = 3: 9, gradient 30 in w, "
-    "(60, 60) in v; with the jvp alone as well",
 )
 def shared_by_rows(h: Checked) -> None:
-    """The gradient of what the rows share is the sum over the rows."""
+    """The gradient of what the rows share is the sum over the rows.
+
+    Expect the sum over v = (1, 2) of w v with the gradients 10 v in w, 20 w in v, at w = 3: 9, gradient 30 in w, (60,
+    60) in v; with the jvp alone as well.
+    """
 
     def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
         return 10.0 * tangents[0] * v + 20.0 * tangents[1] * w
@@ -38,11 +40,13 @@ def shared_by_rows(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
-    expects="f(x v, v) for rows x = (1, 2) and v = (1, 2, 3), with f(a, b) = a b and the gradients 10 b and 20 a: "
-    "((1, 4, 9), (2, 8, 18)); of two elements, weighed with 1 and 10, the gradients 40 and 900",
 )
 def rows_of_more_axes(h: Checked) -> None:
-    """An argument that a row has broadcast keeps its axes, in the function and in the rule."""
+    """An argument that a row has broadcast keeps its axes, in the function and in the rule.
+
+    Expect f(x v, v) for rows x = (1, 2) and v = (1, 2, 3), with f(a, b) = a b and the gradients 10 b and 20 a: ((1, 4,
+    9), (2, 8, 18)); of two elements, weighed with 1 and 10, the gradients 40 and 900.
+    """
 
     def jvp(tangents: Any, _: Any, a: Any, b: Any) -> Any:
         return 10.0 * tangents[0] * b + 20.0 * tangents[1] * a
@@ -59,13 +63,13 @@ def rows_of_more_axes(h: Checked) -> None:
         h.assert_equal(slope, [40.0, 900.0], "the gradient")
 
 
-@scenario(
-    transform=("vmap of grad", "vmap of jvp"),
-    expects="w v, at w = 3 and v = (1, 2), with the vjp 10 v, 20 w and the jvp 30 v, 40 w: in w (10, 20) and (30, 60), "
-    "in v (60, 60) and (120, 120); a gradient that is not needed is not computed",
-)
+@scenario(transform=("vmap of grad", "vmap of jvp"))
 def derivatives_by_rows(h: Checked, transforms: str) -> None:
-    """Under {transforms} each row has its own derivative, also of what all rows share."""
+    """Under {transforms} each row has its own derivative, also of what all rows share.
+
+    Expect w v, at w = 3 and v = (1, 2), with the vjp 10 v, 20 w and the jvp 30 v, 40 w: in w (10, 20) and (30, 60), in
+    v (60, 60) and (120, 120); a gradient that is not needed is not computed.
+    """
 
     def jvp(tangents: Any, _: Any, w: Any, v: Any) -> Any:
         return 30.0 * tangents[0] * v + 40.0 * tangents[1] * w

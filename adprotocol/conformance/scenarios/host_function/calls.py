@@ -41,13 +41,13 @@ def _require_arrays_of_its_own(h: Checked) -> None:
         raise Absent(msg)
 
 
-@scenario(
-    needs=("dtypes", "cast"),
-    expects="x ** 2 = 4 and its gradient 7 by a rule, computed by NumPy in 64 bits, as arrays of the dtype of x, for "
-    "each dtype, and x n = 6 with integers n; integers as such",
-)
+@scenario(needs=("dtypes", "cast"))
 def dtypes(h: Checked) -> None:
-    """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments."""
+    """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments.
+
+    Expect x ** 2 = 4 and its gradient 7 by a rule, computed by NumPy in 64 bits, as arrays of the dtype of x, for each
+    dtype, and x n = 6 with integers n; integers as such.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     f, n = hosted(h, lambda x: np.asarray(_squares(x), np.float64)), h.array([3, 3])
@@ -67,14 +67,13 @@ def dtypes(h: Checked) -> None:
         h.check(place.kind in "iu", f"a place in an array of {what} has dtype {place.name}")
 
 
-@scenario(
-    transform=("jit", "compile", "vmap", "checkpoint"),
-    source=_CALLBACK,
-    expects="2 x, and the length 3 of a keyword as an integer, of x in a dict beside a text: (2 x) ** 2 at 2.5; an "
-    "error where it is staged and nobody tells the shapes",
-)
+@scenario(transform=("jit", "compile", "vmap", "checkpoint"), source=_CALLBACK)
 def structures(h: Checked, transforms: str) -> None:
-    """Structures and static values pass in and out under {transforms}."""
+    """Structures and static values pass in and out under {transforms}.
+
+    Expect 2 x, and the length 3 of a keyword as an integer, of x in a dict beside a text: (2 x) ** 2 at 2.5; an error
+    where it is staged and nobody tells the shapes.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     def twice(d: Any, *, name: str) -> Any:
@@ -96,12 +95,12 @@ def structures(h: Checked, transforms: str) -> None:
                 h.trace(transforms, lambda x: bare({"a": x, "text": ""}, name="abc")["b"])(h.array(2.0))
 
 
-@scenario(
-    transform="{way}",
-    expects="x ** 2 on the host, without its shape: 9 at 3 plain; an error that names like= under {way}",
-)
+@scenario(transform="{way}")
 def staged_without_like(h: Checked, way: str) -> None:
-    """A program that {way} stages needs to be told the shapes."""
+    """A program that {way} stages needs to be told the shapes.
+
+    Expect x ** 2 on the host, without its shape: 9 at 3 plain; an error that names like= under {way}.
+    """
     h.require_staged(way)
     f = hosted(h, _squares)
     h.assert_equal(f(h.array(3.0)), 9.0, "the plain value")
@@ -110,15 +109,13 @@ def staged_without_like(h: Checked, way: str) -> None:
         h.trace(way, f)(h.array(3.0))
 
 
-@scenario(
-    rule="H2",
-    source=_RULES,
-    transform=("grad", "jvp", "grad of jit"),
-    expects="GradientPreventedError where x ** 2 of NumPy is differentiated, and where a b is in a or in b; x f(c) "
-    "with c constant, at 3: gradient 9",
-)
+@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit"))
 def without_a_rule(h: Checked, transforms: str) -> None:
-    """Without a rule its derivative raises under {transforms}, and that of a constant does not."""
+    """Without a rule its derivative raises under {transforms}, and that of a constant does not.
+
+    Expect GradientPreventedError where x ** 2 of NumPy is differentiated, and where a b is in a or in b; x f(c) with c
+    constant, at 3: gradient 9.
+    """
     f = hosted(h, _squares, lambda x: x)
     with h.raises(GradientPreventedError, words=["host function"]):
         h.nest(transforms, f)(h.array(3.0))
@@ -130,54 +127,46 @@ def without_a_rule(h: Checked, transforms: str) -> None:
     h.assert_equal(found, 9.0)
 
 
-@scenario(
-    rule="H2",
-    source=_RULES,
-    transform=("grad", "jvp", "grad of jit", "vmap of grad", "grad of grad"),
-    expects="1 / x of NumPy with the rule -ct f(x) y, which calls it again, at 2.5, and its derivatives",
-)
+@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit", "vmap of grad", "grad of grad"))
 def with_a_rule(h: Checked, transforms: str) -> None:
-    """With a rule written by itself it is differentiated under {transforms}."""
+    """With a rule written by itself it is differentiated under {transforms}.
+
+    Expect 1 / x of NumPy with the rule -ct f(x) y, which calls it again, at 2.5, and its derivatives.
+    """
     f = ruled(h, hosted(h, lambda x: 1.0 / x, lambda x: x))
     f.defvjp(lambda ct, y, x: (-ct * f(x) * y,))
     compare(h, transforms, f, lambda x: [1 / x, -(x**-2), 2 * x**-3])
 
 
-@scenario(
-    rule="H2",
-    source=_RULES,
-    transform=("grad", "jvp", "grad of jit", "grad of grad", "jvp of jvp"),
-    expects="f(x, x) for f(a, b) = a b of NumPy, with the gradients f(ct, b) and f(a, ct), at 2.5, and its derivatives",
-)
+@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit", "grad of grad", "jvp of jvp"))
 def of_the_cotangent(h: Checked, transforms: str) -> None:
-    """A rule may apply its function to the cotangent, as that of a linear solver does, under {transforms}."""
+    """A rule may apply its function to the cotangent, as that of a linear solver does, under {transforms}.
+
+    Expect f(x, x) for f(a, b) = a b of NumPy, with the gradients f(ct, b) and f(a, ct), at 2.5, and its derivatives.
+    """
     f = ruled(h, hosted(h, product, lambda _, b: b))
     f.defvjp(lambda ct, _, a, b: (f(ct, b), f(a, ct)))
     compare(h, transforms, lambda x: f(x, x), lambda x: [x**2, 2 * x, 2.0])
 
 
-@scenario(
-    rule="H2",
-    source=_RULES,
-    transform=("grad", "grad of jit", "vmap of grad"),
-    expects="x ** 2 with the rule 7 ct x on the host, which has no like, at 2.5; the second derivative raises",
-)
+@scenario(rule="H2", source=_RULES, transform=("grad", "grad of jit", "vmap of grad"))
 def as_a_rule(h: Checked, transforms: str) -> None:
-    """As a rule it needs to tell no shapes, and is differentiated once, under {transforms}."""
+    """As a rule it needs to tell no shapes, and is differentiated once, under {transforms}.
+
+    Expect x ** 2 with the rule 7 ct x on the host, which has no like, at 2.5; the second derivative raises.
+    """
     f = ruled(h, lambda x: x * x, hosted(h, lambda ct, _, x: (7.0 * ct * x + 0.0 * _squares(x),)))
     compare(h, transforms, f, lambda x: [x**2, 7 * x])
     with h.raises(GradientPreventedError, words=["host function"]):
         h.nest(f"grad of {transforms}", f)(h.array(2.5))
 
 
-@scenario(
-    rule="H2",
-    source=_RULES,
-    transform=("grad", "jvp"),
-    expects="x ** 2 with the rule 7 ct g(x), g = x ** 2 on the host without a rule, at 2.5; a second derivative raises",
-)
+@scenario(rule="H2", source=_RULES, transform=("grad", "jvp"))
 def in_a_rule(h: Checked, transforms: str) -> None:
-    """In a rule it is called with constants at first order, and raises at second order, under {transforms}."""
+    """In a rule it is called with constants at first order, and raises at second order, under {transforms}.
+
+    Expect x ** 2 with the rule 7 ct g(x), g = x ** 2 on the host without a rule, at 2.5; a second derivative raises.
+    """
     g = hosted(h, _squares, lambda x: x)
     f = ruled(h, lambda x: x * x, lambda ct, _, x: (7.0 * ct * g(x),))
     compare(h, transforms, f, lambda x: [x**2, 7 * x**2])
@@ -185,11 +174,12 @@ def in_a_rule(h: Checked, transforms: str) -> None:
         h.nest(f"{transforms} of {transforms}", f)(h.array(2.5))
 
 
-@scenario(
-    expects="NumPy's own arrays in, read-only, and what it returns out; with a rule and residuals as well",
-)
+@scenario()
 def of_numpy(h: Checked) -> None:
-    """With NumPy arrays alone it is the function itself."""
+    """With NumPy arrays alone it is the function itself.
+
+    Expect NumPy's own arrays in, read-only, and what it returns out; with a rule and residuals as well.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     made = np.array([4.0, 9.0])
@@ -216,13 +206,12 @@ def _rows(h: Checked, functions: tuple[Any, Any], run: Any, want: Any, calls: tu
         h.check(shapes == due, f"with batched={bool(batched)} it was called with the shapes {shapes}, not {due}")
 
 
-@scenario(
-    rule="H3",
-    transform=("vmap", "jit of vmap"),
-    expects="c x + 1 of two rows x = 1 and the shared c = 10: (11, 11), by a call for each row, or one for both",
-)
+@scenario(rule="H3", transform=("vmap", "jit of vmap"))
 def under_vmap(h: Checked, transforms: str) -> None:
-    """Under {transforms} it is called for each row, or once with the rows as a leading axis."""
+    """Under {transforms} it is called for each row, or once with the rows as a leading axis.
+
+    Expect c x + 1 of two rows x = 1 and the shared c = 10: (11, 11), by a call for each row, or one for both.
+    """
     c, outer = h.array(10.0), transforms.partition("vmap")[0].removesuffix(" of ")
 
     def run(f: Any) -> Any:
@@ -232,13 +221,12 @@ def under_vmap(h: Checked, transforms: str) -> None:
     _rows(h, (lambda c, x: c * x + 1.0, lambda _, x: x), run, [11.0, 11.0], calls)
 
 
-@scenario(
-    rule="H3",
-    transform="vmap of vmap",
-    expects="the sum of c x over vectors of two axes of rows is that of a loop: c = (1, 2), x = 1 to 8 in pairs",
-)
+@scenario(rule="H3", transform="vmap of vmap")
 def under_two_vmaps(h: Checked) -> None:
-    """Under two levels of vmap it is called for each row of rows, or once."""
+    """Under two levels of vmap it is called for each row of rows, or once.
+
+    The sum of c x over vectors of two axes of rows is that of a loop: c = (1, 2), x = 1 to 8 in pairs.
+    """
     c, rows = h.array([1.0, 2.0]), h.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
 
     def run(f: Any) -> Any:
@@ -249,12 +237,12 @@ def under_two_vmaps(h: Checked) -> None:
     _rows(h, dots, run, [[5.0, 11.0], [17.0, 23.0]], calls)
 
 
-@scenario(
-    rule="H4",
-    expects="x ** 2 at 3, twice by name and once inside a function with a rule: a call for each",
-)
+@scenario(rule="H4")
 def called_as_written(h: Checked) -> None:
-    """Eager code calls it exactly as it is written, also where nobody uses the result."""
+    """Eager code calls it exactly as it is written, also where nobody uses the result.
+
+    Expect x ** 2 at 3, twice by name and once inside a function with a rule: a call for each.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     calls: list[Any] = []
@@ -271,14 +259,12 @@ def called_as_written(h: Checked) -> None:
         h.check(same, f"it gave {found!r:.60} for {given!r:.60}, with integers or without")
 
 
-@scenario(
-    rule="H4",
-    level=SHOULD,
-    transform=("jit", "compile", "vmap"),
-    expects="an error where x[..., 0] is set to 7, or x to 2 x in place; x is as before",
-)
+@scenario(rule="H4", level=SHOULD, transform=("jit", "compile", "vmap"))
 def inputs_are_read_only(h: Checked, transforms: str) -> None:
-    """It cannot change its inputs, under {transforms} and plain."""
+    """It cannot change its inputs, under {transforms} and plain.
+
+    Expect an error where x[..., 0] is set to 7, or x to 2 x in place; x is as before.
+    """
 
     def first(x: Any) -> Any:
         x[..., 0] = 7.0

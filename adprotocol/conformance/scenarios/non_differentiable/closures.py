@@ -26,13 +26,13 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    source=_RECOMPILED,
-    expects="a compiled function returns the constant of x ** 2, by itself and from a branch: times 5 x, as it is "
-    "untracked, 40 at 2 with the gradient 20; times x, 8 with the gradient 4",
-)
+@scenario(source=_RECOMPILED)
 def closes_over_constant(h: Checked, way: str) -> None:
-    """What a compiled function returns as a constant is one to the functions around it, in both first orders."""
+    """What a compiled function returns as a constant is one to the functions around it, in both first orders.
+
+    Expect a compiled function returns the constant of x ** 2, by itself and from a branch: times 5 x, as it is
+    untracked, 40 at 2 with the gradient 20; times x, 8 with the gradient 4.
+    """
     x = h.array(2.0)
 
     def square(x: Any) -> Any:
@@ -59,13 +59,12 @@ def closes_over_constant(h: Checked, way: str) -> None:
         in_both_orders(functools.partial(make, fun), plain, differentiated)
 
 
-@scenario(
-    rule="N3",
-    source=_RECOMPILED,
-    expects="c(x) x with c a compiled constant function, or the constant of a compiled one: 8 at 2, gradient 4",
-)
+@scenario(rule="N3", source=_RECOMPILED)
 def decorated_around(h: Checked, way: str) -> None:
-    """The constant of a compiled function, and a constant function that is compiled, have no derivative."""
+    """The constant of a compiled function, and a constant function that is compiled, have no derivative.
+
+    Expect c(x) x with c a compiled constant function, or the constant of a compiled one: 8 at 2, gradient 4.
+    """
     x = h.array(2.0)
     for name, f in (
         ("the constant of a compiled function", adprotocol.non_differentiable(h.trace(way, lambda x: x * x))),
@@ -77,13 +76,13 @@ def decorated_around(h: Checked, way: str) -> None:
         h.assert_equal(f(x) * x, 8.0, f"{name}, called plain again")
 
 
-@scenario(
-    source="TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient",
-    expects="a compiled function returns x ** 2 twice, once as a constant, behind None: at 2 the gradient of the "
-    "constant is 0, of the other 4, and of their product 16",
-)
+@scenario(source="TensorFlow: stop_gradient: https://www.tensorflow.org/api_docs/python/tf/stop_gradient")
 def beside_a_result(h: Checked, way: str) -> None:
-    """A constant that a compiled function returns leaves the derivative of its other result alone."""
+    """A constant that a compiled function returns leaves the derivative of its other result alone.
+
+    Expect a compiled function returns x ** 2 twice, once as a constant, behind None: at 2 the gradient of the constant
+    is 0, of the other 4, and of their product 16.
+    """
     x = h.array(2.0)
     try:
         nothing = h.trace(way, lambda x: (None, x))(x)[:1]
@@ -97,14 +96,12 @@ def beside_a_result(h: Checked, way: str) -> None:
             h.assert_value_and_grad(lambda x: pair(x)[constant - 2] + 0.0 * x, (x,), 4.0, 0.0, "of the constant")  # noqa: B023
 
 
-@scenario(
-    transform="",
-    needs=NEEDS,
-    expects="at p = 3 the gradient of constant(p) * p ** 2 is 18, of constant(p) + p it is 1, and of p ** 2 "
-    "afterwards 6",
-)
+@scenario(transform="", needs=NEEDS)
 def parameter(h: Checked) -> None:
-    """The constant of a parameter is its value, and takes no derivative."""
+    """The constant of a parameter is its value, and takes no derivative.
+
+    At p = 3 the gradient of constant(p) * p ** 2 is 18, of constant(p) + p it is 1, and of p ** 2 afterwards 6.
+    """
     p = h.parameter(3.0, trains=True)
     h.assert_equal(h.parameter_grad(lambda: adprotocol.non_differentiable(p) * p * p, p), 18.0, "the gradient")
     h.assert_equal(h.parameter_grad(lambda: adprotocol.non_differentiable(p) + p, p), 1.0, "the gradient of the sum")
@@ -112,15 +109,12 @@ def parameter(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: p * p, p), 6.0, "the gradient afterwards")
 
 
-@scenario(
-    "parameter",
-    transform="{way}",
-    native="grad of {way}",
-    also_needs=NEEDS,
-    expects="constant(p) p x compiled, with p = 3, x = 2: plain 18, gradient c x = 6, in both first orders",
-)
+@scenario("parameter", transform="{way}", native="grad of {way}", also_needs=NEEDS)
 def parameter_compiled(h: Checked, way: str) -> None:
-    """In a compiled function the constant of a parameter takes no derivative either."""
+    """In a compiled function the constant of a parameter takes no derivative either.
+
+    Expect constant(p) p x compiled, with p = 3, x = 2: plain 18, gradient c x = 6, in both first orders.
+    """
     x = h.array(2.0)
 
     def make() -> tuple[Any, Any]:

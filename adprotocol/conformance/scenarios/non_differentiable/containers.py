@@ -40,13 +40,12 @@ class Model:
     layers: int
 
 
-@scenario(
-    transform="",
-    source=_ARRAYS,
-    expects="an int, a bool, a float, a string, None, a function and a class come back as the identical objects",
-)
+@scenario(transform="", source=_ARRAYS)
 def mixed_leaves(h: Checked) -> None:
-    """Leaves that are not arrays come back as the identical object, functions undecorated."""
+    """Leaves that are not arrays come back as the identical object, functions undecorated.
+
+    An int, a bool, a float, a string, None, a function and a class come back as the identical objects.
+    """
     leaves = [10**30, True, 2.5, "a" * 50, None, mixed_leaves, Point]
     result = adprotocol.non_differentiable({"array": h.array([1.0, 2.0]), "leaves": leaves})
     h.assert_equal(result["array"], [1.0, 2.0], "the array")
@@ -54,13 +53,13 @@ def mixed_leaves(h: Checked) -> None:
         h.assert_is(got, leaf, f"the leaf {leaf!r:.20}")
 
 
-@scenario(
-    source=_ARRAYS,
-    expects="of a dict with x, 2, a string and None, x becomes a constant and the others come back as they are: "
-    "constant(x) * 2 * x is 18 at 3, with the gradient 6",
-)
+@scenario(source=_ARRAYS)
 def mixed_leaves_under_grad(h: Checked) -> None:
-    """Beside a tracked array, too, the other leaves come back as the identical object."""
+    """Beside a tracked array, too, the other leaves come back as the identical object.
+
+    Of a dict with x, 2, a string and None, x becomes a constant and the others come back as they are expect constant(x)
+    * 2 * x is 18 at 3, with the gradient 6.
+    """
     name = "s" * 50
 
     def f(x: Any) -> Any:
@@ -74,13 +73,12 @@ def mixed_leaves_under_grad(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 18.0, 6.0)
 
 
-@scenario(
-    transform="",
-    source="JAX, keys of a dict that change their order: https://github.com/jax-ml/jax/issues/4085",
-    expects="dicts in the order of their keys, lists, tuples, named tuples and dataclasses of the same class",
-)
+@scenario(transform="", source="JAX, keys of a dict that change their order: https://github.com/jax-ml/jax/issues/4085")
 def container_types(h: Checked) -> None:
-    """Containers keep their type, and dicts their order."""
+    """Containers keep their type, and dicts their order.
+
+    Expect dicts in the order of their keys, lists, tuples, named tuples and dataclasses of the same class.
+    """
     x = h.array(1.0)
     given: dict[str, Any] = {"z": [x], "a": (x,), "point": Point(x, "p"), "model": Model(x, 3), "empty": ({}, [], ())}
     result = adprotocol.non_differentiable(given)
@@ -95,12 +93,12 @@ def container_types(h: Checked) -> None:
     h.check(result["empty"] == given["empty"], f"the empty containers are {result['empty']!r:.60}")
 
 
-@scenario(
-    varies=True,
-    expects="x in a list, a tuple, a named tuple and a dataclass, each inside a dict, at 2: x^4 x, the gradient 16",
-)
+@scenario(varies=True)
 def nested_containers(h: Checked) -> None:
-    """Every leaf is a constant, however deep it is."""
+    """Every leaf is a constant, however deep it is.
+
+    Expect x in a list, a tuple, a named tuple and a dataclass, each inside a dict, at 2: x^4 x, the gradient 16.
+    """
 
     def f(x: Any) -> Any:
         made: Any = adprotocol.non_differentiable(
@@ -113,12 +111,13 @@ def nested_containers(h: Checked) -> None:
 
 
 @scenario(
-    needs=("grad", "node"),
-    source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html",
-    expects='a node of (x, [x], "s") at 2: x ** 3 = 8, with the gradient 4; the class and the string are kept',
+    needs=("grad", "node"), source="JAX, containers that users register: https://docs.jax.dev/en/latest/pytrees.html"
 )
 def registered_node(h: Checked) -> None:
-    """A container that only the system's registry knows is walked too."""
+    """A container that only the system's registry knows is walked too.
+
+    Expect a node of (x, [x], "s") at 2: x ** 3 = 8, with the gradient 4; the class and the string are kept.
+    """
 
     def f(x: Any) -> Any:
         given = h.node([x, [x], "s"])
@@ -134,11 +133,13 @@ def registered_node(h: Checked) -> None:
 @scenario(
     needs=("grad", PROMOTION),
     source="JAX: integer leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
-    expects="constants of x = 2, of 5 and of the integers (3, 4), multiplied with x: 2 * 5 * 3 * x is 60, with the "
-    "gradient 30",
 )
 def tracked_and_untracked(h: Checked) -> None:
-    """A dict may hold tracked and untracked arrays, also of integers."""
+    """A dict may hold tracked and untracked arrays, also of integers.
+
+    Expect constants of x = 2, of 5 and of the integers (3, 4), multiplied with x: 2 * 5 * 3 * x is 60, with the
+    gradient 30.
+    """
     c, i = h.array(5.0), h.array([3, 4])
 
     def f(x: Any) -> Any:
@@ -149,11 +150,13 @@ def tracked_and_untracked(h: Checked) -> None:
 
 
 @scenario(
-    source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417",
-    expects="after the constant of a dict and of a list in it was made, its x ** 2 at 3 still has the gradient 6",
+    source="PyTorch, a stop in place where a new array was wanted: https://github.com/keras-team/keras-core/pull/417"
 )
 def container_is_not_changed(h: Checked) -> None:
-    """The given container is not changed."""
+    """The given container is not changed.
+
+    After the constant of a dict and of a list in it was made, its x ** 2 at 3 still has the gradient 6.
+    """
 
     def f(x: Any) -> Any:
         given = {"list": [x]}
@@ -164,9 +167,12 @@ def container_is_not_changed(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 9.0, 6.0)
 
 
-@scenario(transform="jvp", expects='{"a": [x], "b": x ** 2} gives a b x at 2: 16, with the tangent 8')
+@scenario(transform="jvp")
 def container_forward_mode(h: Checked) -> None:
-    """The leaves of a container have no tangent."""
+    """The leaves of a container have no tangent.
+
+    Expect {"a": [x], "b": x ** 2} gives a b x at 2: 16, with the tangent 8.
+    """
 
     def f(x: Any) -> Any:
         made = adprotocol.non_differentiable({"a": [x], "b": x * x})
@@ -175,9 +181,12 @@ def container_forward_mode(h: Checked) -> None:
     h.assert_value_and_tangent(f, h.array(2.0), h.array(1.0), 16.0, 8.0)
 
 
-@scenario(level=SHOULD, expects="[x, x] and x beside it at 3: 27, with the gradient 9")
+@scenario(level=SHOULD)
 def shared_leaf(h: Checked) -> None:
-    """An array at two places is a constant at both, and is differentiated beside the container."""
+    """An array at two places is a constant at both, and is differentiated beside the container.
+
+    Expect [x, x] and x beside it at 3: 27, with the gradient 9.
+    """
 
     def f(x: Any) -> Any:
         first, second = adprotocol.non_differentiable([x, x])

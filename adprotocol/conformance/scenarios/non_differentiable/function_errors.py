@@ -18,13 +18,13 @@ scenario: Decorator = defaults("non_differentiable", rule="N3")
 
 
 @scenario(
-    transform="grad",
-    source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348",
-    expects="the error comes out as it is; x ** 2 afterwards has the gradient 2 x = 6, in the same gradient and "
-    "after it",
+    transform="grad", source="PyTorch, exceptions during training: https://github.com/pytorch/pytorch/issues/10348"
 )
 def decorated_raises(h: Checked) -> None:
-    """An error in a decorated function leaves nothing behind."""
+    """An error in a decorated function leaves nothing behind.
+
+    The error comes out as it is; x ** 2 afterwards has the gradient 2 x = 6, in the same gradient and after it.
+    """
 
     @adprotocol.non_differentiable
     def fails(x: Any) -> Any:
@@ -45,10 +45,12 @@ def decorated_raises(h: Checked) -> None:
     transform="threads",
     needs=("grad", "threads"),
     source="PyTorch, a switch and another thread: https://github.com/pytorch/pytorch/issues/20528",
-    expects="while a decorated s(x) = x runs in another thread, x ** 2 at 3 has the gradient 6; there s(x) x has 1",
 )
 def decorated_in_another_thread(h: Checked) -> None:
-    """A decorated function does not stop what another thread differentiates meanwhile."""
+    """A decorated function does not stop what another thread differentiates meanwhile.
+
+    While a decorated s(x) = x runs in another thread, x ** 2 at 3 has the gradient 6; there s(x) x has 1.
+    """
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     @adprotocol.non_differentiable
@@ -68,13 +70,12 @@ def decorated_in_another_thread(h: Checked) -> None:
     h.assert_equal(beside, 1.0, "the gradient beside the decorated function")
 
 
-@scenario(
-    level=SHOULD,
-    source="docs/non_differentiable.md: what is refused",
-    expects="a TypeError for a generator function and for a class, whose bodies run after the call or elsewhere",
-)
+@scenario(level=SHOULD, source="docs/non_differentiable.md: what is refused")
 def decorated_generator(h: Checked) -> None:
-    """A function whose result cannot be made constant is refused when decorated."""
+    """A function whose result cannot be made constant is refused when decorated.
+
+    Expect a TypeError for a generator function and for a class, whose bodies run after the call or elsewhere.
+    """
 
     def values(x: Any) -> Any:
         yield x

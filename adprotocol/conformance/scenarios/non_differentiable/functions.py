@@ -20,12 +20,12 @@ _KEYWORDS = (
 scenario: Decorator = defaults("non_differentiable", rule="N3", transform="grad")
 
 
-@scenario(
-    source=_KEYWORDS,
-    expects="s, decorated, returns a + b * scale: s(x, 2 x, scale=x) * x is 20 at 2, with the gradient s = 10",
-)
+@scenario(source=_KEYWORDS)
 def decorated_arguments(h: Checked) -> None:
-    """Positional and keyword arguments of a decorated function are constants."""
+    """Positional and keyword arguments of a decorated function are constants.
+
+    s, decorated, returns a + b * scale: s(x, 2 x, scale=x) * x is 20 at 2, with the gradient s = 10.
+    """
 
     @adprotocol.non_differentiable
     def s(a: Any, b: Any, *, scale: Any) -> Any:
@@ -37,10 +37,12 @@ def decorated_arguments(h: Checked) -> None:
 @scenario(
     varies=True,
     source="ChainRules, rules that forget what a closure holds: https://github.com/JuliaDiff/ChainRules.jl/issues/99",
-    expects="s() x with s = x ** 2, x closed over, at 3: 27, with the gradient 9",
 )
 def decorated_closed_over(h: Checked) -> None:
-    """The result is constant with respect to what the function closes over."""
+    """The result is constant with respect to what the function closes over.
+
+    Expect s() x with s = x ** 2, x closed over, at 3: 27, with the gradient 9.
+    """
 
     def f(x: Any) -> Any:
         @adprotocol.non_differentiable
@@ -52,13 +54,13 @@ def decorated_closed_over(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 27.0, 9.0)
 
 
-@scenario(
-    source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892",
-    expects="the function returns x and x ** 2 in a tuple in a dict, beside None and a string: their product times x "
-    "is 81 at 3, with the gradient x ** 3 = 27",
-)
+@scenario(source="JAX: a stop that did not look into containers did nothing: https://github.com/jax-ml/jax/pull/892")
 def decorated_containers(h: Checked) -> None:
-    """Containers are walked in arguments and result; None and strings come out unchanged."""
+    """Containers are walked in arguments and result; None and strings come out unchanged.
+
+    The function returns x and x ** 2 in a tuple in a dict, beside None and a string: their product times x is 81 at 3,
+    with the gradient x ** 3 = 27.
+    """
 
     @adprotocol.non_differentiable
     def s(model: Any) -> Any:
@@ -75,12 +77,12 @@ def decorated_containers(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 81.0, 27.0)
 
 
-@scenario(
-    source="ChainRulesCore, what the macro is for: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/150",
-    expects="Scale(x).times(x) x at 3, and the same with a static method for the square: 27, with the gradient 9",
-)
+@scenario(source="ChainRulesCore, what the macro is for: https://github.com/JuliaDiff/ChainRulesCore.jl/issues/150")
 def decorated_method(h: Checked) -> None:
-    """A decorated method returns a constant, also with respect to the fields of its object."""
+    """A decorated method returns a constant, also with respect to the fields of its object.
+
+    Expect Scale(x).times(x) x at 3, and the same with a static method for the square: 27, with the gradient 9.
+    """
 
     class Scale:
         def __init__(self, factor: Any) -> None:
@@ -99,14 +101,12 @@ def decorated_method(h: Checked) -> None:
     h.assert_value_and_grad(lambda x: Scale(x).square(x) * x, (h.array(3.0),), 27.0, 9.0, "static method")
 
 
-@scenario(
-    level=SHOULD,
-    transform="",
-    source="Python: https://docs.python.org/3/library/functools.html#functools.wraps",
-    expects="__name__, __qualname__, __doc__, __module__, the signature and __wrapped__ are those of the function",
-)
+@scenario(level=SHOULD, transform="", source="Python: https://docs.python.org/3/library/functools.html#functools.wraps")
 def decorated_metadata(h: Checked) -> None:
-    """Metadata are kept, and the function runs once per call on an argument of the same value."""
+    """Metadata are kept, and the function runs once per call on an argument of the same value.
+
+    __name__, __qualname__, __doc__, __module__, the signature and __wrapped__ are those of the function.
+    """
     runs: list[Any] = []
 
     def s(x: Any, *, scale: float = 2.0) -> Any:
@@ -128,10 +128,12 @@ def decorated_metadata(h: Checked) -> None:
 @scenario(
     transform="jvp",
     source="PyTorch: no_grad does not stop forward mode: https://github.com/pytorch/pytorch/issues/128600",
-    expects="s, decorated, returns k * x ** 2 and closes over k = x: s(x) * x is 16 at 2, with the tangent s = 8",
 )
 def decorated_forward_mode(h: Checked) -> None:
-    """A decorated function has no tangent, through its argument or its closure."""
+    """A decorated function has no tangent, through its argument or its closure.
+
+    s, decorated, returns k * x ** 2 and closes over k = x: s(x) * x is 16 at 2, with the tangent s = 8.
+    """
 
     def f(k: Any) -> Any:
         @adprotocol.non_differentiable
@@ -146,10 +148,12 @@ def decorated_forward_mode(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="functorch, a gradient inside torch.no_grad: https://github.com/pytorch/functorch/issues/13",
-    expects="s(x) x with s the derivative 3 x ** 2 of x ** 3, at 2: 24, gradient 12, second derivative 0",
 )
 def decorated_around_grad(h: Checked) -> None:
-    """A gradient computed inside a decorated function is right, and a constant outside."""
+    """A gradient computed inside a decorated function is right, and a constant outside.
+
+    Expect s(x) x with s the derivative 3 x ** 2 of x ** 3, at 2: 24, gradient 12, second derivative 0.
+    """
 
     @adprotocol.non_differentiable
     def s(x: Any) -> Any:
@@ -163,11 +167,13 @@ def decorated_around_grad(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
-    expects="s returns x * y as a constant, so the inner gradient of s(y) * y * x in y is s * x = 12 at x = 2, y = "
-    "3, and its derivative in x is s = 6",
 )
 def decorated_inside_inner_grad(h: Checked) -> None:
-    """The result is constant for the surrounding gradient, which tracks what the function closes over."""
+    """The result is constant for the surrounding gradient, which tracks what the function closes over.
+
+    s returns x * y as a constant, so the inner gradient of s(y) * y * x in y is s * x = 12 at x = 2, y = 3, and its
+    derivative in x is s = 6.
+    """
 
     def inner(x: Any) -> Any:
         @adprotocol.non_differentiable
@@ -179,12 +185,12 @@ def decorated_inside_inner_grad(h: Checked) -> None:
     h.assert_value_and_grad(inner, (h.array(2.0),), 12.0, 6.0)
 
 
-@scenario(
-    source="Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643",
-    expects="inside the function its argument is in no gradient: (0 + 10) x, with the gradient 10",
-)
+@scenario(source="Flux, layers that train inside a gradient only: https://github.com/FluxML/Flux.jl/issues/643")
 def decorated_query(h: Checked) -> None:
-    """The query is False for the arguments of a decorated function, and True outside."""
+    """The query is False for the arguments of a decorated function, and True outside.
+
+    Inside the function its argument is in no gradient: (0 + 10) x, with the gradient 10.
+    """
 
     @adprotocol.non_differentiable
     def s(x: Any) -> Any:
@@ -199,11 +205,13 @@ def decorated_query(h: Checked) -> None:
 @scenario(
     transform="grad of {way}",
     source="TensorFlow: functions as arguments of tf.function: https://www.tensorflow.org/guide/function",
-    expects="s(x) x with s = x ** 2 decorated, an argument of a function under {way}, by itself and in a list, at 3: "
-    "27, with the gradient 9, before and after a plain call",
 )
 def decorated_as_an_argument(h: Checked, way: str) -> None:
-    """A decorated function returns constants in a jitted function that it is given to."""
+    """A decorated function returns constants in a jitted function that it is given to.
+
+    Expect s(x) x with s = x ** 2 decorated, an argument of a function under {way}, by itself and in a list, at 3: 27,
+    with the gradient 9, before and after a plain call.
+    """
     x = h.array(3.0)
 
     def square(x: Any) -> Any:
@@ -222,13 +230,12 @@ def decorated_as_an_argument(h: Checked, way: str) -> None:
             h.assert_equal(jitted(s, x), 27.0, f"the plain value, {what}")
 
 
-@scenario(
-    transform="grad of {way}",
-    source=_KEYWORDS,
-    expects="s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call",
-)
+@scenario(transform="grad of {way}", source=_KEYWORDS)
 def decorated(h: Checked, way: str) -> None:
-    """A decorated function returns constants inside a jitted function, whichever call comes first."""
+    """A decorated function returns constants inside a jitted function, whichever call comes first.
+
+    Expect s(x, scale=x) x with s = x scale under {way} at 3: 27, with the gradient 9, before and after a plain call.
+    """
 
     @adprotocol.non_differentiable
     def s(x: Any, *, scale: Any) -> Any:

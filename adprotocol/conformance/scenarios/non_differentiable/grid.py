@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import adprotocol
-from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, LOOPS, SINGLE, compare, grid, number
+from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, LOOPS, SINGLE, compare, grid
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -25,12 +25,12 @@ def _estimated(x: float) -> list[float]:
     "non_differentiable/",
     (*SINGLE, *DERIVATIVE_PAIRS, *LOOPS),
     rule="N1",
-    expects=lambda transforms: (
-        f"{transforms} of c x x, with c the constant of x: {number(transforms, with_constant)} at 2.5"
-    ),
 )
 def constant(h: Checked, transforms: str) -> None:
-    """A constant stays one under {transforms}."""
+    """A constant stays one under {transforms}.
+
+    Expect {transforms} of c x x at 2.5, with c the constant of x.
+    """
     compare(h, transforms, lambda x: adprotocol.non_differentiable(x) * x * x, with_constant)
 
 
@@ -38,11 +38,10 @@ def constant(h: Checked, transforms: str) -> None:
     "non_differentiable/straight-through-",
     ("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap", "vmap of grad", "grad of grad", "compile of grad"),
     rule="N1",
-    expects=lambda transforms: (
-        f"{transforms} of x + constant(x ** 3 - x), which has the derivative of x: "
-        f"{number(transforms, _estimated)} at 2.5"
-    ),
 )
 def straight_through(h: Checked, transforms: str) -> None:
-    """The straight-through estimator has the derivative of its input under {transforms}."""
+    """The straight-through estimator has the derivative of its input under {transforms}.
+
+    Expect {transforms} of x + constant(x ** 3 - x) at 2.5, which has the value x ** 3 and the derivative of x.
+    """
     compare(h, transforms, lambda x: x + adprotocol.non_differentiable(x * x * x - x), _estimated)

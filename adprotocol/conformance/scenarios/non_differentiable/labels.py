@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +21,14 @@ scenario: Decorator = defaults(
     transform="grad",
 )
 
-_OF_DTYPE = "the sum, difference and product of {} and {}, floats or integers, in either order: the dtype without it"
 
-
-@scenario(
-    transform="",
-    expects="+ - * / ** and neg of a label of 6, an array or a number, with 2, an array of 2 and a label of 2, on "
-    "either side",
-)
+@scenario(transform="")
 def label_arithmetic(h: Checked) -> None:
-    """Arithmetic with a label on either side gives the plain array."""
+    """Arithmetic with a label on either side gives the plain array.
+
+    Expect + - * / ** and neg of a label of 6, an array or a number, with 2, an array of 2 and a label of 2, on either
+    side.
+    """
     for held, label in (("array", NonDifferentiable(h.array(6.0))), ("number", NonDifferentiable(6.0))):
         for kind, two in (("number", 2.0), ("array", h.array(2.0)), ("label", NonDifferentiable(h.array(2.0)))):
             results = {
@@ -49,11 +46,19 @@ def label_arithmetic(h: Checked) -> None:
         h.assert_equal(-label, -6.0, "the negative")
 
 
-@scenario("label-keeps-dtype", transform="", expects=_OF_DTYPE.format("a label of a vector", "a vector"))
-def label_dtype(h: Checked, held: Any = (6, 4)) -> None:
-    """An operator gives the dtype that it gives with the array in the label, on whichever side that is."""
+@scenario(
+    "label-{name}keeps-dtype",
+    transform="",
+    params={"": {"numbers": (6, 4)}, "of-a-number-": {"numbers": (6,)}},
+)
+def label_dtype(h: Checked, numbers: tuple[int, ...]) -> None:
+    """An operator gives the dtype that it gives with the array in the label, on whichever side that is.
+
+    The label is of a vector, also of one of one element, which frameworks may take for a number. Expect the sum,
+    difference and product with a vector, of floats and of integers.
+    """
     for number in (float, int):
-        pair, one = (h.array([number(item) for item in given]) for given in ((3, 2), held))
+        pair, one = (h.array([number(item) for item in given]) for given in ((3, 2), numbers))
         for operate in (operator.add, operator.sub, operator.mul):
             for side, got, want in (
                 ("left", operate(NonDifferentiable(one), pair), operate(one, pair)),
@@ -65,20 +70,12 @@ def label_dtype(h: Checked, held: Any = (6, 4)) -> None:
                 h.check(found == due, f"{what} has dtype {found.name}; {due.name} was expected")
 
 
-scenario(
-    "label-of-a-number-keeps-dtype",
-    summary="So does a label of one element, which frameworks may take for a number.",
-    transform="",
-    expects=_OF_DTYPE.format("a label of one element", "a vector"),
-)(functools.partial(label_dtype, held=(6,)))
-
-
-@scenario(
-    transform="",
-    expects="a label of (1, 2, 3) compares elementwise with numbers and arrays, has a length and yields its elements",
-)
+@scenario(transform="")
 def label_comparison_and_indexing(h: Checked) -> None:
-    """Comparisons and indices of a label give plain arrays."""
+    """Comparisons and indices of a label give plain arrays.
+
+    Expect a label of (1, 2, 3) compares elementwise with numbers and arrays, has a length and yields its elements.
+    """
     array = h.array([1.0, 2.0, 3.0])
     label = NonDifferentiable(array)
     h.assert_equal(label > 1.5, [False, True, True], "label > 1.5")  # noqa: PLR2004  (arrays as above)
@@ -92,12 +89,12 @@ def label_comparison_and_indexing(h: Checked) -> None:
     h.assert_equal([h.numpy(element).item() for element in label], [1.0, 2.0, 3.0], "its elements")
 
 
-@scenario(
-    varies=True,
-    expects="NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3",
-)
+@scenario(varies=True)
 def label_of_tracked(h: Checked) -> None:
-    """A label may hold a value being differentiated: no gradient passes through any way out of it."""
+    """A label may hold a value being differentiated: no gradient passes through any way out of it.
+
+    Expect NonDifferentiable(x) x, and with its value, and on the right, at 3: 9, with the gradient 3.
+    """
     x = h.array(3.0)
     h.assert_value_and_grad(lambda x: NonDifferentiable(x) * x, (x,), 9.0, 3.0, "label * x")
     h.assert_value_and_grad(lambda x: x * NonDifferentiable(x), (x,), 9.0, 3.0, "x * label")
@@ -109,10 +106,12 @@ def label_of_tracked(h: Checked) -> None:
 @scenario(
     transform="grad of grad",
     source="JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
-    expects="the gradient in y of label(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its derivative in x is 6",
 )
 def label_at_every_level(h: Checked) -> None:
-    """The value in a label is constant for all surrounding gradients."""
+    """The value in a label is constant for all surrounding gradients.
+
+    The gradient in y of label(x * y) * y * x at x = 2, y = 3 is 6 * x = 12, and its derivative in x is 6.
+    """
 
     def inner(x: Any) -> Any:
         return h.grad(lambda y: NonDifferentiable(x * y) * y * x)(h.array(3.0))
@@ -123,16 +122,21 @@ def label_at_every_level(h: Checked) -> None:
 @scenario(
     transform="jvp",
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
-    expects="NonDifferentiable(x ** 2) x at 2: 8, with the tangent 4",
 )
 def label_forward_mode(h: Checked) -> None:
-    """A value taken out of a label has no tangent."""
+    """A value taken out of a label has no tangent.
+
+    Expect NonDifferentiable(x ** 2) x at 2: 8, with the tangent 4.
+    """
     h.assert_value_and_tangent(lambda x: NonDifferentiable(x * x) * x, h.array(2.0), h.array(1.0), 8.0, 4.0)
 
 
-@scenario(expects='with {"w": x, "scale": NonDifferentiable(5)}: scale w ** 2 at 3 is 45, with the gradient 30')
+@scenario()
 def label_closed_over_by_grad(h: Checked) -> None:
-    """The system's own gradient closes over a structure that holds a label made outside."""
+    """The system's own gradient closes over a structure that holds a label made outside.
+
+    Expect with {"w": x, "scale": NonDifferentiable(5)}: scale w ** 2 at 3 is 45, with the gradient 30.
+    """
     scale = NonDifferentiable(h.array(5.0))
 
     def f(x: Any) -> Any:
@@ -142,13 +146,12 @@ def label_closed_over_by_grad(h: Checked) -> None:
     h.assert_value_and_grad(f, (h.array(3.0),), 45.0, 30.0)
 
 
-@scenario(
-    level=SHOULD,
-    expects='grad of scale w ** 2 for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label '
-    "or not",
-)
+@scenario(level=SHOULD)
 def label_in_native_grad(h: Checked) -> None:
-    """If the system's own gradient takes structures, it takes one with a labelled float, and gives zero there."""
+    """If the system's own gradient takes structures, it takes one with a labelled float, and gives zero there.
+
+    Expect grad of scale w ** 2 for {"scale": NonDifferentiable(5), "w": 3}: 30 at w, and 0 at scale, in a label or not.
+    """
     given = {"scale": NonDifferentiable(h.array(5.0)), "w": h.array(3.0)}
     try:
         h.grad(lambda m: m["scale"] * m["w"])({"scale": h.array(5.0), "w": h.array(3.0)})
@@ -160,9 +163,12 @@ def label_in_native_grad(h: Checked) -> None:
     h.assert_equal(gradient["scale"], 0.0, "the gradient at the label")
 
 
-@scenario(expects="the answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x")
+@scenario()
 def label_query(h: Checked) -> None:
-    """A label is not within a gradient, whatever it holds."""
+    """A label is not within a gradient, whatever it holds.
+
+    The answer is False for NonDifferentiable(x), and True for NonDifferentiable(x) x.
+    """
 
     def f(x: Any) -> Any:
         label = NonDifferentiable(x)

@@ -20,12 +20,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    transform="grad",
-    expects="c x with c the constant of x, for x of one to four axes: the gradient 2 in the first element",
-)
+@scenario(transform="grad")
 def ranks_under_grad(h: Checked) -> None:
-    """The constant of a variable of any rank has its value and shape, and no derivative."""
+    """The constant of a variable of any rank has its value and shape, and no derivative.
+
+    Expect c x with c the constant of x, for x of one to four axes: the gradient 2 in the first element.
+    """
     for shape in ranks.SHAPES:
         x = ranks.filled(h, shape, 2.0)
         h.assert_equal(adprotocol.non_differentiable(x), ranks.nested(shape, 2.0), f"plain, shape {shape}")
@@ -36,12 +36,12 @@ def ranks_under_grad(h: Checked) -> None:
         h.assert_equal(h.grad(f)(x), ranks.corner(shape, 2.0), f"the gradient, shape {shape}")
 
 
-@scenario(
-    transform="jvp",
-    expects="c x with c the constant of x, for x of one to four axes: 4 with the tangent 2 along ones",
-)
+@scenario(transform="jvp")
 def ranks_under_jvp(h: Checked) -> None:
-    """In forward mode, too, the constant of a variable of any rank has no derivative."""
+    """In forward mode, too, the constant of a variable of any rank has no derivative.
+
+    Expect c x with c the constant of x, for x of one to four axes: 4 with the tangent 2 along ones.
+    """
     for shape in ranks.SHAPES:
         x, along = ranks.filled(h, shape, 2.0), ranks.filled(h, shape, 1.0)
         want = ranks.nested(shape, 4.0), ranks.nested(shape, 2.0)

@@ -34,15 +34,13 @@ _MAKES: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-@scenario(
-    transform="grad",
-    needs=("grad", "no_grad"),
-    varies=True,
-    expects="11 c x with c the constant of x, made under the switch: at 2 the value 44 and the gradient 22, by a call, "
-    "in a dict and by a decorated function",
-)
+@scenario(transform="grad", needs=("grad", "no_grad"), varies=True)
 def made_under_the_switch(h: Checked) -> None:
-    """The constant of a variable that is made under the switch is one behind it."""
+    """The constant of a variable that is made under the switch is one behind it.
+
+    Expect 11 c x with c the constant of x, made under the switch: at 2 the value 44 and the gradient 22, by a call, in
+    a dict and by a decorated function.
+    """
     for make in _MAKES:
 
         def f(x: Any, make: Any = make) -> Any:
@@ -51,25 +49,24 @@ def made_under_the_switch(h: Checked) -> None:
         h.assert_value_and_grad(f, (h.array(2.0),), 44.0, 22.0)
 
 
-@scenario(
-    transform="jvp",
-    needs=("jvp", "no_grad"),
-    expects="c x with c the constant of x, made under the switch: at 2 the value 4 and the tangent 2",
-)
+@scenario(transform="jvp", needs=("jvp", "no_grad"))
 def made_under_the_switch_in_forward_mode(h: Checked) -> None:
-    """Under the switch a constant is one for forward mode too, which some switches do not stop."""
+    """Under the switch a constant is one for forward mode too, which some switches do not stop.
+
+    Expect c x with c the constant of x, made under the switch: at 2 the value 4 and the tangent 2.
+    """
     h.assert_value_and_tangent(
         lambda x: h.no_grad(lambda: adprotocol.non_differentiable(x))() * x, h.array(2.0), h.array(1.0), 4.0, 2.0
     )
 
 
-@scenario(
-    needs=("parameter", "parameter_grad", "no_grad"),
-    expects="11 c p with c the constant of the parameter p, made under the switch: the gradient 22 at 2, by a call, in "
-    "a dict and by a decorated function; also where it was made before the gradient began",
-)
+@scenario(needs=("parameter", "parameter_grad", "no_grad"))
 def parameter_under_the_switch(h: Checked) -> None:
-    """The constant of a parameter that is made under the switch is one behind it."""
+    """The constant of a parameter that is made under the switch is one behind it.
+
+    Expect 11 c p with c the constant of the parameter p, made under the switch: the gradient 22 at 2, by a call, in a
+    dict and by a decorated function; also where it was made before the gradient began.
+    """
     p = switched_parameter(h)
     for make in _MAKES:
         before = h.no_grad(lambda: make(p))()  # noqa: B023
@@ -81,13 +78,12 @@ def parameter_under_the_switch(h: Checked) -> None:
         h.assert_equal(h.parameter_grad(f, p), 22.0, "the gradient")
 
 
-@scenario(
-    rule="N2",
-    needs=("parameter", "parameter_grad", "no_grad"),
-    expects="p times the constants of {p, [p]}, made under the switch, 1 and 3 of them: the gradient 8 at 2",
-)
+@scenario(rule="N2", needs=("parameter", "parameter_grad", "no_grad"))
 def model_under_the_switch(h: Checked) -> None:
-    """The constants of a model's parameters that are made under the switch are constants behind it."""
+    """The constants of a model's parameters that are made under the switch are constants behind it.
+
+    Expect p times the constants of {p, [p]}, made under the switch, 1 and 3 of them: the gradient 8 at 2.
+    """
     p = switched_parameter(h)
 
     def f() -> Any:

@@ -23,10 +23,12 @@ scenario: Decorator = defaults("non_differentiable", rule="N4")
 @scenario(
     transform="grad of {way}",
     source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="a label of x closed over, times a label made inside, times x, under {way} at 2: 8, the gradient 4",
 )
 def label_closed_over(h: Checked, way: str) -> None:
-    """A jitted function may close over a label of a differentiated value, and make its own."""
+    """A jitted function may close over a label of a differentiated value, and make its own.
+
+    Expect a label of x closed over, times a label made inside, times x, under {way} at 2: 8, the gradient 4.
+    """
 
     def f(x: Any) -> Any:
         label = NonDifferentiable(x)
@@ -39,10 +41,12 @@ def label_closed_over(h: Checked, way: str) -> None:
     level=SHOULD,
     transform="jit",
     source="Equinox, static fields and stop_gradient: https://github.com/patrick-kidger/equinox/issues/958",
-    expects='{"scale": NonDifferentiable(s), "w": 2} under jit gives 2 s for s = 3, 4, 5, of one trace',
 )
 def label_traced_once(h: Checked) -> None:
-    """Another value in a label does not cause another trace."""
+    """Another value in a label does not cause another trace.
+
+    Expect {"scale": NonDifferentiable(s), "w": 2} under jit gives 2 s for s = 3, 4, 5, of one trace.
+    """
     traces: list[str] = []
 
     def f(m: Any) -> Any:
@@ -70,11 +74,13 @@ def label_traced_once(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source="PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610",
-    expects="rows of label(a) * a * label(x) * x for a = x and 2 x: their sum, 5 x ** 4, is 405 at 3, with the "
-    "gradient 10 x ** 3 = 270, since neither label has a derivative",
 )
 def label_under_vmap(h: Checked) -> None:
-    """Labels inside vmap hold rows, and labels from outside are closed over."""
+    """Labels inside vmap hold rows, and labels from outside are closed over.
+
+    Expect rows of label(a) * a * label(x) * x for a = x and 2 x: their sum, 5 x ** 4, is 405 at 3, with the gradient 10
+    x ** 3 = 270, since neither label has a derivative.
+    """
 
     def f(x: Any) -> Any:
         outside = NonDifferentiable(x)
@@ -86,10 +92,12 @@ def label_under_vmap(h: Checked) -> None:
 @scenario(
     transform="grad",
     source="GPJax, a wrapper inside of another wrapper: https://github.com/thomaspinder/GPJax/issues/766",
-    expects="NonDifferentiable(NonDifferentiable(x)) x at 3: 9, with the gradient 3; its value is a plain array",
 )
 def label_of_label(h: Checked) -> None:
-    """A label of a label acts as one label, and the constant of a label is still a label."""
+    """A label of a label acts as one label, and the constant of a label is still a label.
+
+    Expect NonDifferentiable(NonDifferentiable(x)) x at 3: 9, with the gradient 3; its value is a plain array.
+    """
 
     def f(x: Any) -> Any:
         label = NonDifferentiable(NonDifferentiable(x))
@@ -102,12 +110,13 @@ def label_of_label(h: Checked) -> None:
 
 
 @scenario(
-    level=SHOULD,
-    source="Paddle, deepcopy for layers and tensors: https://github.com/PaddlePaddle/Paddle/pull/29387",
-    expects="copy, deepcopy and pickle of a label of (1, 2) give a label of (1, 2), if those of the array do",
+    level=SHOULD, source="Paddle, deepcopy for layers and tensors: https://github.com/PaddlePaddle/Paddle/pull/29387"
 )
 def label_copies(h: Checked) -> None:
-    """A label is copied and pickled as its array is, and need not be hashable."""
+    """A label is copied and pickled as its array is, and need not be hashable.
+
+    Copy, deepcopy and pickle of a label of (1, 2) give a label of (1, 2), if those of the array do.
+    """
     array = h.array([1.0, 2.0])
     ways: dict[str, Any] = {
         "copy": copy.copy,

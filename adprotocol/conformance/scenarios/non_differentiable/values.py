@@ -20,13 +20,12 @@ _ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/
 scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad")
 
 
-@scenario(
-    transform="",
-    source=_ESTIMATOR,
-    expects="each value bit for bit, -0, subnormal numbers, infinity and NaN included, with its shape and dtype",
-)
+@scenario(transform="", source=_ESTIMATOR)
 def value_is_unchanged(h: Checked) -> None:
-    """A constant has the bits, the shape and the dtype of the value."""
+    """A constant has the bits, the shape and the dtype of the value.
+
+    Expect each value bit for bit, -0, subnormal numbers, infinity and NaN included, with its shape and dtype.
+    """
     for value in (-0.0, 1e-40, 1.0 / 3.0, float("inf"), float("nan"), 7, True, [[1.5, -2.5]], [], [0.1, -0.0]):
         array = h.array(value)
         before = h.numpy(array)
@@ -36,12 +35,12 @@ def value_is_unchanged(h: Checked) -> None:
         h.check(after.tobytes() == before.tobytes(), f"the constant of {value} is {after}")
 
 
-@scenario(
-    source=_ESTIMATOR,
-    expects="x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept",
-)
+@scenario(source=_ESTIMATOR)
 def value_is_unchanged_under_grad(h: Checked) -> None:
-    """The sign of zero survives while the value is tracked."""
+    """The sign of zero survives while the value is tracked.
+
+    Expect x (1 / constant(x)) at x = -0: the gradient is 1 / -0 = -infinity, since the sign of 0 is kept.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     slope = h.numpy(h.grad(lambda x: x * (1.0 / adprotocol.non_differentiable(x)))(h.array(-0.0)))
@@ -51,11 +50,13 @@ def value_is_unchanged_under_grad(h: Checked) -> None:
 @scenario(
     transform="grad of grad of grad",
     source="functorch, wrong second derivatives with detach: https://github.com/pytorch/functorch/issues/353",
-    expects="of y ** 3 with y = x + constant(x ** 2 - x), at x = 2, where y is 4: the value 64 and the derivatives "
-    "48, 24 and 6, as if y were x",
 )
 def straight_through_third_derivative(h: Checked) -> None:
-    """All orders of a straight-through estimator are those of its input."""
+    """All orders of a straight-through estimator are those of its input.
+
+    Of y ** 3 with y = x + constant(x ** 2 - x), at x = 2, where y is 4 expect the value 64 and the derivatives 48, 24
+    and 6, as if y were x.
+    """
 
     def f(x: Any) -> Any:
         y = x + adprotocol.non_differentiable(x * x - x)
@@ -70,11 +71,13 @@ def straight_through_third_derivative(h: Checked) -> None:
 @scenario(
     varies=True,
     source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
-    expects="the signs of (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10) of the values "
-    "themselves",
 )
 def straight_through_sign(h: Checked) -> None:
-    """A quantiser built with cond passes the gradient through unchanged."""
+    """A quantiser built with cond passes the gradient through unchanged.
+
+    Expect the signs of (0.5, -3), weighed with 1 and 10: 1 - 10 = -9, with the gradient (1, 10) of the values
+    themselves.
+    """
 
     def quantised(x: Any) -> Any:
         sign = adprotocol.cond(x > 0.0, lambda: 1.0, lambda: -1.0)
@@ -90,10 +93,12 @@ def straight_through_sign(h: Checked) -> None:
     transform="jvp",
     varies=True,
     source="PyTorch: detach, unlike no_grad, stops forward mode: https://github.com/pytorch/pytorch/issues/72202",
-    expects="constant(x ** 2) * x at 3, along 2, is 27 with the tangent 18; the constant alone is 9 with the tangent 0",
 )
 def forward_mode(h: Checked) -> None:
-    """A constant has no tangent."""
+    """A constant has no tangent.
+
+    constant(x ** 2) * x at 3, along 2, is 27 with the tangent 18; the constant alone is 9 with the tangent 0.
+    """
     x, along = h.array(3.0), h.array(2.0)
     h.assert_value_and_tangent(lambda x: adprotocol.non_differentiable(x * x) * x, x, along, 27.0, 18.0)
     h.assert_value_and_tangent(
@@ -106,10 +111,12 @@ def forward_mode(h: Checked) -> None:
     needs=("grad", "counter"),
     source="JAX: why softmax stops a value in the forward pass: "
     "https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html",
-    expects="no derivative of a function in front of the stop is computed; one is if the value is used beside it",
 )
 def no_backward_pass_in_front(h: Checked) -> None:
-    """Nothing in front of a stop is differentiated only to be discarded."""
+    """Nothing in front of a stop is differentiated only to be discarded.
+
+    No derivative of a function in front of the stop is computed; one is if the value is used beside it.
+    """
     identity, count = h.counter()
     h.assert_equal(h.grad(lambda x: adprotocol.non_differentiable(identity(x)) * x)(h.array(3.0)), 3.0, "the gradient")
     h.check(count() == 0, f"the function in front of the stop was differentiated {count()} time(s)")
@@ -121,11 +128,13 @@ def no_backward_pass_in_front(h: Checked) -> None:
     transform="custom rule",
     needs=("grad", "custom_rule"),
     source="JAX: custom rules stop what they declare constant: https://github.com/jax-ml/jax/pull/2804",
-    expects="of r(constant(x)) * x at 3, where r is x ** 2 with the rule 7, the gradient is r = 9; of r(x) * x it is "
-    "9 + 7 * 3 = 30",
 )
 def in_front_of_custom_rule(h: Checked) -> None:
-    """A custom rule applied to a constant is not asked for a derivative."""
+    """A custom rule applied to a constant is not asked for a derivative.
+
+    Of r(constant(x)) * x at 3, where r is x ** 2 with the rule 7, the gradient is r = 9; of r(x) * x it is 9 + 7 * 3 =
+    30.
+    """
     rule = h.custom_rule(lambda x: x * x, lambda x: 0.0 * x + 7.0)
     x = h.array(3.0)
     h.assert_value_and_grad(lambda x: rule(adprotocol.non_differentiable(x)) * x, (x,), 27.0, 9.0, "behind the stop")
@@ -136,10 +145,12 @@ def in_front_of_custom_rule(h: Checked) -> None:
     rule="W9",
     varies=True,
     source="PyTorch: is a derivative wanted of this tensor: https://github.com/pytorch/pytorch/issues/84565",
-    expects="the answer is False for constant(x), and True for constant(x) x and for x; constant(x) has the gradient 0",
 )
 def result_is_not_within_gradient(h: Checked) -> None:
-    """A constant is not within a gradient; a result of it and a variable is."""
+    """A constant is not within a gradient; a result of it and a variable is.
+
+    The answer is False for constant(x), and True for constant(x) x and for x; constant(x) has the gradient 0.
+    """
 
     def f(x: Any) -> Any:
         c = adprotocol.non_differentiable(x)
@@ -154,10 +165,12 @@ def result_is_not_within_gradient(h: Checked) -> None:
     level=SHOULD,
     needs=("grad", PROMOTION),
     source="JAX: integer and boolean leaves beside differentiated ones: https://github.com/jax-ml/jax/issues/15861",
-    expects="constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6",
 )
 def untracked_stays_usable(h: Checked) -> None:
-    """Constants of undifferentiated arrays, also of integers and booleans, compute as before."""
+    """Constants of undifferentiated arrays, also of integers and booleans, compute as before.
+
+    Expect constants of 2, of the integers (3, 4) and of True beside x = 5: 2 3 x = 30, with the gradient 6.
+    """
     given = [h.array(value) for value in (2.0, [3, 4], True)]
     two, integers, true = made = [adprotocol.non_differentiable(array) for array in given]
     dtypes = [[h.numpy(array).dtype for array in arrays] for arrays in (made, given)]
@@ -172,10 +185,12 @@ def untracked_stays_usable(h: Checked) -> None:
 @scenario(
     needs=("grad", "dtypes", "cast"),
     source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
-    expects="c x with c the constant of x, 2: the gradient 2 in one element, for each floating-point dtype and shape",
 )
 def each_dtype_and_shape(h: Checked) -> None:
-    """The constant of a variable of each floating-point dtype and shape has its value, and no derivative."""
+    """The constant of a variable of each floating-point dtype and shape has its value, and no derivative.
+
+    Expect c x with c the constant of x, 2: the gradient 2 in one element, for each floating-point dtype and shape.
+    """
     for what, x in each_array(h):
         assert_near(h, adprotocol.non_differentiable(x), 2.0, f"plain, {what}")
         found = h.grad(lambda x: first_element(adprotocol.non_differentiable(x) * x))(x)
@@ -183,13 +198,14 @@ def each_dtype_and_shape(h: Checked) -> None:
 
 
 @scenario(
-    needs=("grad", "evaluate"),
-    source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="a constant of x ** 2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient "
-    "20; twice that constant gives 80 and 40, twice what nobody holds any more 160 and 80; so in our gradient",
+    needs=("grad", "evaluate"), source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/"
 )
 def evaluated(h: Checked) -> None:
-    """A constant stays one when its value is computed, or what is computed from it."""
+    """A constant stays one when its value is computed, or what is computed from it.
+
+    Expect a constant of x ** 2 that is evaluated is still untracked: times 5 x it is 40 at 2, with the gradient 20;
+    twice that constant gives 80 and 40, twice what nobody holds any more 160 and 80; so in our gradient.
+    """
 
     def of_constant(x: Any) -> Any:
         c = adprotocol.non_differentiable(x * x)
@@ -217,11 +233,13 @@ def evaluated(h: Checked) -> None:
 @scenario(
     needs=("grad", "operations"),
     source="JAX: complex numbers and derivatives: https://docs.jax.dev/en/latest/notebooks/autodiff_cookbook.html",
-    expects="the constant of each operation's result has its value and is untracked, as is its result of a constant: "
-    "5 x, the gradient 5 in the first element",
 )
 def of_each_operation(h: Checked) -> None:
-    """The result of each operation of the harness, complex ones included, can be made constant."""
+    """The result of each operation of the harness, complex ones included, can be made constant.
+
+    The constant of each operation's result has its value and is untracked, as is its result of a constant: 5 x, the
+    gradient 5 in the first element.
+    """
     v = h.array([2.0, 3.0])
     for name, operation in h.operations().items():
         try:

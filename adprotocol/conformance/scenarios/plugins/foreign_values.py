@@ -34,13 +34,14 @@ _PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.h
 
 
 @scenario(
-    transform="grad",
-    source="SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052",
-    expects="MixedFrameworksError that names both, from each function, in any order and in containers; BackendError "
-    "where one has gone",
+    transform="grad", source="SciPy: multiple namespaces for array inputs: https://github.com/scipy/scipy/issues/24052"
 )
 def two_frameworks(h: Checked) -> None:
-    """Values of two frameworks in one call raise an error that names both."""
+    """Values of two frameworks in one call raise an error that names both.
+
+    Expect MixedFrameworksError that names both, from each function, in any order and in containers; BackendError where
+    one has gone.
+    """
     other = Foreign()
 
     def square(x: Any) -> Any:
@@ -66,11 +67,13 @@ def two_frameworks(h: Checked) -> None:
     transform="grad",
     varies=True,
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="the answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3; an "
-    "error beside those of another framework",
 )
 def numpy_mixes(h: Checked) -> None:
-    """NumPy arrays and Python values mix with those of any framework."""
+    """NumPy arrays and Python values mix with those of any framework.
+
+    The answer for an array is the same beside NumPy arrays and Python values: 3 x, with the gradient 3; an error beside
+    those of another framework.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     others = (np.array([1.0, 2.0]), 1.0, 2, True, "text", None)
@@ -86,11 +89,13 @@ def numpy_mixes(h: Checked) -> None:
 
 
 @scenario(
-    source="JAX: a mapping that is not registered is a leaf, silently: https://github.com/jax-ml/jax/issues/40517",
-    expects="UnclaimedTypeError that names the type, from each function, beside an array of the system too",
+    source="JAX: a mapping that is not registered is a leaf, silently: https://github.com/jax-ml/jax/issues/40517"
 )
 def unknown_framework(h: Checked) -> None:
-    """An array of a framework without a plugin, or with one that is refused, is an error, not False."""
+    """An array of a framework without a plugin, or with one that is refused, is an error, not False.
+
+    Expect UnclaimedTypeError that names the type, from each function, beside an array of the system too.
+    """
 
     class Greedy(ForeignPlugin):
         @hookimpl
@@ -111,14 +116,12 @@ def unknown_framework(h: Checked) -> None:
     still_right(h, "after an unknown type")
 
 
-@scenario(
-    rule="C1",
-    transform="grad",
-    source="docs/plugins.md, The hooks",
-    expects="PredicateError for a tracked number, for a vector of bools and for None; no branch runs",
-)
+@scenario(rule="C1", transform="grad", source="docs/plugins.md, The hooks")
 def refused_predicate(h: Checked) -> None:
-    """The plugin refuses a predicate that is not a boolean scalar, with the common error type."""
+    """The plugin refuses a predicate that is not a boolean scalar, with the common error type.
+
+    Expect PredicateError for a tracked number, for a vector of bools and for None; no branch runs.
+    """
     runs: list[Any] = []
 
     def square(x: Any) -> Any:
@@ -136,10 +139,12 @@ def refused_predicate(h: Checked) -> None:
     level=SHOULD,
     rule="P6",
     source="NumPyro: do not use private functions of JAX: https://github.com/pyro-ppl/numpyro/issues/32",
-    expects="no import of adprotocol but of the modules for plugins, and of no name with a leading underscore",
 )
 def nothing_private(h: Checked) -> None:
-    """The plugin imports only public modules."""
+    """The plugin imports only public modules.
+
+    Expect no import of adprotocol but of the modules for plugins, and of no name with a leading underscore.
+    """
     plugin = plugin_of(h)
     point = plugin.entry_point
     name = point.module if point is not None else str(plugin.hooks["array_types"].__module__)

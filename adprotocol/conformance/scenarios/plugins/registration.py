@@ -117,10 +117,12 @@ def imported_by(code: str) -> set[str]:
     rule="P1",
     transform="import",
     source="opt_einsum: importing TensorFlow imports JAX as well: https://github.com/dgasmith/opt_einsum/pull/135",
-    expects="in a new interpreter, after the import and a question about a number, neither NumPy nor the framework",
 )
 def imports_nothing(h: Checked) -> None:
-    """`import adprotocol` imports no framework and no NumPy, nor does a question about a Python number."""
+    """`import adprotocol` imports no framework and no NumPy, nor does a question about a Python number.
+
+    Expect in a new interpreter, after the import and a question about a number, neither NumPy nor the framework.
+    """
     known = plugins.REGISTRY.known().get(h.name)
     framework = known.framework if known is not None else "numpy"
     found = imported_by("import adprotocol; assert adprotocol.within_gradient(1.0) is False")
@@ -132,10 +134,12 @@ def imports_nothing(h: Checked) -> None:
     rule="P7",
     transform="import",
     source="PyTorch: trees by optree, which may not be there: https://github.com/pytorch/pytorch/pull/93139",
-    expects="in a new interpreter, after a dataclass of numbers was flattened, the standard library and pluggy alone",
 )
 def imports_no_tree_library(h: Checked) -> None:
-    """Structures are flattened without any other package: a tree library that is installed is not imported."""
+    """Structures are flattened without any other package: a tree library that is installed is not imported.
+
+    Expect in a new interpreter, after a dataclass of numbers was flattened, the standard library and pluggy alone.
+    """
     found = imported_by(
         "import dataclasses, adprotocol; Line = dataclasses.make_dataclass('Line', ['slope', 'offset']); "
         "assert adprotocol.trainable(Line(1.0, 2)) == Line(1.0, None)"
@@ -144,13 +148,12 @@ def imports_no_tree_library(h: Checked) -> None:
     h.check(not wrong, f"adprotocol.trainable imports {', '.join(wrong)}")
 
 
-@scenario(
-    rule="P1",
-    source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/",
-    expects="array_types returns the classes of tracked, traced and batched values; explain names plugin and answer",
-)
+@scenario(rule="P1", source="pluggy: hook specifications: https://pluggy.readthedocs.io/en/stable/")
 def hooks(h: Checked) -> None:
-    """The types of the plugin are classes, its tracked values are of them, and `explain` is text."""
+    """The types of the plugin are classes, its tracked values are of them, and `explain` is text.
+
+    array_types returns the classes of tracked, traced and batched values; explain names plugin and answer.
+    """
     plugin = plugin_of(h)
     h.check(plugin.state == plugins.ACTIVE, f"the plugin is {plugin.state}: {plugin.reason}")
     held = vars(sys.modules[plugin.hooks["array_types"].__module__]).values()
@@ -185,12 +188,13 @@ def _special(plugin: Plugin) -> list[type]:
 
 
 @scenario(
-    level=MAY,
-    source="PyTorch: support for subclasses of Tensor: https://github.com/pytorch/pytorch/issues/28361",
-    expects="the plugin gets each subclass that can be made of its types",
+    level=MAY, source="PyTorch: support for subclasses of Tensor: https://github.com/pytorch/pytorch/issues/28361"
 )
 def subclasses(h: Checked) -> None:
-    """A subclass of one of the plugin's types is served by it."""
+    """A subclass of one of the plugin's types is served by it.
+
+    The plugin gets each subclass that can be made of its types.
+    """
     made = _special(plugin_of(h))
     if not made:
         msg = "none of its types can be subclassed"
@@ -201,12 +205,13 @@ def subclasses(h: Checked) -> None:
 
 
 @scenario(
-    rule="P2",
-    source="llm: a single broken plugin makes the program unusable: https://github.com/simonw/llm/pull/1351",
-    expects="a PluginError that names the fault, five times; the answers are as before",
+    rule="P2", source="llm: a single broken plugin makes the program unusable: https://github.com/simonw/llm/pull/1351"
 )
 def broken(h: Checked) -> None:
-    """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work."""
+    """A plugin that raises, has no classes, or has missing, unknown or wrong hooks is refused; others work.
+
+    Expect a PluginError that names the fault, five times; the answers are as before.
+    """
 
     class Lacking:
         @hookimpl
@@ -245,12 +250,12 @@ def broken(h: Checked) -> None:
     still_right(h, "after the broken plugins")
 
 
-@scenario(
-    source=_ORDER,
-    expects="the plugin serves its types, with one that tries last beside it, which is not asked; both are reported",
-)
+@scenario(source=_ORDER)
 def two_for_one_type(h: Checked) -> None:
-    """A second plugin for the same types that asks to come last changes no answer, and is reported."""
+    """A second plugin for the same types that asks to come last changes no answer, and is reported.
+
+    The plugin serves its types, with one that tries last beside it, which is not asked; both are reported.
+    """
     plugin = plugin_of(h)
     other = ForeignPlugin(*plugin.types)
     # "aaa" comes first in the alphabet.
@@ -267,14 +272,12 @@ def two_for_one_type(h: Checked) -> None:
     h.check(not [1 for _, _, others in plugins.REGISTRY.conflicts() if second.name in others], "a conflict stays")
 
 
-@scenario(
-    level=SHOULD,
-    transform="grad",
-    source=_ORDER,
-    expects="the second plugin is asked about the tracked value, and the first one again after it has gone",
-)
+@scenario(level=SHOULD, transform="grad", source=_ORDER)
 def first_by_choice(h: Checked) -> None:
-    """A second plugin that asks to come first serves the types until it is removed."""
+    """A second plugin that asks to come first serves the types until it is removed.
+
+    The second plugin is asked about the tracked value, and the first one again after it has gone.
+    """
     other = EagerPlugin(*plugin_of(h).types)
 
     def square(x: Any) -> Any:

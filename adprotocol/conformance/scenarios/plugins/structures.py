@@ -41,10 +41,12 @@ def power_class() -> type[Any]:
     transform="{way}",
     also_needs=("node",),
     source="JAX: what is static is not what is not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="2 x ** 2 - y for the power 1, 2 x ** 4 - y for the power 2: 17 and 161 at (3, 1), 15 at (3, 3)",
 )
 def registered_structure(h: Checked, way: str) -> None:
-    """A structure is an argument under {way}: its arrays are traced, and another static field is traced anew."""
+    """A structure is an argument under {way}: its arrays are traced, and another static field is traced anew.
+
+    Expect 2 x ** 2 - y for the power 1, 2 x ** 4 - y for the power 2: 17 and 161 at (3, 1), 15 at (3, 3).
+    """
     power, x = power_class(), h.array(3.0)
     traced = h.trace(way, lambda model, x: model(x))
     h.assert_equal(traced(power(h.array(2.0), h.array(1.0)), x), 17.0, "with the power 1")
@@ -56,11 +58,13 @@ def registered_structure(h: Checked, way: str) -> None:
     transform="{way}",
     also_needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
-    expects="a subclass with a field more, registered as its base is: itself, with 3 times that field, "
-    "12, and 2 of its base; one that is not registered is an error, or itself",
 )
 def registered_subclass(h: Checked, way: str) -> None:
-    """A subclass of a registered class is argument and result under {way} as what it is, never as its base."""
+    """A subclass of a registered class is argument and result under {way} as what it is, never as its base.
+
+    Expect a subclass with a field more, registered as its base is: itself, with 3 times that field, 12, and 2 of its
+    base; one that is not registered is an error, or itself.
+    """
     fields, base = [("offset", Any, dataclasses.field(default=None))], power_class()
     unregistered, made = (dataclasses.make_dataclass("Offset", fields, bases=(base,), frozen=True) for _ in range(2))
     adprotocol.register_structure(made, static=("power",))
@@ -80,11 +84,13 @@ def registered_subclass(h: Checked, way: str) -> None:
     transform="vmap",
     needs=("node",),
     source="PyTorch: models return dataclasses: https://github.com/pytorch/pytorch/pull/93214",
-    expects="rows of a structure, (1, 2) and (3, 5): 2 x and a label of y + 1 in a structure of rows, with its static "
-    "field, 2 and 3",
 )
 def registered_structure_under_vmap(h: Checked) -> None:
-    """A structure is the argument and the result of a batched function."""
+    """A structure is the argument and the result of a batched function.
+
+    Expect rows of a structure, (1, 2) and (3, 5): 2 x and a label of y + 1 in a structure of rows, with its static
+    field, 2 and 3.
+    """
     power = power_class()
     run = h.vmap(lambda row: power(2.0 * row.scale, NonDifferentiable(row.shift + 1.0), row.power))
     for static in (2, 3):
@@ -100,10 +106,12 @@ def registered_structure_under_vmap(h: Checked) -> None:
     transform="grad of {way}",
     also_needs=("node",),
     source="JAX, a type for what is not to be differentiated: https://github.com/jax-ml/jax/issues/2588",
-    expects="x ** 3 - x, where the last x is in a label: 6 and the gradient 12 at 2",
 )
 def registered_structure_with_a_label(h: Checked, way: str) -> None:
-    """A label in a structure that crosses {way} is a constant there, and still a label."""
+    """A label in a structure that crosses {way} is a constant there, and still a label.
+
+    Expect x ** 3 - x, where the last x is in a label: 6 and the gradient 12 at 2.
+    """
     power = power_class()
 
     def fun(model: Any, x: Any) -> Any:

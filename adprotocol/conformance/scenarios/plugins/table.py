@@ -22,11 +22,12 @@ _CACHE = "plum: a resolution overtaken by a registration is cached for good: htt
 scenario: Decorator = defaults("plugins", rule="P4", source=_CACHE)
 
 
-@scenario(
-    expects="UnclaimedTypeError, then the answer of the new plugin, then UnclaimedTypeError, twice; 5 x in between",
-)
+@scenario()
 def table_follows_changes(h: Checked) -> None:
-    """Cached answers for a type are dropped when plugins come and go."""
+    """Cached answers for a type are dropped when plugins come and go.
+
+    Expect UnclaimedTypeError, then the answer of the new plugin, then UnclaimedTypeError, twice; 5 x in between.
+    """
     array = Foreign()
     for _ in range(2):
         with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
@@ -39,12 +40,12 @@ def table_follows_changes(h: Checked) -> None:
     still_right(h, "after the plugin has gone")
 
 
-@scenario(
-    transform="threads",
-    expects="5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied",
-)
+@scenario(transform="threads")
 def first_sight_in_threads(h: Checked) -> None:
-    """Types first seen in many threads at once get the same answer in all."""
+    """Types first seen in many threads at once get the same answer in all.
+
+    Expect 5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied.
+    """
     array, meeting = h.array(2.0), threading.Barrier(8)
 
     def ask() -> tuple[Any, Any, Any]:

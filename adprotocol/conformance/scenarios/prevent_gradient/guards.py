@@ -32,13 +32,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    transform="",
-    source=_TENSORFLOW,
-    expects="the identical object, or where an answer stays open the value: of floats, integers, bools and others",
-)
+@scenario(transform="", source=_TENSORFLOW)
 def value_is_the_same(h: Checked) -> None:
-    """What nobody differentiates comes back as the identical object."""
+    """What nobody differentiates comes back as the identical object.
+
+    Expect the identical object, or where an answer stays open the value: of floats, integers, bools and others.
+    """
     for value in (1.5, 7, True, [1.5, -2.5], []):
         array = h.array(value)
         if isinstance(adprotocol.within_gradient(array), bool):
@@ -48,16 +47,22 @@ def value_is_the_same(h: Checked) -> None:
         h.assert_is(guarded(other), other, "what was given")
 
 
-@scenario(transform="jit", source=_TENSORFLOW, expects="1 / x for x = -0, -infinity: the sign of zero is kept")
+@scenario(transform="jit", source=_TENSORFLOW)
 def value_under_jit(h: Checked) -> None:
-    """In a traced program the value passes with all its bits."""
+    """In a traced program the value passes with all its bits.
+
+    Expect 1 / x for x = -0, -infinity: the sign of zero is kept.
+    """
     found = h.numpy(h.jit(lambda x: 1.0 / guarded(x))(h.array(-0.0)))
     h.check(bool(found < 0), f"1 / -0 is {found} behind the guard")
 
 
-@scenario(needs=("grad", PROMOTION), expects="n x ** 2 for the integer n = 3, at 2: 12, gradient 12")
+@scenario(needs=("grad", PROMOTION))
 def integers_in_gradient(h: Checked) -> None:
-    """Integers, texts and functions pass while something else is differentiated."""
+    """Integers, texts and functions pass while something else is differentiated.
+
+    Expect n x ** 2 for the integer n = 3, at 2: 12, gradient 12.
+    """
     n = h.array(3)
 
     def f(x: Any) -> Any:
@@ -67,12 +72,12 @@ def integers_in_gradient(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 12.0, 12.0)
 
 
-@scenario(
-    source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="c x with c the label of x, at 3: 9, gradient 3",
-)
+@scenario(source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912")
 def label_in_gradient(h: Checked) -> None:
-    """A label passes, although it holds what is differentiated."""
+    """A label passes, although it holds what is differentiated.
+
+    Expect c x with c the label of x, at 3: 9, gradient 3.
+    """
     h.assert_value_and_grad(lambda x: guarded(NonDifferentiable(x)) * x, [h.array(3.0)], 9.0, 3.0)
     h.assert_value_and_grad(lambda x: guarded({"c": NonDifferentiable(x)})["c"] * x, [h.array(3.0)], 9.0, 3.0)
 
@@ -81,11 +86,13 @@ def label_in_gradient(h: Checked) -> None:
     transform=("grad", "jvp", "grad of jit", "jvp of jit"),
     also_needs=("grad", HIGHER_ORDER),
     source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
-    expects="y ** 2 with a guarded y = x ** 2, which a gradient inside has closed over, at 2: 16 plain and an error "
-    "in a derivative; 16 where its constant is guarded",
 )
 def after_an_inner_gradient(h: Checked, transforms: str) -> None:
-    """What a gradient inside has closed over raises behind it, under {transforms}."""
+    """What a gradient inside has closed over raises behind it, under {transforms}.
+
+    Expect y ** 2 with a guarded y = x ** 2, which a gradient inside has closed over, at 2: 16 plain and an error in a
+    derivative; 16 where its constant is guarded.
+    """
     outer, _, inner = transforms.partition(" of ")
     x = h.array(2.0)
 
@@ -102,9 +109,12 @@ def after_an_inner_gradient(h: Checked, transforms: str) -> None:
     h.assert_equal(h.nest(outer, constant)(x), 16.0, "of a constant")
 
 
-@scenario(expects="an error with the message and the path 'rest.0.second'; without that leaf x, gradient 1")
+@scenario()
 def container_in_gradient(h: Checked) -> None:
-    """A container is walked, and the error names the path of the leaf."""
+    """A container is walked, and the error names the path of the leaf.
+
+    Expect an error with the message and the path 'rest.0.second'; without that leaf x, gradient 1.
+    """
     c, x = h.array(4.0), h.array(2.0)
 
     def f(x: Any, leaf: Any) -> Any:
@@ -116,12 +126,12 @@ def container_in_gradient(h: Checked) -> None:
         h.grad(lambda x: f(x, x))(x)
 
 
-@scenario(
-    transform="grad of jit",
-    expects="a b, in a container of both, at (2, 4): 8; an error with the message and the path 'b.0' in a gradient",
-)
+@scenario(transform="grad of jit")
 def container_under_jit(h: Checked) -> None:
-    """A container of traced leaves is rebuilt with guarded ones."""
+    """A container of traced leaves is rebuilt with guarded ones.
+
+    Expect a b, in a container of both, at (2, 4): 8; an error with the message and the path 'b.0' in a gradient.
+    """
 
     @h.jit  # type: ignore[untyped-decorator]
     def f(a: Any, b: Any) -> Any:
@@ -134,13 +144,12 @@ def container_under_jit(h: Checked) -> None:
         h.grad(lambda b: f(h.array(2.0), b))(h.array(4.0))
 
 
-@scenario(
-    transform="grad of grad",
-    source=_TENSORFLOW,
-    expects="the gradient of x c in c, at (2, 4), is 2; its gradient in x is an error with the message",
-)
+@scenario(transform="grad of grad", source=_TENSORFLOW)
 def outer_level(h: Checked) -> None:
-    """A value that only the outer gradient differentiates raises in that alone."""
+    """A value that only the outer gradient differentiates raises in that alone.
+
+    The gradient of x c in c, at (2, 4), is 2; its gradient in x is an error with the message.
+    """
     c = h.array(4.0)
 
     def inner(x: Any) -> Any:
@@ -151,9 +160,12 @@ def outer_level(h: Checked) -> None:
         h.grad(inner)(h.array(2.0))
 
 
-@scenario(transform="grad of jit", expects="5 x plain, an error with the message in a gradient, and again")
+@scenario(transform="grad of jit")
 def compiled_once(h: Checked) -> None:
-    """One compiled function runs plain, raises when it is differentiated, and runs plain again; in branches too."""
+    """One compiled function runs plain, raises when it is differentiated, and runs plain again; in branches too.
+
+    Expect 5 x plain, an error with the message in a gradient, and again.
+    """
 
     def branch(x: Any) -> Any:
         return adprotocol.cond(x > 1.0, lambda x: 5.0 * guarded(x), lambda x: x, x)
@@ -169,11 +181,12 @@ def compiled_once(h: Checked) -> None:
                 h.grad(f)(h.array(2.0))
 
 
-@scenario(
-    expects="an error with the message in each of two gradients, x ** 2 at 2, 4, after each, and 4 for its gradient"
-)
+@scenario()
 def after_error(h: Checked) -> None:
-    """An error leaves nothing behind: the next gradient raises again, and what is not differentiated passes."""
+    """An error leaves nothing behind: the next gradient raises again, and what is not differentiated passes.
+
+    Expect an error with the message in each of two gradients, x ** 2 at 2, 4, after each, and 4 for its gradient.
+    """
     x = h.array(2.0)
     for _ in range(2):
         with h.raises(GradientPreventedError, words=[MESSAGE]):
@@ -185,11 +198,13 @@ def after_error(h: Checked) -> None:
 @scenario(
     transform="grad of vmap",
     source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
-    expects="x v times v with x v guarded, for rows x = (1, 2) and v = (1, 2, 3): ((1, 4, 9), (2, 8, 18)); an error "
-    "with the message in a gradient",
 )
 def rows_of_more_axes(h: Checked) -> None:
-    """Under vmap a guarded value has the axes that it had."""
+    """Under vmap a guarded value has the axes that it had.
+
+    Expect x v times v with x v guarded, for rows x = (1, 2) and v = (1, 2, 3): ((1, 4, 9), (2, 8, 18)); an error with
+    the message in a gradient.
+    """
     rows, v = h.array([1.0, 2.0]), h.array([1.0, 2.0, 3.0])
 
     def run(rows: Any) -> Any:
@@ -200,39 +215,35 @@ def rows_of_more_axes(h: Checked) -> None:
         h.grad(lambda rows: run(rows)[1][2])(rows)
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit", "grad of vmap"),
-    expects="x c with c a constant of a guarded x, at 2: an error with the message, though no derivative comes by it",
-)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of vmap"))
 def made_constant_behind(h: Checked, transforms: str) -> None:
-    """A guard whose value is made constant behind it raises too, under {transforms}."""
+    """A guard whose value is made constant behind it raises too, under {transforms}.
+
+    Expect x c with c a constant of a guarded x, at 2: an error with the message, though no derivative comes by it.
+    """
     # A compiler that runs Python may show the error as one of its own, with the text.
     with h.raises(Exception, words=[MESSAGE]):
         h.nest(transforms, lambda x: adprotocol.non_differentiable(guarded(x)) * x)(h.array(2.0))
 
 
-@scenario(
-    transform="grad of custom rule",
-    varies=True,
-    source=_TENSORFLOW,
-    expects="x ** 2, doubled where x is tracked, with the derivative 7 of the rule, at 3: 9, gradient 7; the same "
-    "where it is the function of another rule",
-)
+@scenario(transform="grad of custom rule", varies=True, source=_TENSORFLOW)
 def inside_custom_rule(h: Checked) -> None:
-    """A function with a derivative rule of its own is not differentiated inside."""
+    """A function with a derivative rule of its own is not differentiated inside.
+
+    Expect x ** 2, doubled where x is tracked, with the derivative 7 of the rule, at 3: 9, gradient 7; the same where it
+    is the function of another rule.
+    """
     f = h.custom_rule(lambda x: guarded(x) * h.scale(x, 2.0, 1.0), lambda x: 7.0 + 0.0 * x)
     h.assert_value_and_grad(f, [h.array(3.0)], 9.0, 7.0)
     h.assert_value_and_grad(h.custom_rule(f, lambda x: 7.0 + 0.0 * x), [h.array(3.0)], 9.0, 7.0, "in another rule")
 
 
-@scenario(
-    transform="grad of no_grad",
-    needs=("value_and_grad", "no_grad"),
-    varies=True,
-    expects="an error exactly if within_gradient is True at that place",
-)
+@scenario(transform="grad of no_grad", needs=("value_and_grad", "no_grad"), varies=True)
 def as_the_question_says(h: Checked) -> None:
-    """Under the system's own switch it passes if the answer is False, and raises if it is True."""
+    """Under the system's own switch it passes if the answer is False, and raises if it is True.
+
+    Expect an error exactly if within_gradient is True at that place.
+    """
     seen: list[tuple[Any, bool]] = []
 
     def f(x: Any) -> Any:
@@ -248,16 +259,14 @@ def as_the_question_says(h: Checked) -> None:
     h.check(seen and all(answer is raised for answer, raised in seen), f"answers, and whether it raised: {seen}")
 
 
-@scenario(
-    level=SHOULD,
-    transform=("grad", "grad of jit", "grad of vmap", "grad of jit of vmap"),
-    expects="5 x, and 3 x with its gradient, at 2, and in rows at 2 and 4: the guard in the branch for evaluation "
-    "passes, under a switch too",
-)
+@scenario(level=SHOULD, transform=("grad", "grad of jit", "grad of vmap", "grad of jit of vmap"))
 def in_branch_not_taken(h: Checked, transforms: str) -> None:
     """A guard in the branch that is taken where nobody differentiates passes under {transforms}.
 
     Guard the value in the branch that is taken where nobody differentiates.
+
+    Expect 5 x, and 3 x with its gradient, at 2, and in rows at 2 and 4: the guard in the branch for evaluation passes,
+    under a switch too.
     """
 
     def f(x: Any) -> Any:
@@ -275,10 +284,12 @@ def in_branch_not_taken(h: Checked, transforms: str) -> None:
     needs=NEEDS,
     varies=True,
     source="TensorFlow: tapes watch trainable variables: https://www.tensorflow.org/guide/autodiff",
-    expects="GradientPreventedError in the gradient of a guarded parameter; 3 where its constant is guarded",
 )
 def parameter(h: Checked) -> None:
-    """A guarded parameter may not be differentiated, and its constant may be computed with."""
+    """A guarded parameter may not be differentiated, and its constant may be computed with.
+
+    Expect GradientPreventedError in the gradient of a guarded parameter; 3 where its constant is guarded.
+    """
     p = h.parameter(3.0, trains=True)
     with h.raises(GradientPreventedError, words=["not this one"]):
         h.parameter_grad(lambda: adprotocol.prevent_gradient(p, "not this one") * p, p)

@@ -20,11 +20,12 @@ _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillaho
 scenario: Decorator = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
 
 
-@scenario(
-    expects="x c of guarded x and c compiled, at 2, 3: 6 plain; in each gradient an error with the message of that one",
-)
+@scenario()
 def two_messages(h: Checked, way: str) -> None:
-    """Of two guards in a compiled function the one raises whose value is differentiated, with its own message."""
+    """Of two guards in a compiled function the one raises whose value is differentiated, with its own message.
+
+    Expect x c of guarded x and c compiled, at 2, 3: 6 plain; in each gradient an error with the message of that one.
+    """
     x, c = h.array(2.0), h.array(3.0)
 
     def product(x: Any, c: Any) -> Any:
@@ -40,12 +41,13 @@ def two_messages(h: Checked, way: str) -> None:
             h.grad(lambda x: traced(x, c))(x)
 
 
-@scenario(
-    expects="7 c where c is differentiated, else 3 x c with x guarded, at 2, 3: 18 plain; an error in the gradient in "
-    "x, and 21 with the gradient 7 in that in c",
-)
+@scenario()
 def in_the_other_branch(h: Checked, way: str) -> None:
-    """A guard in the branch for what is not differentiated raises where something else is."""
+    """A guard in the branch for what is not differentiated raises where something else is.
+
+    Expect 7 c where c is differentiated, else 3 x c with x guarded, at 2, 3: 18 plain; an error in the gradient in x,
+    and 21 with the gradient 7 in that in c.
+    """
     x, c = h.array(2.0), h.array(3.0)
 
     def guarded(x: Any, c: Any) -> Any:
@@ -59,9 +61,12 @@ def in_the_other_branch(h: Checked, way: str) -> None:
             h.grad(lambda x: traced(x, c))(x)
 
 
-@scenario(expects="the error of a branch; then of x ** 2 with x guarded, at 2: 4 plain, and an error in the gradient")
+@scenario()
 def after_an_error_in_a_branch(h: Checked, way: str) -> None:
-    """An exception in a branch that is being traced leaves nothing behind that disarms a guard."""
+    """An exception in a branch that is being traced leaves nothing behind that disarms a guard.
+
+    Expect the error of a branch; then of x ** 2 with x guarded, at 2: 4 plain, and an error in the gradient.
+    """
     x = h.array(2.0)
 
     def fails(_: Any) -> Any:
@@ -81,14 +86,13 @@ def after_an_error_in_a_branch(h: Checked, way: str) -> None:
                 h.grad(traced)(x)
 
 
-@scenario(
-    native="grad of {way} of {way}",
-    source=_CALLED,
-    expects="x ** 3 with x guarded in a compiled function that another one calls: 8 plain; an error with the message "
-    "in a gradient, and again; 4 where its constant is given",
-)
+@scenario(native="grad of {way} of {way}", source=_CALLED)
 def in_a_called_function(h: Checked, way: str) -> None:
-    """A guard in a compiled function that another one calls raises as it does by itself."""
+    """A guard in a compiled function that another one calls raises as it does by itself.
+
+    Expect x ** 3 with x guarded in a compiled function that another one calls: 8 plain; an error with the message in a
+    gradient, and again; 4 where its constant is given.
+    """
     x = h.array(2.0)
     inner = h.trace(way, lambda x: adprotocol.prevent_gradient(x, "not this one") * x)
     outer = h.trace(way, lambda x: inner(x) * x)
@@ -111,14 +115,13 @@ def _calling(h: Checked, way: str) -> tuple[Any, Any]:
     return inner, h.trace(way, outer)
 
 
-@scenario(
-    native="grad of {way} of {way}",
-    source=_CALLED,
-    expects="x ** 2 with x guarded, in a compiled function that a branch of another calls where c is differentiated: "
-    "30 plain at 2, 3; the gradient 4 in c; an error in x and c, and of the function by itself",
-)
+@scenario(native="grad of {way} of {way}", source=_CALLED)
 def in_a_call_in_a_branch(h: Checked, way: str) -> None:
-    """A guard in a function that a branch calls raises there and by itself, whichever call traced it."""
+    """A guard in a function that a branch calls raises there and by itself, whichever call traced it.
+
+    Expect x ** 2 with x guarded, in a compiled function that a branch of another calls where c is differentiated: 30
+    plain at 2, 3; the gradient 4 in c; an error in x and c, and of the function by itself.
+    """
     x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
 
     def in_the_branch(made: tuple[Any, Any]) -> None:
@@ -138,14 +141,12 @@ def in_a_call_in_a_branch(h: Checked, way: str) -> None:
     in_both_orders(lambda: _calling(h, way), in_the_branch, by_itself)
 
 
-@scenario(
-    level=MAY,
-    native="grad of {way} of {way}",
-    source=_CALLED,
-    expects="5 x c at 2, 3, with the gradient 15 in x, where a guard of x is in a function that the other branch calls",
-)
+@scenario(level=MAY, native="grad of {way} of {way}", source=_CALLED)
 def in_a_call_in_a_branch_not_taken(h: Checked, way: str) -> None:
-    """A guard in a function that a branch calls passes where the branch is not taken."""
+    """A guard in a function that a branch calls passes where the branch is not taken.
+
+    Expect 5 x c at 2, 3, with the gradient 15 in x, where a guard of x is in a function that the other branch calls.
+    """
     x, c = h.array(2.0), h.array(3.0)
     inner, outer = _calling(h, way)
     h.assert_equal(inner(x), 4.0, "the plain call of the function by itself")
@@ -165,13 +166,13 @@ def _nested(h: Checked, way: str) -> Any:
     return h.trace(way, lambda x, c: adprotocol.cond(h.query(c), inner, lambda x, c: 5.0 * x * c, x, c))
 
 
-@scenario(
-    source=_NESTED,
-    expects="the guard stands where both x and c are differentiated: an error in a gradient in both, and 5 x c = 30 "
-    "at 2, 3 plain",
-)
+@scenario(source=_NESTED)
 def in_nested_branches(h: Checked, way: str) -> None:
-    """A guard in a branch of a branch raises where both are taken."""
+    """A guard in a branch of a branch raises where both are taken.
+
+    The guard stands where both x and c are differentiated: an error in a gradient in both, and 5 x c = 30 at 2, 3
+    plain.
+    """
     x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
 
     def plain(traced: Any) -> None:
@@ -185,14 +186,13 @@ def in_nested_branches(h: Checked, way: str) -> None:
     in_both_orders(lambda: _nested(h, way), plain, differentiated)
 
 
-@scenario(
-    level=SHOULD,
-    source=_NESTED,
-    expects="the guard stands where neither x nor c is differentiated, so it never raises: 30 plain at 2, 3; 18 with "
-    "the gradient 9 in x; 42 with the gradient 14 in c",
-)
+@scenario(level=SHOULD, source=_NESTED)
 def in_nested_branches_not_taken(h: Checked, way: str) -> None:
-    """A guard in a branch of a branch passes where the outer one is not taken."""
+    """A guard in a branch of a branch passes where the outer one is not taken.
+
+    The guard stands where neither x nor c is differentiated, so it never raises: 30 plain at 2, 3; 18 with the gradient
+    9 in x; 42 with the gradient 14 in c.
+    """
     x, c = h.array(2.0), h.array(3.0)
 
     def inner(x: Any, c: Any) -> Any:

@@ -32,13 +32,13 @@ def selected(h: Checked, tree: dict[str, Any], names: Sequence[str], where: Any 
         h.assert_is(found[name], leaf if name in names else None, f"what trainable returned at {name!r}")
 
 
-@scenario(
-    source="Equinox: filters by is_inexact_array: https://docs.kidger.site/equinox/all-of-equinox/",
-    expects="a scalar, a vector, a matrix and an array without elements are returned as the identical objects, and so "
-    "is one of each floating-point dtype",
-)
+@scenario(source="Equinox: filters by is_inexact_array: https://docs.kidger.site/equinox/all-of-equinox/")
 def float_arrays(h: Checked) -> None:
-    """Floating-point arrays of any shape and dtype take gradients."""
+    """Floating-point arrays of any shape and dtype take gradients.
+
+    Expect a scalar, a vector, a matrix and an array without elements are returned as the identical objects, and so is
+    one of each floating-point dtype.
+    """
     values: dict[str, Any] = {"scalar": 1.0, "vector": [1.0, 2.0], "matrix": [[1.0], [2.0]], "empty": []}
     tree = {name: h.array(value) for name, value in values.items()}
     if h.has("dtypes", "cast"):
@@ -47,27 +47,31 @@ def float_arrays(h: Checked) -> None:
 
 
 @scenario(
-    source="Haiku: the counter of a batch norm breaks grad: https://github.com/google-deepmind/dm-haiku/issues/513",
-    expects="None at the integers, the identical array beside them",
+    source="Haiku: the counter of a batch norm breaks grad: https://github.com/google-deepmind/dm-haiku/issues/513"
 )
 def integer_arrays(h: Checked) -> None:
-    """Integer arrays take no gradient."""
+    """Integer arrays take no gradient.
+
+    Expect None at the integers, the identical array beside them.
+    """
     selected(h, {"w": h.array(1.0), "steps": h.array(3), "index": h.array([0, 1])}, ["w"])
 
 
-@scenario(source=_INTEGERS, expects="None at the booleans, the identical array beside them")
+@scenario(source=_INTEGERS)
 def boolean_arrays(h: Checked) -> None:
-    """Boolean arrays take no gradient."""
+    """Boolean arrays take no gradient.
+
+    Expect None at the booleans, the identical array beside them.
+    """
     selected(h, {"w": h.array(1.0), "mask": h.array([True, False]), "one": h.array([True])[0]}, ["w"])
 
 
-@scenario(
-    level=SHOULD,
-    source="JAX: trees of real and complex leaves: https://github.com/jax-ml/jax/issues/7157",
-    expects="the identical arrays: one of NumPy, and one of the system if it has such",
-)
+@scenario(level=SHOULD, source="JAX: trees of real and complex leaves: https://github.com/jax-ml/jax/issues/7157")
 def complex_arrays(h: Checked) -> None:
-    """Complex arrays take gradients."""
+    """Complex arrays take gradients.
+
+    Expect the identical arrays: one of NumPy, and one of the system if it has such.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     tree = {"w": h.array(1.0), "numpy": np.array([1.0 + 2.0j])}
@@ -77,21 +81,25 @@ def complex_arrays(h: Checked) -> None:
 
 
 @scenario(
-    source="JAX: grad with respect to anything that is not differentiable: https://github.com/jax-ml/jax/issues/2215",
-    expects="of float, int, bool, str, None and a function beside an array, the float and the array are left",
+    source="JAX: grad with respect to anything that is not differentiable: https://github.com/jax-ml/jax/issues/2215"
 )
 def python_values(h: Checked) -> None:
-    """A Python float takes a gradient; an integer, bool, string, None and a function beside it do not."""
+    """A Python float takes a gradient; an integer, bool, string, None and a function beside it do not.
+
+    Of float, int, bool, str, None and a function beside an array, the float and the array are left.
+    """
     tree = {"w": h.array(1.0), "lr": 0.5, "n": 3, "on": True, "name": "x", "no": None, "act": abs}
     selected(h, tree, ["w", "lr"])
 
 
 @scenario(
-    source="scarlet2: stop_gradient instead of static parameters: https://github.com/pmelchior/scarlet2/issues/32",
-    expects="None at the label and at its copy, the identical array beside them",
+    source="scarlet2: stop_gradient instead of static parameters: https://github.com/pmelchior/scarlet2/issues/32"
 )
 def label(h: Checked) -> None:
-    """An array labelled NonDifferentiable takes no gradient."""
+    """An array labelled NonDifferentiable takes no gradient.
+
+    Expect None at the label and at its copy, the identical array beside them.
+    """
     c = adprotocol.NonDifferentiable(h.array(2.0))
     selected(h, {"w": h.array(1.0), "c": c, "copy": copy.copy(c)}, ["w"])
 
@@ -99,21 +107,22 @@ def label(h: Checked) -> None:
 @scenario(
     needs=("parameter",),
     source="PyTorch: parameters and requires_grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
-    expects="the identical parameter whose flag is on, None for the one whose flag is off",
 )
 def parameter_flags(h: Checked) -> None:
-    """A parameter takes a gradient if its own flag says so."""
+    """A parameter takes a gradient if its own flag says so.
+
+    Expect the identical parameter whose flag is on, None for the one whose flag is off.
+    """
     on, off = h.parameter(1.0, trains=True), h.parameter(2.0, trains=False)
     selected(h, {"on": on, "off": off, "array": h.array(3.0)}, ["on", "array"])
 
 
-@scenario(
-    rule="T4",
-    source="JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371",
-    expects="the structure is kept, with the identical arrays at its floating-point leaves and None else",
-)
+@scenario(rule="T4", source="JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371")
 def nested_containers(h: Checked) -> None:
-    """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration."""
+    """Dataclasses, named tuples, dicts, lists and tuples nest in any way, without registration.
+
+    The structure is kept, with the identical arrays at its floating-point leaves and None else.
+    """
     a, b, c = h.array(1.0), h.array([2.0, 3.0]), h.array(4.0)
     tree: dict[str, Any] = {"list": [Pair(a, 1), (Layer(b), "s")], "net": Network(body=a, head=Pair(c, 2))}
     tree["warm"] = Network(body=a, head=b, warm=True)
@@ -134,10 +143,12 @@ def nested_containers(h: Checked) -> None:
     rule="T4",
     needs=("node",),
     source="JAX: a registered class that cannot be rebuilt: https://github.com/jax-ml/jax/issues/25486",
-    expects="a node of the same class, with the identical array and None",
 )
 def node(h: Checked) -> None:
-    """A container of the system's own registry is walked like any other."""
+    """A container of the system's own registry is walked like any other.
+
+    Expect a node of the same class, with the identical array and None.
+    """
     array = h.array(1.0)
     made = h.node([array, 3])
     found = adprotocol.trainable({"node": made})["node"]
@@ -157,10 +168,12 @@ def _hiding(array: Any) -> Any:
     level=SHOULD,
     rule="T4",
     source="JAX: a mapping that is not registered is a leaf, silently: https://github.com/jax-ml/jax/issues/40517",
-    expects="OpaqueValueError",
 )
 def hidden_arrays(h: Checked) -> None:
-    """An object that hides arrays is refused, rather than frozen without a word."""
+    """An object that hides arrays is refused, rather than frozen without a word.
+
+    Expect OpaqueValueError.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     array = h.array(1.0)
@@ -171,15 +184,12 @@ def hidden_arrays(h: Checked) -> None:
         adprotocol.trainable({"w": h.array(2.0), "hiding": _hiding(array)})
 
 
-@scenario(
-    rule="T9",
-    transform="grad",
-    varies=True,
-    source=_INTEGERS,
-    expects="the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result; an error for one in hiding",
-)
+@scenario(rule="T9", transform="grad", varies=True, source=_INTEGERS)
 def inside_grad(h: Checked) -> None:
-    """A leaf that is being differentiated takes a gradient, stays tracked in the result, and does not hide."""
+    """A leaf that is being differentiated takes a gradient, stays tracked in the result, and does not hide.
+
+    Expect the tracked leaf itself: the gradient of x ** 2 at 3 is 6, through the result; an error for one in hiding.
+    """
 
     def square(x: Any) -> Any:
         tree = {"w": x, "n": 2}
@@ -193,14 +203,12 @@ def inside_grad(h: Checked) -> None:
     h.assert_equal(h.grad(square)(h.array(3.0)), 6.0, "the gradient")
 
 
-@scenario(
-    rule="T9",
-    transform="jit",
-    source="docs/structures.md, With native transformations",
-    expects="the traced leaf itself: x ** 2 at 3 is 9, through the result; integers that are traced are None",
-)
+@scenario(rule="T9", transform="jit", source="docs/structures.md, With native transformations")
 def inside_jit(h: Checked) -> None:
-    """A leaf that is being traced takes a gradient if it is floating-point."""
+    """A leaf that is being traced takes a gradient if it is floating-point.
+
+    Expect the traced leaf itself: x ** 2 at 3 is 9, through the result; integers that are traced are None.
+    """
 
     def square(x: Any, n: Any) -> Any:
         found = adprotocol.trainable({"w": x, "n": n})

@@ -25,9 +25,12 @@ _MAML = "C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning, ICML 2017:
 scenario: Decorator = defaults("trainable", rule="T4")
 
 
-@scenario(source=_PARTITION, expects="each leaf is in one part, and combine gives the identical leaves")
+@scenario(source=_PARTITION)
 def partition_round_trip(h: Checked) -> None:
-    """`combine` of what `partition` returns has the identical leaves at their places."""
+    """`combine` of what `partition` returns has the identical leaves at their places.
+
+    Each leaf is in one part, and combine gives the identical leaves.
+    """
     leaves = [h.array(1.0), h.array([2.0, 3.0]), h.array(4), "name", h.array(5.0)]
     tree = {"head": Head(leaves[0], leaves[1]), "rest": [Pair(leaves[2], leaves[3]), leaves[4]]}
 
@@ -45,9 +48,12 @@ def partition_round_trip(h: Checked) -> None:
     h.assert_is(type(joined["head"]), Head, "the class of a node of the whole")
 
 
-@scenario(rule="T3", source=_FREEZE, expects="the selected leaf in one part, the others in the other")
+@scenario(rule="T3", source=_FREEZE)
 def partition_where(h: Checked) -> None:
-    """`partition` takes `where` as `trainable` does."""
+    """`partition` takes `where` as `trainable` does.
+
+    Expect the selected leaf in one part, the others in the other.
+    """
     tree = {"ab": h.array(1.0), "b": h.array(2.0)}
     chosen, rest = adprotocol.partition(tree, where="b")
     h.assert_is(chosen["ab"], None, "what is not selected, in the first part")
@@ -56,14 +62,12 @@ def partition_where(h: Checked) -> None:
     h.assert_is(rest["b"], None, "what is selected, in the rest")
 
 
-@scenario(
-    rule="T1",
-    needs=("parameter",),
-    source=_FREEZE,
-    expects="the parameter whose flag is on in one part, the other in the rest, both identical",
-)
+@scenario(rule="T1", needs=("parameter",), source=_FREEZE)
 def partition_parameters(h: Checked) -> None:
-    """Parameters are parted by their flags, and stay the same objects."""
+    """Parameters are parted by their flags, and stay the same objects.
+
+    Expect the parameter whose flag is on in one part, the other in the rest, both identical.
+    """
     tree = [h.parameter(1.0, trains=False), h.parameter([2.0, 3.0], trains=True)]
     chosen, rest = adprotocol.partition(tree)
     h.assert_is(chosen[0], None, "the frozen parameter, in the trainable part")
@@ -73,12 +77,13 @@ def partition_parameters(h: Checked) -> None:
 
 
 @scenario(
-    needs=("node",),
-    source="JAX: a registered class that cannot be rebuilt: https://github.com/jax-ml/jax/issues/25486",
-    expects="a node of the same class with the identical children",
+    needs=("node",), source="JAX: a registered class that cannot be rebuilt: https://github.com/jax-ml/jax/issues/25486"
 )
 def partition_node(h: Checked) -> None:
-    """A container of the system's own registry is parted and put together."""
+    """A container of the system's own registry is parted and put together.
+
+    Expect a node of the same class with the identical children.
+    """
     array = h.array(1.0)
     made = h.node([array, "text"])
     chosen, rest = adprotocol.partition([made])
@@ -92,13 +97,14 @@ def partition_node(h: Checked) -> None:
 
 
 @scenario(
-    rule="N4",
-    source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912",
-    expects="a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives, "
-    "and tree_map",
+    rule="N4", source="JAX, static is not the same as not differentiable: https://github.com/jax-ml/jax/issues/2912"
 )
 def partition_label(h: Checked) -> None:
-    """A labelled leaf, which cannot be hashed, goes with what takes no gradient, and comes back as a label."""
+    """A labelled leaf, which cannot be hashed, goes with what takes no gradient, and comes back as a label.
+
+    Expect a label of (2, 3) in the rest and not in the trainable part, and a label of (2, 3) in what combine gives, and
+    tree_map.
+    """
     tree = {"w": h.array(1.0), "scale": [NonDifferentiable(h.array([2.0, 3.0]))]}
     chosen, rest = adprotocol.partition(tree)
     (doubled,) = adprotocol.tree_map(lambda leaf: 2.0 * leaf, tree)["scale"]
@@ -110,9 +116,12 @@ def partition_label(h: Checked) -> None:
         h.assert_equal(label.value, [2.0, 3.0], f"the value of the label in {name}")
 
 
-@scenario(source=_PARTITION, expects="the new weight, and all else of the old model")
+@scenario(source=_PARTITION)
 def combine_first_wins(h: Checked) -> None:
-    """`combine` takes each leaf from the first structure that has it: new leaves over an old model."""
+    """`combine` takes each leaf from the first structure that has it: new leaves over an old model.
+
+    Expect the new weight, and all else of the old model.
+    """
     old = Layer(h.array(1.0), h.array(2.0))
     new = Layer(h.array(3.0))
     found = adprotocol.combine(new, old)
@@ -120,31 +129,34 @@ def combine_first_wins(h: Checked) -> None:
     h.assert_is(found.scale, old.scale, "the leaf that the second alone has")
 
 
-@scenario(level=SHOULD, source=_PARTITION, expects="TreeError that names 'b'")
+@scenario(level=SHOULD, source=_PARTITION)
 def combine_differing(h: Checked) -> None:
-    """Structures that differ are an error that names the difference."""
+    """Structures that differ are an error that names the difference.
+
+    Expect TreeError that names 'b'.
+    """
     with h.raises(errors.TreeError, words=["'b'"]):
         adprotocol.combine({"a": h.array(1.0), "b": h.array(2.0)}, {"a": h.array(3.0)})
 
 
-@scenario(level=SHOULD, source="docs/structures.md, What a structure is", expects="TreeError")
+@scenario(level=SHOULD, source="docs/structures.md, What a structure is")
 def cyclic(h: Checked) -> None:
-    """A structure that contains itself is an error, and does not hang."""
+    """A structure that contains itself is an error, and does not hang.
+
+    Expect TreeError.
+    """
     tree: dict[str, Any] = {"w": h.array(1.0)}
     tree["self"] = tree
     with h.raises(errors.TreeError):
         adprotocol.trainable(tree)
 
 
-@scenario(
-    rule="T9",
-    transform="grad",
-    varies=True,
-    source=_FREEZE,
-    expects="the gradient of w ** 2 * b at (3, 2) with respect to w is 12, and to b 9, through both parts",
-)
+@scenario(rule="T9", transform="grad", varies=True, source=_FREEZE)
 def partition_inside_grad(h: Checked) -> None:
-    """Parts keep what is being differentiated: `combine` loses no derivative."""
+    """Parts keep what is being differentiated: `combine` loses no derivative.
+
+    The gradient of w ** 2 * b at (3, 2) with respect to w is 12, and to b 9, through both parts.
+    """
     w, b = h.array(3.0), h.array(2.0)
 
     def loss(tree: dict[str, Any]) -> Any:
@@ -156,14 +168,12 @@ def partition_inside_grad(h: Checked) -> None:
     h.assert_equal(h.grad(lambda b: loss({"w": w, "b": b, "n": 1}))(b), 9.0, "the gradient of the other leaf")
 
 
-@scenario(
-    rule="T9",
-    transform="jit",
-    source="docs/structures.md, With optax",
-    expects="w ** 2 * b at (3, 2) is 18, through both parts",
-)
+@scenario(rule="T9", transform="jit", source="docs/structures.md, With optax")
 def partition_inside_jit(h: Checked) -> None:
-    """A structure of traced leaves is parted and put together."""
+    """A structure of traced leaves is parted and put together.
+
+    w ** 2 * b at (3, 2) is 18, through both parts.
+    """
 
     def loss(w: Any, b: Any) -> Any:
         tree = {"w": w, "b": adprotocol.NonDifferentiable(b), "n": 1}
@@ -176,13 +186,12 @@ def partition_inside_jit(h: Checked) -> None:
     h.assert_equal(h.jit(loss)(h.array(3.0), h.array(2.0)), 18.0)
 
 
-@scenario(
-    rule="T12",
-    source=_MAML,
-    expects="a line with slope 6, offset 1 and its name, which maps 5 to 31; the model still maps 5 to 16",
-)
+@scenario(rule="T12", source=_MAML)
 def combine_like(h: Checked) -> None:
-    """`combine` with `like` gives something that is called as the model is, and leaves the model alone."""
+    """`combine` with `like` gives something that is called as the model is, and leaves the model alone.
+
+    Expect a line with slope 6, offset 1 and its name, which maps 5 to 31; the model still maps 5 to 16.
+    """
     model = Affine(h.array(3.0), h.array(1.0))
     chosen, rest = adprotocol.partition(model, where="slope")
     made = adprotocol.combine(replace(chosen, slope=h.array(6.0)), rest, like=model)
@@ -192,22 +201,24 @@ def combine_like(h: Checked) -> None:
     h.assert_equal(model(h.array(5.0)), 16.0, "the model")
 
 
-@scenario(level=SHOULD, rule="T12", source=_MAML, expects="TreeError that names 'offset'")
+@scenario(level=SHOULD, rule="T12", source=_MAML)
 def combine_like_missing(h: Checked) -> None:
-    """A leaf that no structure has is an error with its path, and no None in the model."""
+    """A leaf that no structure has is an error with its path, and no None in the model.
+
+    Expect TreeError that names 'offset'.
+    """
     model = Affine(h.array(3.0), h.array(1.0))
     chosen, _ = adprotocol.partition(model, where="slope")
     with h.raises(errors.TreeError, words=["'offset'"]):
         adprotocol.combine(chosen, like=model)
 
 
-@scenario(
-    rule="T13",
-    source=_NONE,
-    expects="w - 2 g = 1 at (2, 0.5), the label with its 4, None for None; then ten times each, 40 in a label",
-)
+@scenario(rule="T13", source=_NONE)
 def tree_map(h: Checked) -> None:
-    """`tree_map` keeps classes, labels and None; where another structure has None, the function gets it."""
+    """`tree_map` keeps classes, labels and None; where another structure has None, the function gets it.
+
+    Expect w - 2 g = 1 at (2, 0.5), the label with its 4, None for None; then ten times each, 40 in a label.
+    """
     model: dict[str, Any] = {"head": Head(h.array(2.0), NonDifferentiable(h.array(4.0))), "rest": [None]}
     gradient: dict[str, Any] = {"head": Head(h.array(0.5), None), "rest": [None]}
     stepped = adprotocol.tree_map(lambda w, g: w if g is None else w - 2.0 * g, model, gradient)

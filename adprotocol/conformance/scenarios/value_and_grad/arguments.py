@@ -26,13 +26,13 @@ def product(a: dict[str, Any], b: dict[str, Any], power: int = 1) -> Any:
     return (a["x"] * b["x"] * b["y"]) ** power
 
 
-@scenario(
-    source="Flax: nnx.grad of several models: https://github.com/google/flax/pull/3798",
-    expects="a b c at (2, 3, 4): ({x: 12}, {x: 8, y: 6}) for argnums=(0, 1), in the other order for (1, 0); a a c for "
-    "one model (2, 5) twice: ({x: 10, y: 0}, {x: 10, y: 4})",
-)
+@scenario(source="Flax: nnx.grad of several models: https://github.com/google/flax/pull/3798")
 def two_models(h: Checked) -> None:
-    """Several `argnums` give a tuple of gradients, in their order."""
+    """Several `argnums` give a tuple of gradients, in their order.
+
+    Expect a b c at (2, 3, 4): ({x: 12}, {x: 8, y: 6}) for argnums=(0, 1), in the other order for (1, 0); a a c for one
+    model (2, 5) twice: ({x: 10, y: 0}, {x: 10, y: 4}).
+    """
     a, b = {"x": h.array(2.0), "n": 1, "steps": h.array([1, 2])}, {"x": h.array(3.0), "y": h.array(4.0)}
     value, gradient = adprotocol.value_and_grad(product, argnums=(0, 1), backend=h.name)(a, b)
     h.assert_equal(value, 24.0, "the value")
@@ -48,12 +48,12 @@ def two_models(h: Checked) -> None:
     h.assert_gradients(second, {"x": 10.0, "y": 4.0}, "the gradient of that model in the second")
 
 
-@scenario(
-    source="JAX: negative argnums: https://github.com/jax-ml/jax/issues/10630",
-    expects="a b c at (2, 3, 4): {x: 8, y: 6} for argnums=1 and -1, a tuple of it for argnums=(1,)",
-)
+@scenario(source="JAX: negative argnums: https://github.com/jax-ml/jax/issues/10630")
 def argnums(h: Checked) -> None:
-    """One of `argnums`, counted from either end, gives one gradient; a tuple of one gives a tuple."""
+    """One of `argnums`, counted from either end, gives one gradient; a tuple of one gives a tuple.
+
+    Expect a b c at (2, 3, 4): {x: 8, y: 6} for argnums=1 and -1, a tuple of it for argnums=(1,).
+    """
     a, b = {"x": h.array(2.0)}, {"x": h.array(3.0), "y": h.array(4.0)}
     for argnum in (1, -1):
         h.assert_gradients(adprotocol.grad(product, argnums=argnum, backend=h.name)(a, b), {"x": 8.0, "y": 6.0})
@@ -62,13 +62,12 @@ def argnums(h: Checked) -> None:
     h.assert_gradients(found[0], {"x": 8.0, "y": 6.0})
 
 
-@scenario(
-    rule="T3",
-    source="JAX: the form of the result follows argnums: https://github.com/jax-ml/jax/issues/4730",
-    expects="a b c at (2, 3, 4): 'y' selects 6 in the second model; the masks (True, {x: True, y: False}) 12 and 8",
-)
+@scenario(rule="T3", source="JAX: the form of the result follows argnums: https://github.com/jax-ml/jax/issues/4730")
 def where_of_two_models(h: Checked) -> None:
-    """With several `argnums` paths begin anew in each argument, and a mask is a tuple of masks."""
+    """With several `argnums` paths begin anew in each argument, and a mask is a tuple of masks.
+
+    Expect a b c at (2, 3, 4): 'y' selects 6 in the second model; the masks (True, {x: True, y: False}) 12 and 8.
+    """
     a, b = {"x": h.array(2.0)}, {"x": h.array(3.0), "y": h.array(4.0)}
     first, second = adprotocol.grad(product, argnums=(0, 1), where="y", backend=h.name)(a, b)
     h.assert_gradients(first, {"x": None}, "the gradient of the first model")
@@ -79,12 +78,12 @@ def where_of_two_models(h: Checked) -> None:
     h.assert_gradients(second, {"x": 8.0, "y": None}, "the gradient of the second model, by a mask")
 
 
-@scenario(
-    source=_KEYWORDS,
-    expects="(a b c) ** 2 at (3, 2, 4) is 576, with the gradient 2 24 8 = 384 for a; b is given by keyword",
-)
+@scenario(source=_KEYWORDS)
 def keyword_arguments(h: Checked) -> None:
-    """Arguments given by keyword reach the function, and are constants."""
+    """Arguments given by keyword reach the function, and are constants.
+
+    (a b c) ** 2 at (3, 2, 4) is 576, with the gradient 2 24 8 = 384 for a; b is given by keyword.
+    """
     run = adprotocol.value_and_grad(product, backend=h.name)
     value, gradient = run({"x": h.array(3.0)}, b={"x": h.array(2.0), "y": h.array(4.0)}, power=2)
     h.assert_equal(value, 576.0, "the value")
@@ -106,10 +105,12 @@ class Line:
 @scenario(
     rule="T4",
     source="Equinox: methods of models are functions of them: https://docs.kidger.site/equinox/all-of-equinox/",
-    expects="(2 x + 1) ** 2 at 3: 42 for w and 14 for b by the function of the class, 28 for x if bound",
 )
 def methods(h: Checked) -> None:
-    """Functions of a class, bound methods and partial functions are differentiated like any other."""
+    """Functions of a class, bound methods and partial functions are differentiated like any other.
+
+    Expect (2 x + 1) ** 2 at 3: 42 for w and 14 for b by the function of the class, 28 for x if bound.
+    """
     line, x = Line(h.array(2.0), 1.0), h.array(3.0)
     for function in (Line.loss, functools.partial(Line.loss, x=x)):
         gradient = adprotocol.grad(function, backend=h.name)(line, *([x] if function is Line.loss else []))
@@ -119,20 +120,24 @@ def methods(h: Checked) -> None:
 
 
 @scenario(
-    level=SHOULD,
-    source="Python: functools.wraps: https://docs.python.org/3/library/functools.html#functools.wraps",
-    expects="the name 'product', and its documentation",
+    level=SHOULD, source="Python: functools.wraps: https://docs.python.org/3/library/functools.html#functools.wraps"
 )
 def metadata(h: Checked) -> None:
-    """The gradient of a function has its name and documentation."""
+    """The gradient of a function has its name and documentation.
+
+    Expect the name 'product', and its documentation.
+    """
     for made in (adprotocol.grad(product, backend=h.name), adprotocol.value_and_grad(product, where="x")):
         h.check(made.__name__ == "product", f"the name of the gradient is {made.__name__!r}")
         h.check(made.__doc__ == product.__doc__, f"the documentation of the gradient is {made.__doc__!r:.80}")
 
 
-@scenario(level=SHOULD, source=_KEYWORDS, expects="ArgumentError")
+@scenario(level=SHOULD, source=_KEYWORDS)
 def model_by_keyword(h: Checked) -> None:
-    """What is differentiated and given by keyword is an error that says so, as is a position that is not there."""
+    """What is differentiated and given by keyword is an error that says so, as is a position that is not there.
+
+    Expect ArgumentError.
+    """
     a, b = {"x": h.array(2.0)}, {"x": h.array(3.0), "y": h.array(4.0)}
     with h.raises(errors.ArgumentError, words=["position"]):
         adprotocol.grad(product, backend=h.name)(a=a, b=b)  # type: ignore[call-arg]
@@ -140,32 +145,34 @@ def model_by_keyword(h: Checked) -> None:
         adprotocol.grad(product, argnums=2, backend=h.name)(a, b)
 
 
-@scenario(
-    source="JAX: gradients are of scalars: https://github.com/jax-ml/jax/issues/6213",
-    expects="OutputError that names the shape (2,), also for shape (1,)",
-)
+@scenario(source="JAX: gradients are of scalars: https://github.com/jax-ml/jax/issues/6213")
 def vector_output(h: Checked) -> None:
-    """A function that returns a vector is refused, with its shape."""
+    """A function that returns a vector is refused, with its shape.
+
+    Expect OutputError that names the shape (2,), also for shape (1,).
+    """
     for values, shape in (([1.0, 2.0], "(2,)"), ([1.0], "(1,)")):
         with h.raises(errors.OutputError, words=[shape]):
             adprotocol.grad(lambda m: m["w"] * 2.0, backend=h.name)({"w": h.array(values)})
 
 
-@scenario(source=_INTEGERS, expects="OutputError for an integer array, a Python integer, None and a string")
+@scenario(source=_INTEGERS)
 def integer_output(h: Checked) -> None:
-    """A function that returns no floating-point scalar is refused."""
+    """A function that returns no floating-point scalar is refused.
+
+    Expect OutputError for an integer array, a Python integer, None and a string.
+    """
     for result in (h.array(3), 3, None, "text"):
         with h.raises(errors.OutputError):
             adprotocol.grad(lambda _, result=result: result, backend=h.name)({"w": h.array(1.0)})
 
 
-@scenario(
-    level=SHOULD,
-    source="JAX: has_aux and no pair: https://github.com/jax-ml/jax/issues/5776",
-    expects="OutputError that names has_aux, and one for a pair of an integer, None or a vector",
-)
+@scenario(level=SHOULD, source="JAX: has_aux and no pair: https://github.com/jax-ml/jax/issues/5776")
 def aux_without_pair(h: Checked) -> None:
-    """With `has_aux` a function that returns no pair, or no floating-point scalar in it, is refused."""
+    """With `has_aux` a function that returns no pair, or no floating-point scalar in it, is refused.
+
+    Expect OutputError that names has_aux, and one for a pair of an integer, None or a vector.
+    """
     with h.raises(errors.OutputError, words=["has_aux"]):
         adprotocol.grad(lambda m: m["w"] * 2.0, has_aux=True, backend=h.name)({"w": h.array(1.0)})
     for result in (3, None, h.array([1.0, 2.0])):
@@ -173,12 +180,12 @@ def aux_without_pair(h: Checked) -> None:
             adprotocol.grad(lambda m, result=result: (result, m), has_aux=True, backend=h.name)({"w": h.array(1.0)})
 
 
-@scenario(
-    source=_INTEGERS,
-    expects="NothingTrainableError for integers alone, for labels alone, and for a predicate that selects nothing",
-)
+@scenario(source=_INTEGERS)
 def nothing_trainable(h: Checked) -> None:
-    """A model without a leaf that takes a gradient is an error, and not an empty result."""
+    """A model without a leaf that takes a gradient is an error, and not an empty result.
+
+    Expect NothingTrainableError for integers alone, for labels alone, and for a predicate that selects nothing.
+    """
     one = h.array(1.0)
     for model in ({"n": 3, "steps": h.array([1, 2])}, {"c": adprotocol.NonDifferentiable(one)}):
         with h.raises(errors.NothingTrainableError):
@@ -187,14 +194,13 @@ def nothing_trainable(h: Checked) -> None:
         adprotocol.grad(lambda m: m["w"], where=lambda path, leaf: False, backend=h.name)({"w": one})  # noqa: ARG005
 
 
-@scenario(
-    rule="T3",
-    source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="SelectionError naming the pattern, the undecided leaf, the selected integer, the leaf for which a "
-    "predicate returns no bool; the function is not run",
-)
+@scenario(rule="T3", source="GPflow: setting trainable without effect: https://github.com/GPflow/GPflow/issues/1184")
 def selection_refused(h: Checked) -> None:
-    """A selection that cannot be met is an error before the function runs."""
+    """A selection that cannot be met is an error before the function runs.
+
+    Expect SelectionError naming the pattern, the undecided leaf, the selected integer, the leaf for which a predicate
+    returns no bool; the function is not run.
+    """
     model, calls = {"w": h.array(1.0), "n": 3}, []
 
     def loss(m: dict[str, Any]) -> Any:

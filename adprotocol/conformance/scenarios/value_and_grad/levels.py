@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -11,8 +10,6 @@ from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.value_and_grad.nested import loss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
@@ -30,27 +27,17 @@ def _model(h: Checked) -> dict[str, Any]:
     return {"w": h.parameter(2.0, trains=True), "b": h.parameter(3.0, trains=True)}
 
 
-def _both(name: str, expects: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Enter a function twice: inner calls are given what the outer one passes on, or read the parameters themselves."""
-
-    def enter(function: Callable[..., None]) -> Callable[..., None]:
-        summary = (function.__doc__ or "").strip()
-        scenario(f"parameters-{name}", expects=expects, summary=summary)(functools.partial(function, reads=False))
-        read = f"{summary[:-1]}, also where the inner one reads them from elsewhere."
-        known = functools.partial(scenario, level=SHOULD, expects=expects, summary=read)
-        known(f"parameters-read-{name}")(functools.partial(function, reads=True))
-        return function
-
-    return enter
+# The inner calls are given what the outer one passes on, or read the parameters themselves.
+_BOTH: dict[str, dict[str, Any]] = {"": {"reads": False}, "read-": {"reads": True, "level": SHOULD}}
 
 
-@_both(
-    "at-two-levels",
-    "of w w b b at (2, 3): the gradient in w times w is 72; by w 4 w b b = 72, by b 4 w w b = 48; by w and then by w "
-    "4 b b = 36, by b 8 w b = 48",
-)
+@scenario("parameters-{name}at-two-levels", params=_BOTH)
 def at_two_levels(h: Checked, *, reads: bool) -> None:
-    """An inner call over the same parameters leaves those of the outer one tracked, also behind it."""
+    """An inner call over the same parameters leaves those of the outer one tracked, also behind it.
+
+    Of w w b b at (2, 3) expect the gradient in w times w is 72; by w 4 w b b = 72, by b 4 w w b = 48; by w and then by
+    w 4 b b = 36, by b 8 w b = 48.
+    """
     model = _model(h)
 
     def outer(m: dict[str, Any]) -> Any:
@@ -65,12 +52,13 @@ def at_two_levels(h: Checked, *, reads: bool) -> None:
     h.assert_gradients(second(model), {"w": 36.0, "b": 48.0}, "the second derivative")
 
 
-@_both(
-    "frozen-inside",
-    "of w w b b at (2, 3): the gradient in w, with b frozen, times b is 108; by b 6 w b b = 108, by w 2 b ** 3 = 54",
-)
+@scenario("parameters-{name}frozen-inside", params=_BOTH)
 def frozen_inside(h: Checked, *, reads: bool) -> None:
-    """A parameter that the inner call freezes is differentiated by the outer one, through the inner gradient too."""
+    """A parameter that the inner call freezes is differentiated by the outer one, through the inner gradient too.
+
+    Of w w b b at (2, 3) expect the gradient in w, with b frozen, times b is 108; by b 6 w b b = 108, by w 2 b ** 3 =
+    54.
+    """
     model = _model(h)
 
     def outer(m: dict[str, Any]) -> Any:
@@ -84,9 +72,12 @@ def frozen_inside(h: Checked, *, reads: bool) -> None:
         h.assert_gradients(gradient, want, f"the gradient with where={where!r}")
 
 
-@_both("at-three-levels", "of w ** 3 b b, both tracked, at (2, 3) by w, by b and by w: 12 w b = 72; so in each order")
+@scenario("parameters-{name}at-three-levels", params=_BOTH)
 def at_three_levels(h: Checked, *, reads: bool) -> None:
-    """Three calls nest over the same parameters, each of which freezes what another differentiates."""
+    """Three calls nest over the same parameters, each of which freezes what another differentiates.
+
+    Of w ** 3 b b, both tracked, at (2, 3) by w, by b and by w expect 12 w b = 72; so in each order.
+    """
 
     def cubic(m: dict[str, Any]) -> Any:
         return m["w"] * m["w"] * m["w"] * m["b"] * m["b"] * h.digit(m["w"]) * h.digit(m["b"])
@@ -105,9 +96,12 @@ def at_three_levels(h: Checked, *, reads: bool) -> None:
         h.assert_gradients(gradient, want, f"by {first}, by {second}, by {third}")
 
 
-@_both("after-an-inner-error", "of w w b b at (2, 3), behind an inner call that raised: 36 by w, and 24 by b")
+@scenario("parameters-{name}after-an-inner-error", params=_BOTH)
 def after_an_inner_error(h: Checked, *, reads: bool) -> None:
-    """An inner call that raises leaves the parameters of the outer one tracked."""
+    """An inner call that raises leaves the parameters of the outer one tracked.
+
+    Of w w b b at (2, 3), behind an inner call that raised expect 36 by w, and 24 by b.
+    """
     model = _model(h)
 
     def fails(m: dict[str, Any]) -> Any:
@@ -122,13 +116,13 @@ def after_an_inner_error(h: Checked, *, reads: bool) -> None:
     h.assert_gradients(adprotocol.grad(outer, backend=h.name)(model), {"w": 36.0, "b": 24.0})
 
 
-@_both(
-    "asked-at-two-levels",
-    "True for w, which the inner call selects, and for b, which the outer one does, False for c: 3 w 7 b 17 c, by w "
-    "and then by b 3 * 7 * 17 c = 1428 at c = 4",
-)
+@scenario("parameters-{name}asked-at-two-levels", params=_BOTH)
 def asked_at_two_levels(h: Checked, *, reads: bool) -> None:
-    """A parameter that one of two calls selects is tracked in both; one that none selects is not."""
+    """A parameter that one of two calls selects is tracked in both; one that none selects is not.
+
+    Expect True for w, which the inner call selects, and for b, which the outer one does, False for c: 3 w 7 b 17 c, by
+    w and then by b 3 * 7 * 17 c = 1428 at c = 4.
+    """
     model = {**_model(h), "c": h.parameter(4.0, trains=True)}
 
     def product(m: dict[str, Any]) -> Any:
@@ -139,12 +133,12 @@ def asked_at_two_levels(h: Checked, *, reads: bool) -> None:
     h.assert_gradients(run(model), {"w": None, "b": 1428.0, "c": None})
 
 
-@scenario(
-    level=SHOULD,
-    expects="of w w b b at (2, 3) where the inner function reads b of the outer model: by w 36, by b then 4 w b = 24",
-)
+@scenario(level=SHOULD)
 def parameter_closed_over_inside(h: Checked) -> None:
-    """The function of an inner call may read a parameter of the outer one instead of taking it."""
+    """The function of an inner call may read a parameter of the outer one instead of taking it.
+
+    Of w w b b at (2, 3) where the inner function reads b of the outer model expect by w 36, by b then 4 w b = 24.
+    """
     model = _model(h)
 
     def outer(m: dict[str, Any]) -> Any:
@@ -155,12 +149,12 @@ def parameter_closed_over_inside(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": None, "b": 24.0})
 
 
-@scenario(
-    needs=("grad", "grad of grad", "parameter", "parameter_grad"),
-    expects="the native gradient of ours of w w b b by w at (2, 3): 24 by the frozen b, 18 by w; of the value 24 by b",
-)
+@scenario(needs=("grad", "grad of grad", "parameter", "parameter_grad"))
 def native_around_parameters(h: Checked) -> None:
-    """A native gradient of a parameter goes through a call that freezes it, and through one that selects it."""
+    """A native gradient of a parameter goes through a call that freezes it, and through one that selects it.
+
+    Expect the native gradient of ours of w w b b by w at (2, 3): 24 by the frozen b, 18 by w; of the value 24 by b.
+    """
     w = h.array(2.0)
     b = h.parameter(3.0, trains=True)
     h.require_native(lambda: h.parameter_grad(lambda: h.grad(lambda x: x * x * b * b)(w), b), 24.0)

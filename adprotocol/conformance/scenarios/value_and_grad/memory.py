@@ -33,13 +33,13 @@ def _change(array: Any) -> None:
         raise Absent(msg) from error
 
 
-@scenario(
-    level=SHOULD,
-    expects="after 9 is written to the zeros of one unused leaf, those of another, of the next call and of leaves that "
-    "a constant function has are still zeros, and so is the leaf itself",
-)
+@scenario(level=SHOULD)
 def zeros_of_their_own(h: Checked) -> None:
-    """An update in place of the zeros of an unused leaf changes no other zeros, in this call and the next."""
+    """An update in place of the zeros of an unused leaf changes no other zeros, in this call and the next.
+
+    After 9 is written to the zeros of one unused leaf, those of another, of the next call and of leaves that a constant
+    function has are still zeros, and so is the leaf itself.
+    """
     zero = h.array([0.0, 0.0])
     model = {"w": h.array([1.0, 2.0]), "a": h.array([3.0, 4.0]), "b": h.array([5.0, 6.0]), "zero": zero}
     losses = (lambda m: m["w"][0] * m["w"][1], lambda _: 3.0, lambda m: (m["a"] * m["b"] * m["zero"])[0] + m["w"][0])
@@ -57,14 +57,13 @@ def zeros_of_their_own(h: Checked) -> None:
             h.assert_equal(zero, [0.0, 0.0], "a leaf of zeros")
 
 
-@scenario(
-    level=SHOULD,
-    expects="w w at w = (2, 3) with the unused parameters a and b: after 9 is written to the zeros of a, those of b "
-    "are zeros, and a and b are as before",
-    needs=("grad", "parameter"),
-)
+@scenario(level=SHOULD, needs=("grad", "parameter"))
 def zeros_of_parameters(h: Checked) -> None:
-    """The zeros of unused parameters are neither each other's nor the parameters."""
+    """The zeros of unused parameters are neither each other's nor the parameters.
+
+    Expect w w at w = (2, 3) with the unused parameters a and b: after 9 is written to the zeros of a, those of b are
+    zeros, and a and b are as before.
+    """
     model = {name: h.parameter([2.0, 3.0], trains=True) for name in ("w", "a", "b")}
     for _ in range(2):
         gradient = adprotocol.grad(lambda m: (m["w"] * m["w"])[0], backend=h.name)(model)
@@ -79,10 +78,12 @@ def zeros_of_parameters(h: Checked) -> None:
     level=SHOULD,
     needs=("grad", "dtypes", "cast"),
     source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
-    expects="zeros of the dtype and shape of an unused leaf, on its device, for each floating-point dtype",
 )
 def zeros_of_each_dtype(h: Checked) -> None:
-    """The zeros of an unused leaf have its dtype, shape and device, and those of a constant function too."""
+    """The zeros of an unused leaf have its dtype, shape and device, and those of a constant function too.
+
+    Expect zeros of the dtype and shape of an unused leaf, on its device, for each floating-point dtype.
+    """
     for dtype in h.dtypes():
         for shape in ((), (2,), (2, 1, 3)):
             leaf = h.cast(h.array(ranks.nested(shape, 2.0)), dtype)
@@ -101,10 +102,12 @@ def zeros_of_each_dtype(h: Checked) -> None:
     level=SHOULD,
     rule="T10",
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="1000.1 * 2000.2 * 0.1 * 3 to the precision of the system, in the dtype of its arrays, and its gradients",
 )
 def precision_beside_other_leaves(h: Checked) -> None:
-    """NumPy arrays and Python numbers among the leaves lower the precision of nothing."""
+    """NumPy arrays and Python numbers among the leaves lower the precision of nothing.
+
+    Expect 1000.1 * 2000.2 * 0.1 * 3 to the precision of the system, in the dtype of its arrays, and its gradients.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     model = {"numpy": np.array([1000.1, 2000.2]), "float": 0.1, "array": h.array([3.0])}
@@ -121,12 +124,12 @@ def precision_beside_other_leaves(h: Checked) -> None:
         h.check(dtypes[0] == dtypes[1], f"the {name} has dtype {dtypes[0].name}, and the array {dtypes[1].name}")
 
 
-@scenario(
-    source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html",
-    expects="x y in the first element for leaves of one to four axes: gradients 3 and 2 there, zeros of an unused leaf",
-)
+@scenario(source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html")
 def ranks_of_leaves(h: Checked) -> None:
-    """Leaves of any rank have gradients of their shapes, used or not."""
+    """Leaves of any rank have gradients of their shapes, used or not.
+
+    Expect x y in the first element for leaves of one to four axes: gradients 3 and 2 there, zeros of an unused leaf.
+    """
     for shape in ranks.SHAPES:
         model = {name: ranks.filled(h, shape, value) for name, value in (("x", 2.0), ("y", 3.0), ("u", 4.0))}
         run = adprotocol.value_and_grad(lambda m: ranks.first(m["x"] * m["y"], shape), backend=h.name)  # noqa: B023
@@ -141,11 +144,13 @@ def ranks_of_leaves(h: Checked) -> None:
     rule="T5",
     needs=("grad", "parameter"),
     source="PyTorch: gradients accumulate in .grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
-    expects="the attributes of a parameter and of an array are what they were, behind a question, a constant, a branch "
-    "and a gradient; what the function computed is freed",
 )
 def leaves_nothing_on_parameters(h: Checked) -> None:
-    """A call leaves nothing on a parameter, such as an accumulated gradient, and keeps nothing that it computed."""
+    """A call leaves nothing on a parameter, such as an accumulated gradient, and keeps nothing that it computed.
+
+    The attributes of a parameter and of an array are what they were, behind a question, a constant, a branch and a
+    gradient; what the function computed is freed.
+    """
     model = {"p": h.parameter([2.0, 3.0], trains=True), "x": h.array([4.0, 5.0])}
     for leaf in model.values():
         _ = 2.0 * leaf  # a system may note on a parameter that it has been read
@@ -185,10 +190,12 @@ def _reference(value: Any) -> Any:
 @scenario(
     level=SHOULD,
     source="PyTorch: a graph lives as long as what refers to it: https://docs.pytorch.org/docs/stable/notes/autograd.html",
-    expects="x x is freed behind our gradient of x ** 3, asked about inside or not",
 )
 def freed_behind_a_call(h: Checked) -> None:
-    """What the function of a call computed is freed behind the call."""
+    """What the function of a call computed is freed behind the call.
+
+    x x is freed behind our gradient of x ** 3, asked about inside or not.
+    """
     x = h.array(2.0)
 
     def ours(f: Any) -> Any:
@@ -201,10 +208,12 @@ def freed_behind_a_call(h: Checked) -> None:
     level=SHOULD,
     needs=("grad", "parameter", "parameter_grad"),
     source="PyTorch: gradients accumulate in .grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
-    expects="the native gradient 4 of p p at 2 before and behind two of our calls, and no gradient of its own on p",
 )
 def native_gradient_behind_calls(h: Checked) -> None:
-    """Our calls add nothing to the gradients that the system itself keeps or computes."""
+    """Our calls add nothing to the gradients that the system itself keeps or computes.
+
+    Expect the native gradient 4 of p p at 2 before and behind two of our calls, and no gradient of its own on p.
+    """
     p = h.parameter(2.0, trains=True)
     h.assert_equal(h.parameter_grad(lambda: p * p, p), 4.0, "the native gradient before")
     before = getattr(p, "grad", None)
@@ -218,10 +227,12 @@ def native_gradient_behind_calls(h: Checked) -> None:
     level=SHOULD,
     needs=("grad", "dtypes", "cast"),
     source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
-    expects="a step w - g of each leaf, used or not, in the dtype of the leaf, for each floating-point dtype",
 )
 def update_keeps_the_dtype(h: Checked) -> None:
-    """A step by the gradient keeps the dtype of every leaf, used or not."""
+    """A step by the gradient keeps the dtype of every leaf, used or not.
+
+    Expect a step w - g of each leaf, used or not, in the dtype of the leaf, for each floating-point dtype.
+    """
     for dtype in h.dtypes():
         model = {name: h.cast(h.array([2.0, 3.0]), dtype) for name in ("used", "unused")}
         gradient = adprotocol.grad(lambda m: (m["used"] * m["used"])[0], backend=h.name)(model)
@@ -236,10 +247,12 @@ def update_keeps_the_dtype(h: Checked) -> None:
     level=SHOULD,
     rule="T10",
     source="SciPy: NumPy arrays beside those of a framework: https://github.com/scipy/scipy/pull/18668",
-    expects="one third, as a number and as an array of NumPy, times 3: 1 to the precision of the system, and its dtype",
 )
 def thirds(h: Checked) -> None:
-    """One third that comes as a number or as an array of NumPy is as precise as in the system's own array."""
+    """One third that comes as a number or as an array of NumPy is as precise as in the system's own array.
+
+    Expect one third, as a number and as an array of NumPy, times 3: 1 to the precision of the system, and its dtype.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     three = h.array([3.0])
@@ -263,11 +276,13 @@ def thirds(h: Checked) -> None:
     rule="T10",
     needs=("grad", "dtypes", "cast"),
     source="optax: dtypes of updates: https://github.com/google-deepmind/optax/issues/377",
-    expects="the gradient c of c x for an array of NumPy, in the dtype that the system's own array has it in, for each "
-    "floating-point dtype",
 )
 def numpy_leaf_of_each_dtype(h: Checked) -> None:
-    """The gradient of an array of NumPy has the dtype that the gradient of the system's own array has."""
+    """The gradient of an array of NumPy has the dtype that the gradient of the system's own array has.
+
+    Expect the gradient c of c x for an array of NumPy, in the dtype that the system's own array has it in, for each
+    floating-point dtype.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     default = h.numpy(h.array([2.0])).dtype

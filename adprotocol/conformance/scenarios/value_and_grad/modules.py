@@ -26,13 +26,13 @@ def _taken(gradient: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in gradient.items() if one is not None}
 
 
-@scenario(
-    rule="T3",
-    expects="2 a b s in a module, and w ** 2 in one below it: gradients by qualified name, None for b, whose flag is "
-    "off, unless it is selected; s is an array of the module, and no parameter",
-)
+@scenario(rule="T3")
 def module(h: Checked) -> None:
-    """The gradient of a module has the qualified names of its parameters, and the module is as before."""
+    """The gradient of a module has the qualified names of its parameters, and the module is as before.
+
+    Expect 2 a b s in a module, and w ** 2 in one below it: gradients by qualified name, None for b, whose flag is off,
+    unless it is selected; s is an array of the module, and no parameter.
+    """
     model = h.module({"a": 2.0, "b": 3.0, "s": 5.0, "inner": h.module({"w": 7.0})}, frozen=["b"], buffers=["s"])
     a, w = model.a, model.inner.w
 
@@ -51,13 +51,13 @@ def module(h: Checked) -> None:
         h.assert_is(found, a if flag else None, f"a, of which the flag is {flag} now, among what trains")
 
 
-@scenario(
-    rule="T1",
-    expects="w ** 2 of a module that has an integer n too, at 2: the gradient 4 in w and None in n, which is an error "
-    "to select",
-)
+@scenario(rule="T1")
 def module_with_an_integer(h: Checked) -> None:
-    """An integer in a module takes no gradient, though its flag is on."""
+    """An integer in a module takes no gradient, though its flag is on.
+
+    Expect w ** 2 of a module that has an integer n too, at 2: the gradient 4 in w and None in n, which is an error to
+    select.
+    """
     try:
         model = h.module({"w": 2.0, "n": 3})
     except Exception as error:
@@ -69,13 +69,13 @@ def module_with_an_integer(h: Checked) -> None:
         adprotocol.grad(lambda m: m.w * m.w, where="n")(model)
 
 
-@scenario(
-    rule="T3",
-    expects="head w ** 2 v u body w, with the class of the module declaring its head alone and that of the head w and "
-    "u, whose flag is off: 12 for w and None elsewhere, until the body is selected",
-)
+@scenario(rule="T3")
 def module_declares(h: Checked) -> None:
-    """What the class of a module leaves out is frozen, with all that is below it."""
+    """What the class of a module leaves out is frozen, with all that is below it.
+
+    Expect head w ** 2 v u body w, with the class of the module declaring its head alone and that of the head w and u,
+    whose flag is off: 12 for w and None elsewhere, until the body is selected.
+    """
     head = h.module({"w": 2.0, "v": 1.0, "u": 1.0}, frozen=["u"])
     model = h.module({"head": head, "body": h.module({"deep": h.module({"w": 3.0})})})
     adprotocol.register_trainable(type(model), ["head"])
@@ -86,13 +86,13 @@ def module_declares(h: Checked) -> None:
         h.assert_gradients(found, due, f"the gradient with where={where!r}")
 
 
-@scenario(
-    rule="T8",
-    expects="a.w b.w ** 2 a2.w at 3 and 5 for one module under the names a and b: 135 at the first, by whichever it is "
-    "selected, and 27 at a2, a module of its own",
-)
+@scenario(rule="T8")
 def module_under_two_names(h: Checked) -> None:
-    """A module that another holds under two names is one part, with the total derivative at the first."""
+    """A module that another holds under two names is one part, with the total derivative at the first.
+
+    Expect a.w b.w ** 2 a2.w at 3 and 5 for one module under the names a and b: 135 at the first, by whichever it is
+    selected, and 27 at a2, a module of its own.
+    """
     tied = h.module({"w": 3.0})
     model = h.module({"a": tied, "a2": h.module({"w": 5.0}), "b": tied})
     due = {"a.w": 135.0, "a2.w": 27.0}
@@ -101,14 +101,14 @@ def module_under_two_names(h: Checked) -> None:
         h.assert_gradients(gradient, {name: due[name] if name in names else None for name in due}, f"{where=}")
 
 
-@scenario(
-    rule="T2",
-    expects="w ** 2 a b ** 2 c at (2, 3, 5, 7), with a and b in a list of modules and c in a dict: the gradients 2100, "
-    "700, 840 and 300 by qualified name, the first alone where the class of the module declares it (beside one whose "
-    "flag is off), and the third and the fourth where they are selected",
-)
+@scenario(rule="T2")
 def module_with_a_list(h: Checked) -> None:
-    """What is in a list or dict of modules belongs to the module, and is frozen where its class leaves that out."""
+    """What is in a list or dict of modules belongs to the module, and is frozen where its class leaves that out.
+
+    Expect w ** 2 a b ** 2 c at (2, 3, 5, 7), with a and b in a list of modules and c in a dict: the gradients 2100,
+    700, 840 and 300 by qualified name, the first alone where the class of the module declares it (beside one whose flag
+    is off), and the third and the fourth where they are selected.
+    """
     due = {"w": 2100.0, "layers.0.w": 700.0, "layers.1.w": 840.0, "named.last.w": 300.0}
     for declared in (False, True):
         layers, named = [h.module({"w": 3.0}), h.module({"w": 5.0})], {"last": h.module({"w": 7.0})}
@@ -127,14 +127,14 @@ def module_with_a_list(h: Checked) -> None:
             h.assert_gradients(found, {name: due[name] for name in names}, f"with where={where!r}, {declared=}")
 
 
-@scenario(
-    rule="T12",
-    expects="s a.w b.w l.w of one module at a and b and one in a list, at s = 2, w = 3 and l.w = 1, is 18 with the "
-    "gradient 12, by what is combined too; 16 after a step to w = 2, l.w = 2, by what is combined like the model, "
-    "which keeps its own; its mode, and a text, but no container of it",
-)
+@scenario(rule="T12")
 def module_combined(h: Checked) -> None:
-    """What is combined like a module is used as it is, with shared modules shared, and the module is as before."""
+    """What is combined like a module is used as it is, with shared modules shared, and the module is as before.
+
+    s a.w b.w l.w of one module at a and b and one in a list, at s = 2, w = 3 and l.w = 1, is 18 with the gradient 12,
+    by what is combined too; 16 after a step to w = 2, l.w = 2, by what is combined like the model, which keeps its own;
+    its mode, and a text, but no container of it.
+    """
     tied = h.module({"w": 3.0})
     model = h.module({"a": tied, "b": tied, "list": [h.module({"w": 1.0})], "scale": 2.0}, frozen=["scale"])
     model.note = "what is no array"

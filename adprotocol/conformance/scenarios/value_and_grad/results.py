@@ -21,12 +21,12 @@ _IN_PLACE = (
 scenario: Decorator = defaults("value_and_grad", rule="T5", needs=("grad",))
 
 
-@scenario(
-    source=_AUX,
-    expects="within_gradient is False on value, gradient and auxiliary output, leaf included; the values are right",
-)
+@scenario(source=_AUX)
 def results_untracked(h: Checked) -> None:
-    """After the call nothing it returned is tracked: not the value, the auxiliary output or the gradient."""
+    """After the call nothing it returned is tracked: not the value, the auxiliary output or the gradient.
+
+    within_gradient is False on value, gradient and auxiliary output, leaf included; the values are right.
+    """
 
     def loss(m: dict[str, Any]) -> Any:
         return m["w"] * m["w"], {"leaf": m["w"], "in": [m["w"] * 4.0, Layer(Pair(m["w"] * 5.0, "text"))]}
@@ -43,10 +43,12 @@ def results_untracked(h: Checked) -> None:
 @scenario(
     rule="T6",
     source="PennyLane: in_backprop: https://docs.pennylane.ai/en/stable/code/api/pennylane.math.in_backprop.html",
-    expects="3 w + 5 b at (1, 1) is 8, with the gradient 3 for w and None for the frozen b",
 )
 def answers_inside(h: Checked) -> None:
-    """Inside the function, `within_gradient` is True for what is differentiated and False for what is frozen."""
+    """Inside the function, `within_gradient` is True for what is differentiated and False for what is frozen.
+
+    3 w + 5 b at (1, 1) is 8, with the gradient 3 for w and None for the frozen b.
+    """
     model = {"w": h.array(1.0), "b": h.array(1.0)}
     run = adprotocol.value_and_grad(lambda m: h.probe(m["w"]) + h.probe(m["b"]), where="w", backend=h.name)
     value, gradient = run(model)
@@ -54,13 +56,12 @@ def answers_inside(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": 3.0, "b": None})
 
 
-@scenario(
-    rule="T6",
-    source=_AUX,
-    expects="beside w ** 2 the auxiliary output 3 w and 11 b, at 2 and 5: 6 and 55, with the gradient 4 for w",
-)
+@scenario(rule="T6", source=_AUX)
 def asked_in_aux(h: Checked) -> None:
-    """What is computed for the auxiliary output is asked about as the value is."""
+    """What is computed for the auxiliary output is asked about as the value is.
+
+    Expect beside w ** 2 the auxiliary output 3 w and 11 b, at 2 and 5: 6 and 55, with the gradient 4 for w.
+    """
 
     def loss(m: dict[str, Any]) -> Any:
         return m["w"] * m["w"], (h.probe(m["w"]), h.scale(m["b"], 7.0, 11.0))
@@ -79,10 +80,12 @@ def asked_in_aux(h: Checked) -> None:
     level=SHOULD,
     rule="T6",
     source="PyTorch: checkpoint runs the function twice: https://docs.pytorch.org/docs/stable/checkpoint.html",
-    expects="one call of the function for each call of the gradient",
 )
 def called_once(h: Checked) -> None:
-    """The function runs once: its side effects are not repeated."""
+    """The function runs once: its side effects are not repeated.
+
+    Expect one call of the function for each call of the gradient.
+    """
     calls = []
 
     def loss(m: dict[str, Any]) -> Any:
@@ -99,11 +102,13 @@ def called_once(h: Checked) -> None:
 
 
 @scenario(
-    source="PyTorch: functional_call corrupts the original parameters: https://github.com/pytorch/pytorch/pull/195593",
-    expects="the model has the identical leaves, with the same values, untracked",
+    source="PyTorch: functional_call corrupts the original parameters: https://github.com/pytorch/pytorch/pull/195593"
 )
 def inputs_unchanged(h: Checked) -> None:
-    """A call does not change the model."""
+    """A call does not change the model.
+
+    The model has the identical leaves, with the same values, untracked.
+    """
     w, b = h.array([1.0, 2.0]), h.array(3.0)
     layer = Layer(weight=w, scale=b)
     model = {"layer": layer, "list": [b]}
@@ -116,13 +121,12 @@ def inputs_unchanged(h: Checked) -> None:
     h.assert_untracked(adprotocol.within_gradient(model), "the model after the call")
 
 
-@scenario(
-    level=SHOULD,
-    source=_IN_PLACE,
-    expects="after 9 is written to the gradient of one leaf, those of the others, and the leaves, are as before",
-)
+@scenario(level=SHOULD, source=_IN_PLACE)
 def memory_of_its_own(h: Checked) -> None:
-    """An update in place of one gradient changes no other gradient, and no leaf."""
+    """An update in place of one gradient changes no other gradient, and no leaf.
+
+    After 9 is written to the gradient of one leaf, those of the others, and the leaves, are as before.
+    """
     values = {"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0], "unused": [0.0, 0.0]}
     model = {name: h.array(value) for name, value in values.items()}
 
@@ -142,13 +146,13 @@ def memory_of_its_own(h: Checked) -> None:
         h.assert_equal(leaf, values[name], f"the leaf {name}")
 
 
-@scenario(
-    source="optax: trees of parameters: https://github.com/google-deepmind/optax/issues/290",
-    expects="the sum of (k + 1) w_k over 200 leaves, doubled if it is untracked: the gradient k + 1 for the even ones, "
-    "None for the odd ones",
-)
+@scenario(source="optax: trees of parameters: https://github.com/google-deepmind/optax/issues/290")
 def many_leaves(h: Checked) -> None:
-    """In a structure of 200 leaves each gradient is at its own place."""
+    """In a structure of 200 leaves each gradient is at its own place.
+
+    Expect the sum of (k + 1) w_k over 200 leaves, doubled if it is untracked: the gradient k + 1 for the even ones,
+    None for the odd ones.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     model = [{"w": h.array(1.0), "k": k} for k in range(200)]

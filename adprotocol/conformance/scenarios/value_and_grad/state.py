@@ -23,15 +23,12 @@ _THREADS = "autograd: one counter of traces for all threads: https://github.com/
 scenario: Decorator = defaults("value_and_grad", rule="T9")
 
 
-@scenario(
-    rule="T5",
-    transform="exception",
-    needs=("grad",),
-    source=_EXCEPTION,
-    expects="ValueError as it was raised; then the answer False for the model, and 3 w + 5 b with the gradient 3",
-)
+@scenario(rule="T5", transform="exception", needs=("grad",), source=_EXCEPTION)
 def after_exception(h: Checked) -> None:
-    """An exception in the function or a refused result leaves nothing behind; the next call is right."""
+    """An exception in the function or a refused result leaves nothing behind; the next call is right.
+
+    Expect ValueError as it was raised; then the answer False for the model, and 3 w + 5 b with the gradient 3.
+    """
     model = {"w": h.array(1.0), "b": h.array(1.0)}
 
     def broken(m: dict[str, Any]) -> Any:
@@ -53,16 +50,13 @@ def after_exception(h: Checked) -> None:
     h.assert_gradients(gradient, {"w": 3.0, "b": None}, "the gradient of the next call")
 
 
-@scenario(
-    rule="T5",
-    transform="exception",
-    needs=("grad",),
-    source=_EXCEPTION,
-    expects="of the argument that the function kept the same answer, or an error of the same class, whether it "
-    "returned or raised",
-)
+@scenario(rule="T5", transform="exception", needs=("grad",), source=_EXCEPTION)
 def answer_after_exception(h: Checked) -> None:
-    """What a function has kept of its arguments is after an exception what it is after a return."""
+    """What a function has kept of its arguments is after an exception what it is after a return.
+
+    Expect of the argument that the function kept the same answer, or an error of the same class, whether it returned or
+    raised.
+    """
     kept: list[Any] = []
 
     def returns(x: Any) -> Any:
@@ -89,15 +83,12 @@ def answer_after_exception(h: Checked) -> None:
     h.assert_is(answer(), want, "the answer after the exception")
 
 
-@scenario(
-    rule="T5",
-    transform="exception",
-    needs=("grad", "parameter"),
-    source=_EXCEPTION,
-    expects="the flags as before: trainable leaves the first parameter; the gradient 3 of a b at (2, 3) for it alone",
-)
+@scenario(rule="T5", transform="exception", needs=("grad", "parameter"), source=_EXCEPTION)
 def flags_after_exception(h: Checked) -> None:
-    """After an exception in a call that trains a parameter against its flag, the flags are as before."""
+    """After an exception in a call that trains a parameter against its flag, the flags are as before.
+
+    Expect the flags as before: trainable leaves the first parameter; the gradient 3 of a b at (2, 3) for it alone.
+    """
     model = {"on": h.parameter(2.0, trains=True), "off": h.parameter(3.0, trains=False)}
 
     def broken(m: dict[str, Any]) -> Any:
@@ -118,10 +109,12 @@ def flags_after_exception(h: Checked) -> None:
     needs=("grad", "grad of grad"),
     varies=True,
     source="ForwardDiff.jl: perturbation confusion: https://github.com/JuliaDiff/ForwardDiff.jl/issues/83",
-    expects="the gradient of x ** 2 * D(y -> y ** 2)(3) at 5 is 60, after an inner gradient that raised",
 )
 def exception_inside_outer_gradient(h: Checked) -> None:
-    """An exception in a gradient inside another one disturbs neither the outer one nor the next inner one."""
+    """An exception in a gradient inside another one disturbs neither the outer one nor the next inner one.
+
+    The gradient of x ** 2 * D(y -> y ** 2)(3) at 5 is 60, after an inner gradient that raised.
+    """
     three = h.array(3.0)
 
     def broken(y: Any) -> Any:
@@ -140,10 +133,12 @@ def exception_inside_outer_gradient(h: Checked) -> None:
     rule="T3",
     needs=("grad",),
     source="GPflow: two ways to set trainable, one without effect: https://github.com/GPflow/GPflow/issues/1184",
-    expects="w ** 2 * b ** 2 at (2, 3): {w: 36}, then {b: 24}, then both, then {w: 36} again",
 )
 def one_function_many_selections(h: Checked) -> None:
-    """One function and one model are differentiated with other parts frozen, from call to call."""
+    """One function and one model are differentiated with other parts frozen, from call to call.
+
+    Expect w ** 2 * b ** 2 at (2, 3): {w: 36}, then {b: 24}, then both, then {w: 36} again.
+    """
     model = {"w": h.array(2.0), "b": h.array(3.0)}
     for where in ("w", "b", None, "w"):
         run = adprotocol.grad(lambda m: m["w"] * m["w"] * m["b"] * m["b"], where=where, backend=h.name)
@@ -151,14 +146,12 @@ def one_function_many_selections(h: Checked) -> None:
         h.assert_gradients(run(model), expected, f"the gradient with where={where!r}")
 
 
-@scenario(
-    transform="threads",
-    needs=("grad", "threads"),
-    source=_THREADS,
-    expects="3 w + 5 b with the gradient 3 for w in one thread, 5 w + 3 b with 3 for b in the other, ten times",
-)
+@scenario(transform="threads", needs=("grad", "threads"), source=_THREADS)
 def threads(h: Checked) -> None:
-    """Two threads differentiate one model at the same time, each with another part frozen."""
+    """Two threads differentiate one model at the same time, each with another part frozen.
+
+    Expect 3 w + 5 b with the gradient 3 for w in one thread, 5 w + 3 b with 3 for b in the other, ten times.
+    """
     model = {"w": h.array(1.0), "b": h.array(2.0)}
     meeting = threading.Barrier(2)
 
@@ -182,14 +175,12 @@ def threads(h: Checked) -> None:
         h.assert_gradients(gradient, {"w": None, "b": 3.0}, "the gradient in the thread that freezes w")
 
 
-@scenario(
-    transform="threads",
-    needs=("grad", "threads"),
-    source=_THREADS,
-    expects="6 of w ** 2 at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60",
-)
+@scenario(transform="threads", needs=("grad", "threads"), source=_THREADS)
 def child_thread(h: Checked) -> None:
-    """A gradient in a thread is independent of one that is active in another thread."""
+    """A gradient in a thread is independent of one that is active in another thread.
+
+    Expect 6 of w ** 2 at 3 in the child thread; the gradient of the function that waits for it at 5 is 12 x = 60.
+    """
     three = h.array(3.0)
 
     def slope() -> Any:
@@ -209,10 +200,12 @@ def child_thread(h: Checked) -> None:
 @scenario(
     transform="no_grad",
     source="functorch: a grad begun inside no_grad is not concerned by it: https://github.com/pytorch/functorch/pull/179",
-    expects="of w ** 2 * b at (3, 2) with b frozen: 18, and 12 at w, or an error; never zeros",
 )
 def under_the_switch(h: Checked) -> None:
-    """Under the system's own switch our gradient is the gradient or an error, never zeros."""
+    """Under the system's own switch our gradient is the gradient or an error, never zeros.
+
+    Of w ** 2 * b at (3, 2) with b frozen expect 18, and 12 at w, or an error; never zeros.
+    """
     model = {"w": h.array(3.0), "b": h.array(2.0)}
     differentiated = adprotocol.value_and_grad(lambda m: m["w"] * m["w"] * m["b"], where="w", backend=h.name)
     try:

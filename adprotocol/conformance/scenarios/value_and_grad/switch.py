@@ -33,13 +33,13 @@ def _switched(h: Checked, call: Callable[[], Any]) -> Any:
         raise Absent(msg) from error
 
 
-@scenario(
-    rule="T5",
-    expects="of p p q at (2, 3), called under the switch: 12, 12 and 4; none of it is tracked behind it, so that the "
-    "gradient in p of p times any of these is that number",
-)
+@scenario(rule="T5")
 def results_under_the_switch(h: Checked) -> None:
-    """Value, gradients and auxiliary output of a call under the switch are constants behind it."""
+    """Value, gradients and auxiliary output of a call under the switch are constants behind it.
+
+    Of p p q at (2, 3), called under the switch expect 12, 12 and 4; none of it is tracked behind it, so that the
+    gradient in p of p times any of these is that number.
+    """
     p = switched_parameter(h)
     model = {"p": p, "q": h.array(3.0)}
     run = adprotocol.value_and_grad(lambda m: (m["p"] * m["p"] * m["q"], m["p"] * 5.0), has_aux=True, backend=h.name)
@@ -51,13 +51,13 @@ def results_under_the_switch(h: Checked) -> None:
         h.assert_equal(h.parameter_grad(lambda: p * part, p), want, f"the gradient of p times the {name}")  # noqa: B023
 
 
-@scenario(
-    rule="T14",
-    expects='3 p times 11 q times 17 r at 2, 3, 5, with where="p" and r in a second argument, under the switch: the '
-    "gradient 3 * 33 * 85 in p and None for q",
-)
+@scenario(rule="T14")
 def answers_under_the_switch(h: Checked) -> None:
-    """In a call under the switch what the call selects is tracked, and a parameter that it freezes is not."""
+    """In a call under the switch what the call selects is tracked, and a parameter that it freezes is not.
+
+    Expect 3 p times 11 q times 17 r at 2, 3, 5, with where="p" and r in a second argument, under the switch: the
+    gradient 3 * 33 * 85 in p and None for q.
+    """
     model = {"p": switched_parameter(h), "q": h.parameter(3.0, trains=True)}
     other = [h.parameter(5.0, trains=True)]
 
@@ -70,13 +70,13 @@ def answers_under_the_switch(h: Checked) -> None:
     h.assert_gradients(gradient, {"p": 3.0 * 33.0 * 85.0, "q": None})
 
 
-@scenario(
-    rule="T5",
-    expects="behind a call under the switch that raises, and one that does not, p p is still not recorded there, and "
-    "is behind it: the gradient 4 of p times the constant 4",
-)
+@scenario(rule="T5")
 def switch_stays_off(h: Checked) -> None:
-    """A call under the switch leaves it as it was, also where its function raises."""
+    """A call under the switch leaves it as it was, also where its function raises.
+
+    Behind a call under the switch that raises, and one that does not, p p is still not recorded there, and is behind
+    it: the gradient 4 of p times the constant 4.
+    """
     p = switched_parameter(h)
 
     def fails(m: dict[str, Any]) -> Any:
@@ -95,14 +95,13 @@ def switch_stays_off(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: h.probe(p) * p, p), 12.0, "the gradient of 3 p p")
 
 
-@scenario(
-    rule="T5",
-    expects="behind a call that raises, a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: "
-    "0.5; p times it, behind the switch, has the gradient 0.5, and so has p times what was computed from p under the "
-    "switch",
-)
+@scenario(rule="T5")
 def step_under_the_switch(h: Checked) -> None:
-    """A step of training under the switch gives constants, of the gradient and of the parameter."""
+    """A step of training under the switch gives constants, of the gradient and of the parameter.
+
+    Expect behind a call that raises, a step of p = 2 by an eighth of the gradient 12 of p p q, under the switch: 0.5; p
+    times it, behind the switch, has the gradient 0.5, and so has p times what was computed from p under the switch.
+    """
     p = switched_parameter(h)
     model = {"p": p, "q": h.array(3.0)}
 
@@ -117,13 +116,13 @@ def step_under_the_switch(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: p * _switched(h, step)[1], p), 0.5, "the gradient of p times p p / 8")
 
 
-@scenario(
-    rule="T14",
-    expects='of body and head, with where="head.*" under the switch, the body passes prevent_gradient, and is '
-    "untracked: 3 p q = 18, the gradient 6 in the head; an error without where",
-)
+@scenario(rule="T14")
 def frozen_body_under_the_switch(h: Checked) -> None:
-    """The frozen part of a model in a call under the switch may go where no gradient may."""
+    """The frozen part of a model in a call under the switch may go where no gradient may.
+
+    Of body and head, with where="head.*" under the switch, the body passes prevent_gradient, and is untracked expect 3
+    p q = 18, the gradient 6 in the head; an error without where.
+    """
     p, q = switched_parameter(h), h.parameter(3.0, trains=True)
 
     def loss(m: dict[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -24,11 +23,12 @@ scenario: Decorator = defaults("value_and_grad", rule="T9", transform="vmap", ne
     transform="jit",
     needs=("grad", "jit"),
     source="optax: is jit smart enough to drop frozen parameters: https://github.com/google-deepmind/optax/issues/290",
-    expects="value 36 and gradient 2 w b ** 2 = 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4), from one "
-    "trace",
 )
 def jit_of_frozen(h: Checked) -> None:
-    """Under jit the value and the gradient are right, for each call of the compiled function."""
+    """Under jit the value and the gradient are right, for each call of the compiled function.
+
+    Expect value 36 and gradient 2 w b ** 2 = 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4), from one trace.
+    """
 
     def run(w: Any, b: Any) -> Any:
         value, gradient = adprotocol.value_and_grad(loss, where="w", backend=h.name)({"w": w, "b": b})
@@ -44,10 +44,12 @@ def jit_of_frozen(h: Checked) -> None:
     transform="compile",
     needs=("grad", "compile"),
     source="PyTorch: compile of torch.func.grad: https://github.com/pytorch/pytorch/issues/94851",
-    expects="value 36 and gradient 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4)",
 )
 def compile_of_frozen(h: Checked) -> None:
-    """Compiled, the value and the gradient are right, for each call."""
+    """Compiled, the value and the gradient are right, for each call.
+
+    Expect value 36 and gradient 36 of w ** 2 * b ** 2 at (2, 3), then 16 and 32 at (1, 4).
+    """
     run = adprotocol.value_and_grad(loss, where="w", backend=h.name)
 
     def both(w: Any, b: Any) -> Any:
@@ -59,9 +61,12 @@ def compile_of_frozen(h: Checked) -> None:
     h.assert_equal(compiled(h.array(1.0), h.array(4.0)), 3216.0, "value + 100 gradient, the second time")
 
 
-@scenario(source=_SAMPLES, expects="the gradients of (w * x) ** 2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3")
+@scenario(source=_SAMPLES)
 def per_example_gradients(h: Checked) -> None:
-    """Under vmap over the data there is a gradient of the one model for each example."""
+    """Under vmap over the data there is a gradient of the one model for each example.
+
+    The gradients of (w * x) ** 2 by w = 2 are 4, 16 and 36 for x = 1, 2 and 3.
+    """
     model = {"w": h.array(2.0), "b": h.array(0.0)}
 
     def square(m: dict[str, Any], x: Any) -> Any:
@@ -71,23 +76,23 @@ def per_example_gradients(h: Checked) -> None:
     h.assert_equal(h.vmap(lambda x: run(model, x)["w"])(h.array([1.0, 2.0, 3.0])), [4.0, 16.0, 36.0], "the gradients")
 
 
-@scenario(
-    source="Flax: ensembling: https://flax.readthedocs.io/en/latest/howtos/ensembling.html",
-    expects="of w ** 2 * b ** 2: the gradients 2 w b ** 2 = 18 and 64 for the models (1, 3) and (2, 4)",
-)
+@scenario(source="Flax: ensembling: https://flax.readthedocs.io/en/latest/howtos/ensembling.html")
 def batch_of_models(h: Checked) -> None:
-    """Under vmap over the leaves there is a gradient for each of a batch of models."""
+    """Under vmap over the leaves there is a gradient for each of a batch of models.
+
+    Of w ** 2 * b ** 2 expect the gradients 2 w b ** 2 = 18 and 64 for the models (1, 3) and (2, 4).
+    """
     run = adprotocol.grad(loss, where="w", backend=h.name)
     found = h.vmap(lambda w, b: run({"w": w, "b": b})["w"])(h.array([1.0, 2.0]), h.array([3.0, 4.0]))
     h.assert_equal(found, [18.0, 64.0], "the gradients")
 
 
-@scenario(
-    source=_SAMPLES,
-    expects="w * x ** 2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b",
-)
+@scenario(source=_SAMPLES)
 def around_vmap(h: Checked) -> None:
-    """Our gradient of a function over a batch is the sum of those of the examples."""
+    """Our gradient of a function over a batch is the sum of those of the examples.
+
+    Expect w * x ** 2 * b, summed over x = 1 and 2, at w = 3, b = 2: the gradient 10 for w, None for b.
+    """
 
     def batched(m: dict[str, Any], xs: Any) -> Any:
         results = h.vmap(lambda x: m["w"] * x * x * m["b"])(xs)
@@ -104,10 +109,12 @@ def around_vmap(h: Checked) -> None:
     transform="checkpoint",
     needs=("grad", "checkpoint"),
     source="PyTorch: checkpoint: https://docs.pytorch.org/docs/stable/checkpoint.html",
-    expects="of w ** 3 * b at (2, 5), b frozen and closed over: the value 40 and the gradient 60",
 )
 def around_checkpoint(h: Checked) -> None:
-    """Our gradient goes through a checkpoint that closes over a frozen part."""
+    """Our gradient goes through a checkpoint that closes over a frozen part.
+
+    Of w ** 3 * b at (2, 5), b frozen and closed over expect the value 40 and the gradient 60.
+    """
 
     def saved(m: dict[str, Any]) -> Any:
         return h.checkpoint(lambda w: w * w * w * m["b"])(m["w"])
@@ -123,11 +130,13 @@ def around_checkpoint(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="x ** 3 with x ** 2 computed at once, computed twice, and made of x, or of the argument of an inner "
-    "gradient, that is computed: 8 at 2, gradient 12; or an error, where the system loses the derivative",
 )
 def evaluated(h: Checked) -> None:
-    """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently."""
+    """In our gradient a value that is computed keeps its derivative, or that is refused: it is never lost silently.
+
+    Expect x ** 3 with x ** 2 computed at once, computed twice, and made of x, or of the argument of an inner gradient,
+    that is computed: 8 at 2, gradient 12; or an error, where the system loses the derivative.
+    """
     x, refused = 1.0 + h.array(1.0), None
     inner = adprotocol.grad(lambda y: h.evaluate(y) * y * y / 12.0, backend=h.name)
     for what, square in (
@@ -149,8 +158,18 @@ def evaluated(h: Checked) -> None:
         raise refused
 
 
-def made_inside(h: Checked, way: str, turns: int = 1) -> None:
-    """A function compiled inside of our gradient may close over a leaf: its derivative is right, or refused."""
+@scenario(
+    "made-inside{name}",
+    transform="grad of {way}",
+    needs=None,
+    source=_LEAKED,
+    params={"": {"turns": 1}, "-another": {"turns": 2}},
+)
+def made_inside(h: Checked, way: str, turns: int) -> None:
+    """A function compiled inside of our gradient may close over a leaf: its derivative is right, or refused.
+
+    Expect x y at 2, 4 with x closed over: 8 and the gradient 4, or an error; also where another one calls it.
+    """
     x, y = h.array(2.0), h.array(4.0)
 
     def product(x: Any) -> Any:
@@ -166,15 +185,3 @@ def made_inside(h: Checked, way: str, turns: int = 1) -> None:
         raise
     h.assert_equal(value, 8.0, "the value")
     h.assert_equal(gradient["x"], 4.0, "the gradient")
-
-
-for _name, _turns, _what in (("made-inside", 1, ""), ("made-inside-another", 2, ", and another one calls it")):
-    scenario(
-        _name,
-        transform="grad of {way}",
-        needs=None,
-        source=_LEAKED,
-        expects=f"x y with x a leaf that a function compiled inside closes over{_what}, at 2, 4: 8, gradient 4; or an "
-        "error",
-        summary=(made_inside.__doc__ or "").replace("a leaf", f"a leaf{_what}"),
-    )(functools.partial(made_inside, turns=_turns))

@@ -22,14 +22,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    rule="W7",
-    transform="grad",
-    needs=("grad", "counter"),
-    expects="as many runs of the derivative of a function whose result is asked about, and not used, as without asking",
-)
+@scenario(rule="W7", transform="grad", needs=("grad", "counter"))
 def asking_runs_no_derivative(h: Checked) -> None:
-    """Asking about a value adds no derivative computation."""
+    """Asking about a value adds no derivative computation.
+
+    Expect as many runs of the derivative of a function whose result is asked about, and not used, as without asking.
+    """
 
     def runs(*, ask: bool) -> int:
         identity, count = h.counter()
@@ -45,15 +43,13 @@ def asking_runs_no_derivative(h: Checked) -> None:
     h.check(with_asking == without, f"asking made {with_asking} runs of the derivative, and not {without}")
 
 
-@scenario(
-    rule="W7",
-    transform=("jit", "grad", "jvp", "grad of jit", "grad of grad", "grad of checkpoint"),
-    expects="the value and derivative of x ** 3",
-)
+@scenario(rule="W7", transform=("jit", "grad", "jvp", "grad of jit", "grad of grad", "grad of checkpoint"))
 def asking_changes_nothing(h: Checked, transforms: str) -> None:
     """Asking changes neither value nor derivative under {transforms}.
 
     Value and derivative of x x x are the same with 20 questions in between: 8 and 12 at 2.
+
+    Expect the value and derivative of x ** 3.
     """
     x = h.array(2.0)
 
@@ -84,9 +80,12 @@ def _chooses_by_if(h: Checked, transforms: str) -> None:
     )
 
 
-@scenario(rule="W4", source=_BOOLS, expects="3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if")
+@scenario(rule="W4", source=_BOOLS)
 def a_bool_outside(h: Checked) -> None:
-    """The answer is a bool outside AD."""
+    """The answer is a bool outside AD.
+
+    Expect 3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if.
+    """
     _chooses_by_if(h, "")
 
 
@@ -95,22 +94,22 @@ def a_bool_outside(h: Checked) -> None:
     rule="W4",
     transform=("grad", "jvp", "vmap", "vmap of grad", "grad of vmap", "grad of jvp"),
     source=_BOOLS,
-    expects="3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if",
 )
 def a_bool(h: Checked, transforms: str) -> None:
-    """The answer is a bool under {transforms}."""
+    """The answer is a bool under {transforms}.
+
+    Expect 3 x ** 2 in a gradient, 5 x ** 2 else, by a Python if.
+    """
     _chooses_by_if(h, transforms)
 
 
-@scenario(
-    level=MAY,
-    rule="W4",
-    transform="grad",
-    expects="text with the name of the plugin and the answer for x, True, False or staged; False for a number; and "
-    "then 3 x, or 5 x under jit and vmap",
-)
+@scenario(level=MAY, rule="W4", transform="grad")
 def explain(h: Checked) -> None:
-    """`explain` returns the answer and names the plugin."""
+    """`explain` returns the answer and names the plugin.
+
+    Expect text with the name of the plugin and the answer for x, True, False or staged; False for a number; and then 3
+    x, or 5 x under jit and vmap.
+    """
 
     def f(x: Any) -> Any:
         text = adprotocol.explain(x, 1.0)
@@ -126,13 +125,12 @@ def explain(h: Checked) -> None:
         h.assert_equal(found, [10.0] if way == "vmap" else 10.0, f"under {way}")
 
 
-@scenario(
-    level=MAY,
-    rule="W9",
-    expects="text with the answer, False, for an integer, a boolean and a vector of integers",
-)
+@scenario(level=MAY, rule="W9")
 def explain_what_has_no_derivative(h: Checked) -> None:
-    """`explain` has a text for arrays whose dtype has no derivative."""
+    """`explain` has a text for arrays whose dtype has no derivative.
+
+    Expect text with the answer, False, for an integer, a boolean and a vector of integers.
+    """
     for value in (1, True, [1, 2]):
         text = adprotocol.explain(h.array(value))
         h.check("False" in text, f"the explanation of {value} lacks the answer: {text}")
@@ -143,10 +141,12 @@ def explain_what_has_no_derivative(h: Checked) -> None:
     needs=("devices",),
     source="PyTorch: gradients that are wrong on one device, where the input takes none: "
     "https://github.com/pytorch/pytorch/issues/183825",
-    expects="5 x outside; 3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device",
 )
 def every_device(h: Checked) -> None:
-    """The answers are the same on every device of this machine."""
+    """The answers are the same on every device of this machine.
+
+    Expect 5 x outside; 3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device.
+    """
     for device in h.devices():
         there = Checked(type(h.harness)(device))
         x, c = there.array(2.0), there.array(1.0)
@@ -162,10 +162,12 @@ def every_device(h: Checked) -> None:
     needs=("grad", "jit", "devices"),
     source="PyTorch: gradients that are wrong on one device, where the input takes none: "
     "https://github.com/pytorch/pytorch/issues/183825",
-    expects="3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device",
 )
 def every_device_under_jit(h: Checked) -> None:
-    """The answers in a jitted function are the same on every device of this machine."""
+    """The answers in a jitted function are the same on every device of this machine.
+
+    Expect 3 x times 11 c inside, at 2, 1: 66, gradient 33; on each device.
+    """
     for device in h.devices():
         there = Checked(type(h.harness)(device))
         x, c = there.array(2.0), there.array(1.0)

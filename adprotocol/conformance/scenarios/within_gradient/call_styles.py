@@ -25,15 +25,13 @@ scenario: Decorator = defaults(
     transform="grad of {way}",
 )
 
-# What `_about_squares` expects.
-_SQUARES = (
-    "the squares s of x = 2 and t of c = 3 are tracked as x and c are: 3 s times 11 t = 1188 in the gradient in x, "
-    "5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain"
-)
-
 
 def _about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]]) -> None:
-    """Ask about the square that a compiled function of `make` gives, for two arguments in another one, and outside."""
+    """Ask about the square that a compiled function of `make` gives, for two arguments in another one, and outside.
+
+    Expect that the squares s of x = 2 and t of c = 3 are tracked as x and c are: 3 s times 11 t = 1188 in the gradient
+    in x, 5 s times 7 t = 1260 in that in c, 5 s times 11 t = 1980 plain.
+    """
     x, c = h.array(2.0), h.array(3.0)
 
     def both() -> tuple[Any, Any]:
@@ -55,19 +53,23 @@ def _about_squares(h: Checked, way: str, make: Callable[[], Callable[[Any], Any]
 
 @scenario(
     native="grad of {way} of {way}",
-    expects=f"{_SQUARES}; squared by a compiled function that another one calls",
 )
 def after_a_call(h: Checked, way: str) -> None:
-    """The result of a compiled function that another one calls is tracked as its argument is, in both first orders."""
+    """The result of a compiled function that another one calls is tracked as its argument is, in both first orders.
+
+    For s = x ** 2 and t = c ** 2 expect 3 s times 11 t in the gradient in x, 5 s times 7 t in that in c.
+    """
     _about_squares(h, way, lambda: h.trace(way, lambda x: x * x))
 
 
 @scenario(
     native="grad of {way} of {way} of {way}",
-    expects=f"{_SQUARES}; squared in a compiled function that a second one calls, which the one that asks calls",
 )
 def after_a_call_in_a_call(h: Checked, way: str) -> None:
-    """The result of a compiled function that calls another is tracked as its argument is, in both first orders."""
+    """The result of a compiled function that calls another is tracked as its argument is, in both first orders.
+
+    For s = x ** 2 and t = c ** 2 expect 3 s times 11 t in the gradient in x, 5 s times 7 t in that in c.
+    """
 
     def make() -> Any:
         square = h.trace(way, lambda x: x * x)
@@ -78,22 +80,24 @@ def after_a_call_in_a_call(h: Checked, way: str) -> None:
 
 @scenario(
     native="grad of {way} of {way}",
-    expects=f"{_SQUARES}; squared in a branch of a compiled function that the one that asks calls",
 )
 def after_a_branch_in_a_call(h: Checked, way: str) -> None:
-    """What comes out of a branch in a called function is tracked as its operand is, in both first orders."""
+    """What comes out of a branch in a called function is tracked as its operand is, in both first orders.
+
+    For s = x ** 2 and t = c ** 2 expect 3 s times 11 t in the gradient in x, 5 s times 7 t in that in c.
+    """
     _about_squares(
         h, way, lambda: h.trace(way, lambda x: adprotocol.cond(x > 0.0, lambda x: x * x, lambda x: -1.0 * x, x))
     )
 
 
-@scenario(
-    native="grad of {way} of {way}",
-    expects="a compiled layer, called for x and for c in a compiled function, and for both results of another: in the "
-    "gradient in x twice 3 x + 5 c = 26 at 2, 4, with the gradient 6",
-)
+@scenario(native="grad of {way} of {way}")
 def asks_in_a_called_function(h: Checked, way: str) -> None:
-    """A compiled function that asks answers for each of its calls in another one alone."""
+    """A compiled function that asks answers for each of its calls in another one alone.
+
+    Expect a compiled layer, called for x and for c in a compiled function, and for both results of another: in the
+    gradient in x twice 3 x + 5 c = 26 at 2, 4, with the gradient 6.
+    """
     x, c = h.array(2.0), h.array(4.0)
 
     def make() -> Any:
@@ -147,13 +151,14 @@ _LOOPS: dict[str, Callable[[Checked, Any, Any, Callable[[Any], Any]], Any]] = {"
         "grad of jit of vmap of while_loop",
     ),
     source=_FIXED,
-    expects="{transforms} of 3 x, or of 5 x where nobody differentiates, asked in the third turn, at 2, and in rows at "
-    "2 and 4",
 )
 def carried_later(h: Checked, transforms: str) -> None:
     """What a loop carries is tracked from the turn on that brings a variable, under {transforms}.
 
     Ask about a carry that is a constant for two turns and x in the third, the only one that counts.
+
+    Expect {transforms} of 3 x, or of 5 x where nobody differentiates, asked in the third turn, at 2, and in rows at 2
+    and 4.
     """
     parts = nesting.parse(transforms)
     program, c, x = _LOOPS[parts[-1]], h.array(7.0), h.array(2.0)
@@ -180,11 +185,13 @@ def carried_later(h: Checked, transforms: str) -> None:
         "jvp of jit of while_loop",
     ),
     source=_FIXED,
-    expects="{transforms} of x, doubled in three turns, or in two if the constant carried beside it is tracked: "
-    "16 at 2, or 8 in a derivative",
 )
 def asked_in_a_condition(h: Checked, transforms: str) -> None:
-    """The condition of a loop may ask about a constant that is carried beside a variable, under {transforms}."""
+    """The condition of a loop may ask about a constant that is carried beside a variable, under {transforms}.
+
+    Expect {transforms} of x, doubled in three turns, or in two if the constant carried beside it is tracked: 16 at 2,
+    or 8 in a derivative.
+    """
     *outer, _ = nesting.parse(transforms)
     x, c = h.array(2.0), h.array(7.0)
 
@@ -209,13 +216,14 @@ def _turns(h: Checked, count: float, body: Callable[[Any], Any], state: tuple[An
 
 
 @scenario(
-    transform=tuple(f"{outer} of while_loop of while_loop" for outer in ("grad", "jvp", "jvp of jit")),
-    source=_FIXED,
-    expects="{transforms} of the sum over two turns of each loop of 3 x 11 c, x carried by one and c by the other, at "
-    "2 and 4: 4 * 33 * 4 = 528",
+    transform=tuple(f"{outer} of while_loop of while_loop" for outer in ("grad", "jvp", "jvp of jit")), source=_FIXED
 )
 def loop_in_a_loop(h: Checked, transforms: str) -> None:
-    """Each of two loops in one another has carries of its own, under {transforms}."""
+    """Each of two loops in one another has carries of its own, under {transforms}.
+
+    Expect {transforms} of the sum over two turns of each loop of 3 x 11 c, x carried by one and c by the other, at 2
+    and 4: 4 * 33 * 4 = 528.
+    """
     parts, x, c = nesting.parse(transforms), h.array(2.0), h.array(4.0)
     outer = " of ".join(parts[:-2])
     for x_is_inside in (True, False):
@@ -237,14 +245,12 @@ def loop_in_a_loop(h: Checked, transforms: str) -> None:
         h.assert_equal(h.nest(outer, lambda x: f(x, h.scale))(x), 528.0, f"with x inside: {x_is_inside}")
 
 
-@scenario(
-    transform=("jit of grad of while_loop", "jit of jvp of while_loop"),
-    needs=None,
-    source=_FIXED,
-    expects="in each of two turns the derivative in y, at x = 2, of a loop of two turns that adds 3 y: 2 * 6 = 12",
-)
+@scenario(transform=("jit of grad of while_loop", "jit of jvp of while_loop"), needs=None, source=_FIXED)
 def derivative_in_a_loop(h: Checked, transforms: str) -> None:
-    """What a derivative in a loop follows, a loop in it is told, under {transforms}."""
+    """What a derivative in a loop follows, a loop in it is told, under {transforms}.
+
+    Expect in each of two turns the derivative in y, at x = 2, of a loop of two turns that adds 3 y: 2 * 6 = 12.
+    """
     _, mode, _ = nesting.parse(transforms)
 
     def run(layer: Callable[[Any], Any]) -> Any:

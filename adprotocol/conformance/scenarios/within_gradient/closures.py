@@ -51,28 +51,31 @@ def _closes_over(h: Checked, way: str, make: Callable[[Any], Callable[[Any], Any
     in_both_orders(compiled, plain, differentiated)
 
 
-@scenario(
-    source=_FROZEN,
-    expects="in the gradient in x the closed-over c = 3 is a constant, so 3 x times 11 c y: 792 at 2, 4, gradient "
-    "396; 5 x times 11 c y = 1320 plain and in y",
-)
+@scenario(source=_FROZEN)
 def closes_over_array(h: Checked, way: str) -> None:
-    """A compiled function keeps no answer about an array that it closes over, in whichever order it is called."""
+    """A compiled function keeps no answer about an array that it closes over, in whichever order it is called.
+
+    In the gradient in x the closed-over c = 3 is a constant, so 3 x times 11 c y: 792 at 2, 4, gradient 396; 5 x times
+    11 c y = 1320 plain and in y.
+    """
     _closes_over(h, way, lambda c: lambda y: h.scale(c, 7.0, 11.0) * y)
 
 
-@scenario(source=_FROZEN, expects="as for an array, with the array as weight of a module")
+@scenario(source=_FROZEN)
 def closes_over_module(h: Checked, way: str) -> None:
-    """The same for an object that holds the array."""
+    """The same for an object that holds the array.
+
+    Expect as for an array, with the array as weight of a module.
+    """
     _closes_over(h, way, Module)
 
 
-@scenario(
-    source=_LEAKED,
-    expects="3 c x where the system's own derivative in c, which the function closes over, is not zero, else 5 c x",
-)
+@scenario(source=_LEAKED)
 def closes_over_the_argument(h: Checked, way: str) -> None:
-    """A compiled function that closes over the very array that is differentiated answers as the derivative does."""
+    """A compiled function that closes over the very array that is differentiated answers as the derivative does.
+
+    Expect 3 c x where the system's own derivative in c, which the function closes over, is not zero, else 5 c x.
+    """
     x = h.array(4.0)
 
     def make() -> tuple[Any, Any, bool]:
@@ -93,13 +96,13 @@ def closes_over_the_argument(h: Checked, way: str) -> None:
     in_both_orders(make, plain, differentiated)
 
 
-@scenario(
-    source=_LEAKED,
-    expects="7 w x for a module with the weight w, made and compiled inside of the gradient in w, called directly or "
-    "by another compiled function; plain 11 w x",
-)
+@scenario(source=_LEAKED)
 def made_inside_a_gradient(h: Checked, way: str) -> None:
-    """A module whose weight is differentiated, compiled inside of the gradient, is asked rightly, and so afterwards."""
+    """A module whose weight is differentiated, compiled inside of the gradient, is asked rightly, and so afterwards.
+
+    Expect 7 w x for a module with the weight w, made and compiled inside of the gradient in w, called directly or by
+    another compiled function; plain 11 w x.
+    """
     x = h.array(4.0)
 
     def f(w: Any) -> Any:

@@ -52,14 +52,13 @@ _CONTAINERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit"),
-    expects="3 x for containers that hold x, plus 10 times 5 x for those that hold a constant: the derivative 53",
-)
+@scenario(transform=("grad", "jvp", "grad of jit"))
 def containers(h: Checked, transforms: str) -> None:
     """A container is tracked if a leaf is, under {transforms}.
 
     For each container 3 x if it holds x, and ten times 5 x if it holds a constant: 53 x, whose derivative is 53.
+
+    Expect 3 x for containers that hold x, plus 10 times 5 x for those that hold a constant: the derivative 53.
     """
     c = h.array(4.0)
     want = nesting.expected(transforms, lambda x: [53 * x, 53.0])(2.0)[0]
@@ -71,12 +70,13 @@ def containers(h: Checked, transforms: str) -> None:
         h.assert_equal(h.nest(transforms, f)(h.array(2.0)), want, f"with {name}")
 
 
-@scenario(
-    expects="False for empty containers, and for containers of plain values; an error for nothing, and for a list in "
-    "itself"
-)
+@scenario()
 def plain_containers(h: Checked) -> None:
-    """Without AD no container is tracked, and an empty one never is; without any there is no answer."""
+    """Without AD no container is tracked, and an empty one never is; without any there is no answer.
+
+    Expect False for empty containers, and for containers of plain values; an error for nothing, and for a list in
+    itself.
+    """
     c = h.array(4.0)
     empties: tuple[Any, ...] = ([], (), {}, [[], {"a": ()}], Pair([], None))
     for empty in empties:
@@ -95,10 +95,12 @@ def plain_containers(h: Checked) -> None:
     transform="grad",
     needs=("grad", "node"),
     source="JAX: custom pytree nodes: https://docs.jax.dev/en/latest/custom_pytrees.html",
-    expects="3 x for a node that holds x, plus 10 times 5 x for one that holds a constant: 106, gradient 53",
 )
 def registered_node(h: Checked) -> None:
-    """A container of a class that the system's own registry knows is tracked if a child is."""
+    """A container of a class that the system's own registry knows is tracked if a child is.
+
+    Expect 3 x for a node that holds x, plus 10 times 5 x for one that holds a constant: 106, gradient 53.
+    """
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -107,12 +109,12 @@ def registered_node(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 106.0, 53.0)
 
 
-@scenario(
-    transform="grad",
-    expects="3 x where x is the first of several, 10 times 3 x where it is the last, 100 times 5 x where none is: 1066",
-)
+@scenario(transform="grad")
 def several_values(h: Checked) -> None:
-    """One tracked value among several makes the answer True."""
+    """One tracked value among several makes the answer True.
+
+    Expect 3 x where x is the first of several, 10 times 3 x where it is the last, 100 times 5 x where none is: 1066.
+    """
     c = h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -121,15 +123,13 @@ def several_values(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 1066.0, 533.0)
 
 
-@scenario(
-    rule="W9",
-    transform="grad",
-    source=_LABELS,
-    expects="5 x for a label of x, and 10 times that for it in a container; 100 times 3 x where x stands beside it: "
-    "in all 355 x, 710 at 2",
-)
+@scenario(rule="W9", transform="grad", source=_LABELS)
 def labelled_leaf(h: Checked) -> None:
-    """A leaf that is labelled non-differentiable is not tracked; its neighbours are."""
+    """A leaf that is labelled non-differentiable is not tracked; its neighbours are.
+
+    Expect 5 x for a label of x, and 10 times that for it in a container; 100 times 3 x where x stands beside it: in all
+    355 x, 710 at 2.
+    """
 
     def f(x: Any) -> Any:
         label = adprotocol.NonDifferentiable(x)
@@ -140,9 +140,12 @@ def labelled_leaf(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 710.0, 355.0)
 
 
-@scenario(rule="W8", source=_CANONICAL, expects="False for each, also inside of a gradient")
+@scenario(rule="W8", source=_CANONICAL)
 def other_values(h: Checked) -> None:
-    """Numbers, strings, None, functions, types and NumPy arrays are never tracked."""
+    """Numbers, strings, None, functions, types and NumPy arrays are never tracked.
+
+    Expect False for each, also inside of a gradient.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     others = (1, 2.5, 1j, True, "text", b"bytes", None, len, other_values, lambda: None, int, range(3), ...)
@@ -163,10 +166,12 @@ def other_values(h: Checked) -> None:
     rule="W8",
     transform="grad",
     source="autograd: NumPy arrays of boxes, of dtype object: https://github.com/HIPS/autograd/issues/459",
-    expects="3 x for a NumPy array of objects that holds x, 10 times 5 x for one that holds a constant: 106, and 53",
 )
 def object_array(h: Checked) -> None:
-    """A NumPy array of objects is tracked if an element is."""
+    """A NumPy array of objects is tracked if an element is.
+
+    Expect 3 x for a NumPy array of objects that holds x, 10 times 5 x for one that holds a constant: 106, and 53.
+    """
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     c = h.array(4.0)
@@ -197,13 +202,12 @@ class ForeignBuffer:
         raise NotImplementedError
 
 
-@scenario(
-    rule="W8",
-    source=_CANONICAL,
-    expects="an error of adprotocol that names the type and the remedy, alone and beside an array of the system",
-)
+@scenario(rule="W8", source=_CANONICAL)
 def unclaimed_array(h: Checked) -> None:
-    """An array that no plugin claims is an error, since False might be wrong."""
+    """An array that no plugin claims is an error, since False might be wrong.
+
+    Expect an error of adprotocol that names the type and the remedy, alone and beside an array of the system.
+    """
     for cls in (ForeignArray, ForeignBuffer):
         for values in ((cls(),), (h.array(2.0), [cls()])):
             with h.raises(adprotocol.ADProtocolError, words=[cls.__name__, "plugin", "NumPy"]):

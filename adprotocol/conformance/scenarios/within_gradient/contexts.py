@@ -27,13 +27,12 @@ def _layers(h: Checked) -> Generator[Any, Any, None]:
         result = h.scale(*(yield result))
 
 
-@scenario(
-    varies=True,
-    source=_GENERATORS,
-    expects="11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33",
-)
+@scenario(varies=True, source=_GENERATORS)
 def generator(h: Checked) -> None:
-    """A generator started outside a gradient and resumed inside answers for the values sent to it."""
+    """A generator started outside a gradient and resumed inside answers for the values sent to it.
+
+    Expect 11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33.
+    """
     layers, c = _layers(h), h.array(1.0)
     next(layers)
     plain = (c, 7.0, 11.0)
@@ -42,12 +41,12 @@ def generator(h: Checked) -> None:
     h.assert_equal(layers.send(plain), 11.0, "afterwards")
 
 
-@scenario(
-    source=_GENERATORS,
-    expects="5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it",
-)
+@scenario(source=_GENERATORS)
 def paused_inside_gradient(h: Checked) -> None:
-    """A generator started inside a gradient does not keep it."""
+    """A generator started inside a gradient does not keep it.
+
+    Expect 5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it.
+    """
     layers, c = _layers(h), h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -58,13 +57,13 @@ def paused_inside_gradient(h: Checked) -> None:
     h.assert_equal(layers.send((c, 3.0, 5.0)), 5.0, "afterwards")
 
 
-@scenario(
-    source="PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713",
-    expects="3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context "
-    "after the gradient",
-)
+@scenario(source="PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713")
 def contexts(h: Checked) -> None:
-    """An empty context does not lose the answer, and a copy of the context does not keep it."""
+    """An empty context does not lose the answer, and a copy of the context does not keep it.
+
+    Expect 3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context
+    after the gradient.
+    """
     c, kept = h.array(1.0), []
 
     async def scaled(x: Any, inside: float, outside: float) -> Any:

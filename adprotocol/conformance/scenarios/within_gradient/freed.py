@@ -77,35 +77,32 @@ _USES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 
 
-@scenario(
-    transform="grad",
-    needs=("grad",),
-    expects="x x is freed behind the gradient in which it was asked about, stopped and branched on",
-)
+@scenario(transform="grad", needs=("grad",))
 def freed_behind_a_gradient(h: Checked) -> None:
-    """Nothing that was asked about in a gradient stays alive."""
+    """Nothing that was asked about in a gradient stays alive.
+
+    x x is freed behind the gradient in which it was asked about, stopped and branched on.
+    """
     x = h.array(2.0)
     assert_freed(h, lambda f: h.grad(f)(x), _USES)
 
 
-@scenario(
-    transform="jvp",
-    needs=("jvp",),
-    expects="x x is freed behind the derivative in which it was asked about, stopped and branched on",
-)
+@scenario(transform="jvp", needs=("jvp",))
 def freed_behind_forward_mode(h: Checked) -> None:
-    """Nothing that was asked about in forward mode stays alive."""
+    """Nothing that was asked about in forward mode stays alive.
+
+    x x is freed behind the derivative in which it was asked about, stopped and branched on.
+    """
     x, one = h.array(2.0), h.array(1.0)
     assert_freed(h, lambda f: h.jvp(f, x, one), _USES)
 
 
-@scenario(
-    transform="grad",
-    needs=("grad", "parameter", "parameter_grad"),
-    expects="a parameter has no gradient of its own behind questions about it, and p p, asked about, is freed",
-)
+@scenario(transform="grad", needs=("grad", "parameter", "parameter_grad"))
 def asking_leaves_no_gradient(h: Checked) -> None:
-    """A question about a parameter, or about a result, fills no gradient and keeps nothing alive."""
+    """A question about a parameter, or about a result, fills no gradient and keeps nothing alive.
+
+    Expect a parameter has no gradient of its own behind questions about it, and p p, asked about, is freed.
+    """
     p, x = h.parameter(2.0, trains=True), h.array(1.0)
     before = getattr(p, "grad", None)
     assert_freed(h, lambda f: h.parameter_grad(lambda: f(p * x), p), _USES)
@@ -124,12 +121,12 @@ def asking_leaves_no_gradient(h: Checked) -> None:
     h.assert_is(kept[0], None, "the gradient of its own that a result has after a question")
 
 
-@scenario(
-    transform="{way}",
-    expects="an array closed over by a function under {way} is freed behind that, asked about or not",
-)
+@scenario(transform="{way}")
 def freed_behind_a_compiled_function(h: Checked, way: str) -> None:
-    """A compiled function with a question in it keeps nothing alive that it would not keep without."""
+    """A compiled function with a question in it keeps nothing alive that it would not keep without.
+
+    An array closed over by a function under {way} is freed behind that, asked about or not.
+    """
 
     def closed_over(fun: Callable[[Any], Any]) -> Any:
         c = h.array(3.0)

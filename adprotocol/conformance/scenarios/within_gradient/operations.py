@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -27,30 +26,44 @@ def _cast(h: Checked, v: Any) -> Any:
     return h.cast(v, h.dtypes()[-1])
 
 
-# From a name to the capabilities needed and the operation, from a vector of two to an array.
-_OPERATIONS: dict[str, tuple[tuple[str, ...], Callable[[Checked, Any], Any]]] = {
-    "sum": (("sum",), lambda h, v: h.sum(v)),
-    "where": (("where",), lambda h, v: h.where(v > 1.0, v, 2.0 * v)),
-    "where-of-constants": (("where",), lambda h, v: h.where(h.array([True, False]), v, h.array([5.0, 7.0]))),
-    "where-beside-constants": (("where",), lambda h, v: h.where(h.array([False, True]), h.array([5.0, 7.0]), v)),
-    "cast": (("cast", "dtypes"), _cast),
-    "cast-there-and-back": (("cast", "dtypes"), lambda h, v: h.cast(_cast(h, v), h.dtypes()[0])),
-    "index": ((), lambda _, v: v[1]),
-    "slice": ((), lambda _, v: v[0:1]),
-    "broadcast": ((), lambda h, v: v * h.array([[1.0, 2.0], [3.0, 4.0]])),
-    "power": ((), lambda _, v: v**3),
-    "division": ((), lambda _, v: 1.0 / v),
+# Operations from a vector of two to an array.
+_OPERATIONS: dict[str, dict[str, Any]] = {
+    "sum": {"also_needs": ("sum",), "operation": lambda h, v: h.sum(v)},
+    "where": {"also_needs": ("where",), "operation": lambda h, v: h.where(v > 1.0, v, 2.0 * v)},
+    "where-of-constants": {
+        "also_needs": ("where",),
+        "operation": lambda h, v: h.where(h.array([True, False]), v, h.array([5.0, 7.0])),
+    },
+    "where-beside-constants": {
+        "also_needs": ("where",),
+        "operation": lambda h, v: h.where(h.array([False, True]), h.array([5.0, 7.0]), v),
+    },
+    "cast": {"also_needs": ("cast", "dtypes"), "operation": _cast},
+    "cast-there-and-back": {
+        "also_needs": ("cast", "dtypes"),
+        "operation": lambda h, v: h.cast(_cast(h, v), h.dtypes()[0]),
+    },
+    "index": {"operation": lambda _, v: v[1]},
+    "slice": {"operation": lambda _, v: v[0:1]},
+    "broadcast": {"operation": lambda h, v: v * h.array([[1.0, 2.0], [3.0, 4.0]])},
+    "power": {"operation": lambda _, v: v**3},
+    "division": {"operation": lambda _, v: 1.0 / v},
 }
 
 
-def follows(h: Checked, transforms: str, operation: str) -> None:
-    """Ask about the result of an operation on the variable, 3 times its element, and on a constant, 11 times."""
-    _, apply = _OPERATIONS[operation]
+@scenario("after-{name}", transform=("grad", "jvp", "grad of jit", "grad of compile"), source=_LOST, params=_OPERATIONS)
+def follows(h: Checked, transforms: str, operation: Callable[[Checked, Any], Any]) -> None:
+    """The result of {name} is tracked as its operand is, under {transforms}.
+
+    Expect 3 times the result for the variable and 11 times for a constant; 5 and 11 times plain.
+    """
     constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 1.0])
     outer, _, inner = transforms.partition(" of ")
 
     def element(v: Any, factor: Callable[[Any, float, float], Any]) -> Any:
-        return first_element(factor(apply(h, v), 3.0, 5.0)) * first_element(factor(apply(h, constant), 7.0, 11.0))
+        return first_element(factor(operation(h, v), 3.0, 5.0)) * first_element(
+            factor(operation(h, constant), 7.0, 11.0)
+        )
 
     def derivative(f: Callable[[Any], Any]) -> Any:
         return h.grad(f)(v) if outer == "grad" else h.jvp(f, v, along)[1]
@@ -72,29 +85,15 @@ def follows(h: Checked, transforms: str, operation: str) -> None:
     h.assert_equal(asking(v), 55.0 * h.numpy(plain(v)), "the plain value afterwards")
 
 
-for _name, (_needs, _fun) in _OPERATIONS.items():
-    scenario(
-        f"after-{_name}",
-        transform=("grad", "jvp", "grad of jit", "grad of compile"),
-        also_needs=_needs,
-        source=_LOST,
-        expects="3 times the result for the variable and 11 times for a constant; 5 and 11 times plain",
-        summary=f"The result of {_name.replace('-', ' ')} is tracked as its operand is, under {{transforms}}.",
-    )(functools.partial(follows, operation=_name))
-
-
-@scenario(
-    transform=("grad", "jvp", "grad of jit", "grad of compile"),
-    also_needs=("operations",),
-    source=_LOST,
-    expects="x is multiplied by 3 for the operation's result of x, by 11 for its result of an array and by 17 for that "
-    "of the constant of x: 561 x, in a gradient; 935 x = 1870 plain, and in the gradient of an operation through which "
-    "the system passes no derivative",
-)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of compile"), also_needs=("operations",), source=_LOST)
 def after_each_operation(h: Checked, transforms: str) -> None:
     """The result of each operation of the harness is tracked as its operand is, under {transforms}.
 
     Let the answer about the result of each operation of the harness decide a factor of its operand.
+
+    x is multiplied by 3 for the operation's result of x, by 11 for its result of an array and by 17 for that of the
+    constant of x: 561 x, in a gradient; 935 x = 1870 plain, and in the gradient of an operation through which the
+    system passes no derivative.
     """
     constant, v, along = h.array([2.0, 3.0]), h.array([2.0, 3.0]), h.array([1.0, 0.0])
     outer, _, inner = transforms.partition(" of ")
@@ -153,11 +152,13 @@ def _passes_derivatives(h: Checked, operation: Callable[[Any], Any], v: Any) -> 
     transform="grad",
     needs=("grad", "dtypes", "cast"),
     source="JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861",
-    expects="the gradient 6 of one element of 3 x c, c the constant of x = 2, for x of each floating-point dtype and "
-    "shape; 5 x plain",
 )
 def each_dtype_and_shape(h: Checked) -> None:
-    """A variable of each floating-point dtype and shape is tracked, and not where nobody differentiates it."""
+    """A variable of each floating-point dtype and shape is tracked, and not where nobody differentiates it.
+
+    Expect the gradient 6 of one element of 3 x c, c the constant of x = 2, for x of each floating-point dtype and
+    shape; 5 x plain.
+    """
     for what, x in each_array(h):
         assert_near(h, h.probe(x), 10.0, f"plain, {what}")
         gradient = h.grad(lambda x: first_element(h.probe(x) * adprotocol.non_differentiable(x)))(x)
@@ -168,10 +169,12 @@ def each_dtype_and_shape(h: Checked) -> None:
     transform="grad",
     needs=("grad", "evaluate"),
     source="tinygrad: realize keeps no graph: https://docs.tinygrad.org/tensor/properties/",
-    expects="3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36; the same if it is computed twice",
 )
 def evaluated(h: Checked) -> None:
-    """What is differentiated stays tracked when its value is computed, if the system keeps it so."""
+    """What is differentiated stays tracked when its value is computed, if the system keeps it so.
+
+    Expect 3 x ** 3 with x ** 2 computed at once and asked: 24 at 2, gradient 36; the same if it is computed twice.
+    """
     x = h.array(2.0)
     h.require_native(lambda: h.grad(lambda x: h.evaluate(x * x) * x)(x), 12.0)
     h.assert_value_and_grad(lambda x: h.probe(h.evaluate(x * x)) * x, (x,), 24.0, 36.0)

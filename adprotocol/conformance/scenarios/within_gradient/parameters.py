@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -27,14 +26,13 @@ scenario: Decorator = defaults(
 NEEDS = ("parameter", "parameter_grad")
 
 
-@scenario(
-    rule="W1",
-    needs=NEEDS,
-    expects="the parameter p gives 3 p, q with its flag off 11 q, and the array c 17 c: at 2, 3, 4 the product is "
-    "13464 and its gradient in p 6732",
-)
+@scenario(rule="W1", needs=NEEDS)
 def parameter_that_is_read(h: Checked) -> None:
-    """In its gradient a parameter is tracked, and one whose flag is off and an array are not."""
+    """In its gradient a parameter is tracked, and one whose flag is off and an array are not.
+
+    The parameter p gives 3 p, q with its flag off 11 q, and the array c 17 c: at 2, 3, 4 the product is 13464 and its
+    gradient in p 6732.
+    """
     p, q, c = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False), h.array(4.0)
 
     def f() -> Any:
@@ -55,10 +53,12 @@ def parameter_that_is_read(h: Checked) -> None:
     rule="W1",
     needs=NEEDS,
     source="Theano, a function of a value and its gradient: https://pytensor.readthedocs.io/en/latest/tutorial/gradients.html",
-    expects="3 p at 2 and its gradient in p, 3, computed together: 9",
 )
 def value_beside_its_gradient(h: Checked) -> None:
-    """What is computed together with its own gradient is as that gradient differentiates it."""
+    """What is computed together with its own gradient is as that gradient differentiates it.
+
+    Expect 3 p at 2 and its gradient in p, 3, computed together: 9.
+    """
     p = h.parameter(2.0, trains=True)
     values: list[Any] = []
 
@@ -71,14 +71,13 @@ def value_beside_its_gradient(h: Checked) -> None:
     h.assert_equal(values[0] + gradient, 9.0)
 
 
-@scenario(
-    rule="W1",
-    needs=("grad", *NEEDS),
-    expects="3 p x with the parameter p, inside of a gradient in x that does not select it: its gradient 3 p has the "
-    "gradient 3 in p",
-)
+@scenario(rule="W1", needs=("grad", *NEEDS))
 def parameter_under_two_gradients(h: Checked) -> None:
-    """A parameter is tracked by an outer gradient inside of one that is of something else."""
+    """A parameter is tracked by an outer gradient inside of one that is of something else.
+
+    Expect 3 p x with the parameter p, inside of a gradient in x that does not select it: its gradient 3 p has the
+    gradient 3 in p.
+    """
     p, x = h.parameter(2.0, trains=True), h.array(4.0)
 
     def slope() -> Any:
@@ -87,15 +86,12 @@ def parameter_under_two_gradients(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(slope, p), 3.0, "the gradient")
 
 
-@scenario(
-    rule="W3",
-    needs=NEEDS,
-    varies=True,
-    source=_LEAVES,
-    expects="True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p",
-)
+@scenario(rule="W3", needs=NEEDS, varies=True, source=_LEAVES)
 def parameter_and_result(h: Checked) -> None:
-    """A parameter, what is computed from it, and a container with it are tracked; its constant is not."""
+    """A parameter, what is computed from it, and a container with it are tracked; its constant is not.
+
+    Expect True for p, for 2 p, for a dict with p and for a module's weight, False for the constant of p.
+    """
     p, c = h.parameter(2.0, trains=True), h.array(4.0)
 
     def f() -> Any:
@@ -106,15 +102,12 @@ def parameter_and_result(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(f, p), 11110.0, "the gradient, whose digits are the answers")
 
 
-@scenario(
-    rule="W6",
-    transform="{way}",
-    native="grad of {way}",
-    also_needs=NEEDS,
-    expects="3 p c under the gradient in p: the gradient 3 c; plain and under that of c what the eager function gives",
-)
+@scenario(rule="W6", transform="{way}", native="grad of {way}", also_needs=NEEDS)
 def closes_over_parameter(h: Checked, way: str) -> None:
-    """A compiled function that reads a parameter answers as it does eagerly, in both first orders."""
+    """A compiled function that reads a parameter answers as it does eagerly, in both first orders.
+
+    Expect 3 p c under the gradient in p: the gradient 3 c; plain and under that of c what the eager function gives.
+    """
     c = h.array(4.0)
 
     def function(p: Any) -> Callable[[Any], Any]:
@@ -138,16 +131,12 @@ def closes_over_parameter(h: Checked, way: str) -> None:
         in_both_orders(make, plain, differentiated)
 
 
-@scenario(
-    rule="W6",
-    transform="{way}",
-    native="grad of {way}",
-    also_needs=NEEDS,
-    source=_LEAVES,
-    expects="3 p times 11 q, of which q has its flag off: the gradient 33 q in p, twice",
-)
+@scenario(rule="W6", transform="{way}", native="grad of {way}", also_needs=NEEDS, source=_LEAVES)
 def closes_over_frozen_parameter(h: Checked, way: str) -> None:
-    """A compiled function tells a parameter whose flag is on from one whose flag is off."""
+    """A compiled function tells a parameter whose flag is on from one whose flag is off.
+
+    Expect 3 p times 11 q, of which q has its flag off: the gradient 33 q in p, twice.
+    """
     p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
     traced = h.trace(way, lambda c: h.probe(p) * h.scale(q, 7.0, 11.0) * c)
     one = h.array(1.0)
@@ -161,10 +150,12 @@ def closes_over_frozen_parameter(h: Checked, way: str) -> None:
     native="{way} of grad",
     also_needs=NEEDS,
     source="TensorFlow, a step of training in tf.function: https://www.tensorflow.org/guide/function",
-    expects="3 p times 11 q, of which q has its flag off, differentiated in p by the compiled function: 33 q",
 )
 def gradient_taken_inside(h: Checked, way: str) -> None:
-    """A compiled function that takes the gradient itself tells parameters whose flag is on from those whose is off."""
+    """A compiled function that takes the gradient itself tells parameters whose flag is on from those whose is off.
+
+    Expect 3 p times 11 q, of which q has its flag off, differentiated in p by the compiled function: 33 q.
+    """
     p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
 
     def step(loss: Callable[[], Any]) -> Any:
@@ -174,17 +165,29 @@ def gradient_taken_inside(h: Checked, way: str) -> None:
     h.assert_equal(step(lambda: h.probe(p) * h.scale(q, 7.0, 11.0)), 99.0, "the gradient")
 
 
-_CALLS: dict[str, Callable[..., Any]] = {
-    "in place": lambda f, x, y: f(x, y),
-    "by keyword": lambda f, x, y: f(x, y=y),
-    "in a dict": lambda f, x, y: f({"x": x, "y": y}),
+_PLACES: dict[str, dict[str, Any]] = {
+    "first": {"place": 0, "flags": (False, True, False), "call": lambda f, x, y: f(x, y)},
+    "second": {"place": 1, "flags": (True, False, True), "call": lambda f, x, y: f(x, y)},
+    "keyword": {"place": 1, "flags": (True, False, True), "call": lambda f, x, y: f(x, y=y)},
+    "nested": {"place": 1, "flags": (True, False, True), "call": lambda f, x, y: f({"x": x, "y": y})},
 }
 
 
-def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], given: str) -> None:
-    """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is."""
+@scenario(
+    "parameter-as-{name}-argument",
+    rule="W6",
+    transform="{way}",
+    also_needs=NEEDS,
+    source=_LEAVES,
+    params=_PLACES,
+)
+def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, ...], call: Callable[..., Any]) -> None:
+    """A compiled function answers about its {name} argument as it does eagerly, whichever parameter that is.
+
+    Expect 3 (x + y) or 5 (x + y), then 7 x or 11 x, whichever the eager function gives, for parameters whose flag is on
+    and off; 3, or 10 for x, in its gradient.
+    """
     c, parameters = h.array(4.0), {flag: h.parameter(2.0, trains=flag) for flag in flags}
-    call = _CALLS[given]
 
     def total(x: Any, y: Any = None) -> Any:
         return x["x"] + x["y"] if y is None else x + y
@@ -205,35 +208,15 @@ def parameter_as_argument(h: Checked, way: str, place: int, flags: tuple[bool, .
         h.assert_equal(found, want, f"the call, with the flag {flag}")
 
 
-for _name, _place, _flags, _given in (
-    ("first", 0, (False, True, False), "in place"),
-    ("second", 1, (True, False, True), "in place"),
-    ("keyword", 1, (True, False, True), "by keyword"),
-    ("nested", 1, (True, False, True), "in a dict"),
-):
-    scenario(
-        f"parameter-as-{_name}-argument",
-        rule="W6",
-        transform="{way}",
-        also_needs=NEEDS,
-        source=_LEAVES,
-        expects="3 (x + y) or 5 (x + y), then 7 x or 11 x, whichever the eager function gives, for parameters whose "
-        "flag is on and off; 3, or 10 for x, in its gradient",
-        summary=(parameter_as_argument.__doc__ or "").replace("{name}", _name),
-    )(functools.partial(parameter_as_argument, place=_place, flags=_flags, given=_given))
-
-
 _STEPS = "PyTorch: optimisers change parameters in place: https://docs.pytorch.org/docs/stable/optim.html"
 
 
-@scenario(
-    rule="W1",
-    needs=(*NEEDS, "assign"),
-    source=_STEPS,
-    expects="3 p p at p = 2 and, after p is assigned to, at 5, 7: gradients 12, 30, 42, and the values 12, 75, 147",
-)
+@scenario(rule="W1", needs=(*NEEDS, "assign"), source=_STEPS)
 def parameter_that_is_assigned_to(h: Checked) -> None:
-    """A parameter is what it was after it has been assigned to, with its new value."""
+    """A parameter is what it was after it has been assigned to, with its new value.
+
+    Expect 3 p p at p = 2 and, after p is assigned to, at 5, 7: gradients 12, 30, 42, and the values 12, 75, 147.
+    """
     p = h.parameter(2.0, trains=True)
     for value in (2.0, 5.0, 7.0):
         h.assign(p, value)
@@ -250,11 +233,13 @@ def parameter_that_is_assigned_to(h: Checked) -> None:
     native="grad of {way}",
     also_needs=(*NEEDS, "assign", "set_flag"),
     source=_STEPS,
-    expects="3 p times 7 q or 11 q, q = 3, whichever the eager function gives, at each value of p and each flag of q; "
-    "the gradient 63 or 99 likewise",
 )
 def parameter_that_changes_compiled(h: Checked, way: str) -> None:
-    """A compiled function follows the values and the flags of the parameters that it reads."""
+    """A compiled function follows the values and the flags of the parameters that it reads.
+
+    Expect 3 p times 7 q or 11 q, q = 3, whichever the eager function gives, at each value of p and each flag of q; the
+    gradient 63 or 99 likewise.
+    """
     p, q, one = h.parameter([2.0], trains=True), h.parameter([3.0], trains=True), h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -277,13 +262,12 @@ def _fails(p: Any) -> Any:
     raise ArithmeticError(msg)
 
 
-@scenario(
-    rule="W2",
-    needs=("parameter", "parameter_grad"),
-    expects="after an exception in a gradient the answer about a parameter is what it was before; 3 p inside the next",
-)
+@scenario(rule="W2", needs=("parameter", "parameter_grad"))
 def parameter_after_an_error(h: Checked) -> None:
-    """An exception in the gradient of a parameter leaves nothing behind."""
+    """An exception in the gradient of a parameter leaves nothing behind.
+
+    After an exception in a gradient the answer about a parameter is what it was before; 3 p inside the next.
+    """
     p = h.parameter(2.0, trains=True)
 
     def answer() -> Any:
@@ -303,10 +287,12 @@ def parameter_after_an_error(h: Checked) -> None:
     transform="{way}",
     native="grad of {way}",
     also_needs=("parameter", "parameter_grad"),
-    expects="after an exception in a gradient a compiled 3 p or 5 p gives what it gave before; gradient 3 in the next",
 )
 def parameter_after_an_error_compiled(h: Checked, way: str) -> None:
-    """An exception in the gradient of a parameter changes no answer in a compiled function."""
+    """An exception in the gradient of a parameter changes no answer in a compiled function.
+
+    After an exception in a gradient a compiled 3 p or 5 p gives what it gave before; gradient 3 in the next.
+    """
     p, one = h.parameter(2.0, trains=True), h.array(1.0)
     traced = h.trace(way, lambda x: h.probe(p) * x)
     before = h.numpy(adprotocol.non_differentiable(traced(one)))

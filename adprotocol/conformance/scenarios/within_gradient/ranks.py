@@ -19,12 +19,12 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    transform="grad",
-    expects="the gradient 3 in the first element of 3 x for x of one to four axes; 5 x plain",
-)
+@scenario(transform="grad")
 def ranks_under_grad(h: Checked) -> None:
-    """A variable of any rank is tracked, and not where nobody differentiates it."""
+    """A variable of any rank is tracked, and not where nobody differentiates it.
+
+    Expect the gradient 3 in the first element of 3 x for x of one to four axes; 5 x plain.
+    """
     for shape in ranks.SHAPES:
         x = ranks.filled(h, shape, 2.0)
         h.assert_equal(h.probe(x), ranks.nested(shape, 10.0), f"plain, shape {shape}")
@@ -32,9 +32,12 @@ def ranks_under_grad(h: Checked) -> None:
         h.assert_equal(slope, ranks.corner(shape, 3.0), f"the gradient, shape {shape}")
 
 
-@scenario(transform="jvp", expects="the tangent 3 of 3 x along ones, for x of one to four axes")
+@scenario(transform="jvp")
 def ranks_under_jvp(h: Checked) -> None:
-    """In forward mode a variable of any rank is tracked."""
+    """In forward mode a variable of any rank is tracked.
+
+    Expect the tangent 3 of 3 x along ones, for x of one to four axes.
+    """
     for shape in ranks.SHAPES:
         x, along = ranks.filled(h, shape, 2.0), ranks.filled(h, shape, 1.0)
         want = ranks.nested(shape, 6.0), ranks.nested(shape, 3.0)

@@ -37,11 +37,13 @@ FACTORS = (35.0, 33.0)
     transform="grad of {way}",
     native="grad of {way} of {way}",
     source="JAX: outputs known and unknown to partial evaluation: https://docs.jax.dev/en/latest/autodidax.html",
-    expects="a compiled function returns x ** 2 twice, once as a constant: in a gradient the product of both at 2 is "
-    "5 * 7 * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain",
 )
 def after_several_results(h: Checked, way: str) -> None:
-    """Of two results of a compiled function the constant is not tracked and the other is, in both first orders."""
+    """Of two results of a compiled function the constant is not tracked and the other is, in both first orders.
+
+    Expect a compiled function returns x ** 2 twice, once as a constant: in a gradient the product of both at 2 is 5 * 7
+    * 16 = 560 or 3 * 11 * 16 = 528, by the place of the constant; 5 * 11 * 16 = 880 plain.
+    """
     x = h.array(2.0)
     for constant, factor in enumerate(FACTORS):
         # One that asks inside, too: x in a gradient, else 2 x; and one that does not.

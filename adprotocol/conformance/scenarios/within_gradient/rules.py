@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.conformance.scenario import MUST, SHOULD, defaults
+from adprotocol.conformance.scenario import SHOULD, defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,26 +18,26 @@ _FORWARD = "PyTorch: the forward of a Function tracks nothing: https://github.co
 scenario: Decorator = defaults("within_gradient", rule="W1")
 
 
+@scenario(
+    "inside-custom-rule-{name}",
+    source=_FORWARD,
+    params={
+        "grad": {"transforms": "grad", "transform": "grad of custom rule", "varies": True},
+        "jvp": {"transforms": "jvp", "transform": "jvp of custom rule", "varies": True},
+        "grad-of-jit": {"transforms": "grad of jit", "transform": "grad of jit of custom rule", "level": SHOULD},
+    },
+)
 def inside_custom_rule(h: Checked, transforms: str) -> None:
-    """The function runs by its own rule, so 5 x in it: 10 at 2, with the derivative 7 of the rule."""
+    """Inside a function with a custom derivative rule nothing is tracked under {transforms}.
+
+    Expect 5 x in the function, as no derivative passes its operations, so 10 at 2, with the derivative 7 of the rule.
+    """
     x = h.array(2.0)
     h.require_native(lambda: h.nest(transforms, h.custom_rule(lambda x: x * x, lambda x: 7.0 + 0.0 * x))(x), 7.0)
     f = h.custom_rule(h.probe, lambda x: 7.0 + 0.0 * x)
     # 5 x x has the derivative 5 x + 7 x.
     h.assert_equal(h.nest(transforms, lambda x: f(x) * x)(x), 24.0, "the derivative of f(x) x")
     h.assert_equal(h.nest(transforms, f)(x), 7.0, "the derivative of f")
-
-
-for _transforms in ("grad", "jvp", "grad of jit"):
-    scenario(
-        f"inside-custom-rule-{_transforms.replace(' ', '-')}",
-        level=SHOULD if "jit" in _transforms else MUST,
-        transform=f"{_transforms} of custom rule",
-        source=_FORWARD,
-        expects="5 x in the function, as no derivative passes its operations, and the derivative of the rule",
-        summary=f"Inside a function with a custom derivative rule nothing is tracked under {_transforms}.",
-        varies="jit" not in _transforms,
-    )(functools.partial(inside_custom_rule, transforms=_transforms))
 
 
 def _transformed_inside(h: Checked, transform: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
@@ -53,37 +52,33 @@ def _transformed_inside(h: Checked, transform: Callable[[Callable[[Any], Any]], 
     h.assert_equal(h.grad(lambda x: f(x) * x)(x), 24.0)
 
 
-@scenario(
-    transform="grad of custom rule",
-    also_needs=("vmap",),
-    source=_FORWARD,
-    expects="5 x in rows made inside of the function, with the derivative 7 of its rule: that of f(x) x at 2 is 24",
-)
+@scenario(transform="grad of custom rule", also_needs=("vmap",), source=_FORWARD)
 def inside_custom_rule_by_rows(h: Checked) -> None:
-    """In rows of a batch inside a function with a derivative rule of its own nothing is tracked."""
+    """In rows of a batch inside a function with a derivative rule of its own nothing is tracked.
+
+    Expect 5 x in rows made inside of the function, with the derivative 7 of its rule: that of f(x) x at 2 is 24.
+    """
     _transformed_inside(h, lambda fun: lambda x: h.vmap(fun)(x * h.array([1.0, 1.0]))[0])
 
 
-@scenario(
-    transform="grad of custom rule of {way}",
-    source=_FORWARD,
-    expects="5 x in a compiled function that the one with the rule makes and calls, with the derivative 7 of the rule: "
-    "that of f(x) x at 2 is 24",
-)
+@scenario(transform="grad of custom rule of {way}", source=_FORWARD)
 def inside_custom_rule_compiled(h: Checked, way: str) -> None:
-    """In a compiled function that closes over the argument of one with a rule, that argument is not tracked."""
+    """In a compiled function that closes over the argument of one with a rule, that argument is not tracked.
+
+    Expect 5 x in a compiled function that the one with the rule makes and calls, with the derivative 7 of the rule:
+    that of f(x) x at 2 is 24.
+    """
     one = h.array(1.0)
     _transformed_inside(h, lambda fun: lambda x: h.trace(way, lambda y: fun(x) * y)(one))
 
 
-@scenario(
-    transform="grad of custom rule",
-    source=_FORWARD,
-    expects="5 x ** 2 by the inner function, whose factor is 3 where x is tracked, and the derivative 7 of the outer "
-    "rule: that of the product with x at 2 is 34",
-)
+@scenario(transform="grad of custom rule", source=_FORWARD)
 def inside_two_custom_rules(h: Checked) -> None:
-    """In a function with a rule that another such function calls, the argument of the outer one is not tracked."""
+    """In a function with a rule that another such function calls, the argument of the outer one is not tracked.
+
+    Expect 5 x ** 2 by the inner function, whose factor is 3 where x is tracked, and the derivative 7 of the outer rule:
+    that of the product with x at 2 is 34.
+    """
     x = h.array(2.0)
 
     def ruled(digit: Any) -> Any:
@@ -106,10 +101,12 @@ def inside_two_custom_rules(h: Checked) -> None:
     varies=True,
     source="PyTorch: a custom function cannot tell whether backward will run: "
     "https://github.com/pytorch/pytorch/issues/56370",
-    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198",
 )
 def after_custom_rule(h: Checked) -> None:
-    """The result of a function with a custom derivative rule is tracked if its argument is."""
+    """The result of a function with a custom derivative rule is tracked if its argument is.
+
+    Expect 3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198.
+    """
     _after_rule(h, h.custom_rule(lambda x: x * x, lambda x: 2.0 * x))
 
 
@@ -117,10 +114,12 @@ def after_custom_rule(h: Checked) -> None:
     transform="grad of custom rule",
     also_needs=("stop_gradient",),
     source="Y. Bengio, N. Leonard, A. Courville, on gradients through stochastic neurons: https://arxiv.org/abs/1308.3432",
-    expects="3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198, where the rule alone has a derivative",
 )
 def after_straight_through_rule(h: Checked) -> None:
-    """The result is tracked too if the function stops derivatives, which its rule has."""
+    """The result is tracked too if the function stops derivatives, which its rule has.
+
+    Expect 3 x ** 2, times 11 c ** 2 for c = 1, at 3: 297, gradient 198, where the rule alone has a derivative.
+    """
     square = h.custom_rule(lambda x: h.stop_gradient(x * x), lambda x: 2.0 * x)
     h.require_native(lambda: h.grad(square)(h.array(3.0)), 6.0)
     _after_rule(h, square)

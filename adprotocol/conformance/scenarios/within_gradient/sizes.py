@@ -21,15 +21,13 @@ _MANY = 1024
 _OPERATIONS = 120
 
 
-@scenario(
-    transform=("grad", "jvp", "grad of jit", "grad of compile", "jit of grad"),
-    source=_LONG,
-    expects="3 x times 11 c after 120 operations that leave both as they are, at 2, 2: the derivative 66",
-)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of compile", "jit of grad"), source=_LONG)
 def after_many_operations(h: Checked, transforms: str) -> None:
     """A variable is tracked after many operations, and a constant is not, under {transforms}.
 
     Ask about what a hundred operations have made of x, and of a constant.
+
+    Expect 3 x times 11 c after 120 operations that leave both as they are, at 2, 2: the derivative 66.
     """
     x, c = h.array(2.0), h.array(2.0)
 
@@ -44,14 +42,13 @@ def after_many_operations(h: Checked, transforms: str) -> None:
     h.assert_equal(h.nest(transforms, f)(x), 66.0)
 
 
-@scenario(
-    needs=("grad", "sum"),
-    source=_LONG,
-    expects="v is tracked and c is not, each of 1024 ones: the gradient of 3 sum(v) times 11 sum(c) / 1024 is 33 at "
-    "each element, and that of sum(constant(v)) 0",
-)
+@scenario(needs=("grad", "sum"), source=_LONG)
 def many_elements(h: Checked) -> None:
-    """A vector of many elements is tracked as a short one is, takes a gradient, and can be made constant."""
+    """A vector of many elements is tracked as a short one is, takes a gradient, and can be made constant.
+
+    v is tracked and c is not, each of 1024 ones: the gradient of 3 sum(v) times 11 sum(c) / 1024 is 33 at each element,
+    and that of sum(constant(v)) 0.
+    """
     v, c = h.array([1.0] * _MANY), h.array([1.0] * _MANY)
 
     def f(v: Any) -> Any:
@@ -68,11 +65,13 @@ def many_elements(h: Checked) -> None:
     transform="grad of vmap",
     needs=("grad", "vmap", "sum"),
     source="JAX: vmap maps some arguments and not others: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
-    expects="3 x where x and c are asked, in either order or in a dict, or x times a vector, or x and what all rows "
-    "share, and 5 x where constants alone are",
 )
 def several_values_under_vmap(h: Checked) -> None:
-    """Of several values in vmap one that is tracked suffices, in whichever place and with however many axes."""
+    """Of several values in vmap one that is tracked suffices, in whichever place and with however many axes.
+
+    Expect 3 x where x and c are asked, in either order or in a dict, or x times a vector, or x and what all rows share,
+    and 5 x where constants alone are.
+    """
     rows, constants, shared = h.array([1.0, 2.0]), h.array([3.0, 4.0]), h.array(5.0)
     vector = h.array([1.0, 2.0, 3.0])
     asked = {
@@ -94,14 +93,13 @@ def several_values_under_vmap(h: Checked) -> None:
         h.assert_equal(found, [want, want], f"the gradient where {what} is tracked")
 
 
-@scenario(
-    rule="W6",
-    source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950",
-    expects="our gradient of 3 z ** 3 at 2, g = 36, and z itself are plain in the next gradient, in y: it is 11 g = "
-    "396 of 11 g y, and 17 z = 34 of 17 z y",
-)
+@scenario(rule="W6", source="JAX: has_aux leaks tracers: https://github.com/jax-ml/jax/issues/1950")
 def from_another_gradient(h: Checked) -> None:
-    """Our gradient is a plain value in the gradient that comes next, and so is what it was taken of."""
+    """Our gradient is a plain value in the gradient that comes next, and so is what it was taken of.
+
+    Our gradient of 3 z ** 3 at 2, g = 36, and z itself are plain in the next gradient, in y: it is 11 g = 396 of 11 g
+    y, and 17 z = 34 of 17 z y.
+    """
     z, y = h.array(2.0), h.array(1.0)
 
     def loss(model: dict[str, Any]) -> Any:
@@ -116,11 +114,13 @@ def from_another_gradient(h: Checked) -> None:
     rule="W4",
     transform="grad of {way}",
     source="JAX: logical operators and control flow: https://docs.jax.dev/en/latest/control-flow.html",
-    expects="x * c, at 2, 3, times 3 where both are tracked, 5 where x alone is, 7 where c alone is, else 11: 30 in "
-    "the gradient in x, 42 in that in c, 18 in one in both, 66 plain",
 )
 def answers_joined(h: Checked, way: str) -> None:
-    """Answers, staged or not, are joined with & and |, among each other and with bools."""
+    """Answers, staged or not, are joined with & and |, among each other and with bools.
+
+    Expect x * c, at 2, 3, times 3 where both are tracked, 5 where x alone is, 7 where c alone is, else 11: 30 in the
+    gradient in x, 42 in that in c, 18 in one in both, 66 plain.
+    """
     x, c, one = h.array(2.0), h.array(3.0), h.array(1.0)
 
     def f(x: Any, c: Any) -> Any:
@@ -143,11 +143,13 @@ def answers_joined(h: Checked, way: str) -> None:
     rule="W4",
     transform="grad of {way}",
     source="JAX: logical operators and control flow: https://docs.jax.dev/en/latest/control-flow.html",
-    expects="x c at 2, 3, times 3 for True & and False | an answer that is True, times 5 for one that is False: 30 "
-    "plain, the gradient 9 in x, and 10 in c",
 )
 def bool_before_an_answer(h: Checked, way: str) -> None:
-    """A bool is joined with an answer behind it as with one before it."""
+    """A bool is joined with an answer behind it as with one before it.
+
+    Expect x c at 2, 3, times 3 for True & and False | an answer that is True, times 5 for one that is False: 30 plain,
+    the gradient 9 in x, and 10 in c.
+    """
     x, c = h.array(2.0), h.array(3.0)
     for join in (lambda answer: True & answer, lambda answer: False | answer):
 
@@ -160,16 +162,13 @@ def bool_before_an_answer(h: Checked, way: str) -> None:
         h.assert_equal(h.grad(lambda c, traced=traced: traced(x, c))(c), 10.0, "the gradient in c")
 
 
-@scenario(
-    transform=("grad", "grad of jit", "grad of compile"),
-    also_needs=("custom_rule",),
-    source=_RULES,
-    expects="{transforms} of x ** 2 whose rule is the gradient of 3 x ** 2, asked so, else 5 x ** 2: 12 at 2",
-)
+@scenario(transform=("grad", "grad of jit", "grad of compile"), also_needs=("custom_rule",), source=_RULES)
 def gradient_in_a_rule(h: Checked, transforms: str) -> None:
     """In a gradient that a derivative rule takes the variable is tracked, under {transforms}.
 
     Take a gradient in the derivative rule of a function, and ask in it.
+
+    Expect {transforms} of x ** 2 whose rule is the gradient of 3 x ** 2, asked so, else 5 x ** 2: 12 at 2.
     """
 
     def program(fun: Any) -> Any:
@@ -182,11 +181,13 @@ def gradient_in_a_rule(h: Checked, transforms: str) -> None:
 @scenario(
     needs=("grad", "sum"),
     source="PyTorch: zero-size tensors: https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
-    expects="an array without elements that is computed from x is tracked, so 3, and one from its constant is not, "
-    "so 11: the gradient of 3 * 11 * x is 33",
 )
 def empty(h: Checked) -> None:
-    """What is computed from a variable is tracked, though it has no elements."""
+    """What is computed from a variable is tracked, though it has no elements.
+
+    An array without elements that is computed from x is tracked, so 3, and one from its constant is not, so 11: the
+    gradient of 3 * 11 * x is 33.
+    """
 
     def f(x: Any) -> Any:
         e = h.array([]) * x

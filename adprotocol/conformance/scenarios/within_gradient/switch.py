@@ -28,9 +28,12 @@ def switched_parameter(h: Checked) -> Any:
     return p
 
 
-@scenario(expects="5 p under the switch, a constant, times 7 p outside: at 2 the value 140 and the gradient 70")
+@scenario()
 def parameter_under_the_switch(h: Checked) -> None:
-    """A parameter is not tracked where the switch is off, and is again where it is on."""
+    """A parameter is not tracked where the switch is off, and is again where it is on.
+
+    Expect 5 p under the switch, a constant, times 7 p outside: at 2 the value 140 and the gradient 70.
+    """
     p, values = switched_parameter(h), []
 
     def f() -> Any:
@@ -42,12 +45,13 @@ def parameter_under_the_switch(h: Checked) -> None:
     h.assert_equal(values[0], 140.0, "the value under the gradient")
 
 
-@scenario(
-    expects="under the switch False for p p, for 2 p and for a dict with p, then True for each; False for what a "
-    "compiled p c gave under the switch",
-)
+@scenario()
 def results_under_the_switch(h: Checked) -> None:
-    """What was computed from a parameter is not tracked under the switch, and is behind it."""
+    """What was computed from a parameter is not tracked under the switch, and is behind it.
+
+    Expect under the switch False for p p, for 2 p and for a dict with p, then True for each; False for what a compiled
+    p c gave under the switch.
+    """
     p, one = switched_parameter(h), h.array(1.0)
     programs = [h.trace(way, lambda c: p * c) for way in WAYS if h.has(way)]
 
@@ -61,12 +65,12 @@ def results_under_the_switch(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(f, p), 111.0, "the gradient, whose digits are the answers,")
 
 
-@scenario(
-    needs=("grad", "parameter", "no_grad"),
-    expects="5 p under the switch, where no gradient is one in p: 10 x y at 2, the gradient 10 x in y, and 10 in x",
-)
+@scenario(needs=("grad", "parameter", "no_grad"))
 def parameter_of_no_gradient(h: Checked) -> None:
-    """A switch under two gradients, neither in the parameter, leaves it untracked."""
+    """A switch under two gradients, neither in the parameter, leaves it untracked.
+
+    Expect 5 p under the switch, where no gradient is one in p: 10 x y at 2, the gradient 10 x in y, and 10 in x.
+    """
     p, y = h.parameter(2.0, trains=True), h.array(4.0)
 
     def slope(x: Any) -> Any:
@@ -76,15 +80,13 @@ def parameter_of_no_gradient(h: Checked) -> None:
 
 
 @scenario(
-    "parameter-under-the-switch",
-    transform="{way}",
-    needs=None,
-    native="grad of {way}",
-    also_needs=(*NEEDS, "no_grad"),
-    expects="a compiled 5 p c under the switch, a constant, times 7 p: at 2 the gradient 70, twice",
+    "parameter-under-the-switch", transform="{way}", needs=None, native="grad of {way}", also_needs=(*NEEDS, "no_grad")
 )
 def parameter_under_the_switch_compiled(h: Checked, way: str) -> None:
-    """A compiled function that runs under the switch asks about a parameter that is not tracked there."""
+    """A compiled function that runs under the switch asks about a parameter that is not tracked there.
+
+    Expect a compiled 5 p c under the switch, a constant, times 7 p: at 2 the gradient 70, twice.
+    """
     p, one = switched_parameter(h), h.array(1.0)
     traced = h.trace(way, lambda c: h.scale(p, 3.0, 5.0) * c)
     for _ in range(2):

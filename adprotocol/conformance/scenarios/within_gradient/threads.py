@@ -32,26 +32,24 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    varies=True,
-    source=_WORKERS,
-    expects="3 x ** 2, computed in a child thread inside of a gradient, at 3: 27, gradient 18; not applicable where "
-    "the system itself has no derivative from there",
-)
+@scenario(varies=True, source=_WORKERS)
 def child_thread_tracked(h: Checked) -> None:
-    """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there."""
+    """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there.
+
+    Expect 3 x ** 2, computed in a child thread inside of a gradient, at 3: 27, gradient 18; not applicable where the
+    system itself has no derivative from there.
+    """
     x = h.array(3.0)
     h.require_native(lambda: h.grad(lambda x: in_threads(h, lambda: x * x * x)[0])(x), 27.0)
     h.assert_value_and_grad(lambda x: in_threads(h, lambda: h.probe(x) * x)[0], [x], 27.0, 18.0)
 
 
-@scenario(
-    varies=True,
-    source=_WORKERS,
-    expects="11 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 66, gradient 33",
-)
+@scenario(varies=True, source=_WORKERS)
 def child_thread_plain(h: Checked) -> None:
-    """A plain value is not tracked in a child thread while the parent is inside a gradient."""
+    """A plain value is not tracked in a child thread while the parent is inside a gradient.
+
+    Expect 11 c for a plain c in a child thread inside of a gradient, times 3 x at 2, 1: 66, gradient 33.
+    """
     c = h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -60,14 +58,13 @@ def child_thread_plain(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 66.0, 33.0)
 
 
-@scenario(
-    needs=("parameter", "parameter_grad", "threads"),
-    source=_WORKERS,
-    expects="about a parameter that a child thread reads, while its gradient is under way: True if that is 4, as of "
-    "3 p + p, False if it is 3, as p is a constant there",
-)
+@scenario(needs=("parameter", "parameter_grad", "threads"), source=_WORKERS)
 def child_thread_parameter(h: Checked) -> None:
-    """A parameter is tracked in a child thread exactly if the system itself differentiates there."""
+    """A parameter is tracked in a child thread exactly if the system itself differentiates there.
+
+    Expect about a parameter that a child thread reads, while its gradient is under way: True if that is 4, as of 3 p +
+    p, False if it is 3, as p is a constant there.
+    """
     p = h.parameter(2.0, trains=True)
     answers: list[Any] = []
 
@@ -80,11 +77,12 @@ def child_thread_parameter(h: Checked) -> None:
     h.check(answers and not wrong, f"the answers are {answers} where the gradient of 3 p + p is {slope}")
 
 
-@scenario(
-    expects="the gradient 33 c of 3 y times 11 c in the child thread, times 13 x in the parent: 858, gradient 429",
-)
+@scenario()
 def child_thread_gradient(h: Checked) -> None:
-    """A gradient in a child thread is independent and leaves that of the parent alone."""
+    """A gradient in a child thread is independent and leaves that of the parent alone.
+
+    Expect the gradient 33 c of 3 y times 11 c in the child thread, times 13 x in the parent: 858, gradient 429.
+    """
     c = h.array(1.0)
 
     def f(x: Any) -> Any:
@@ -94,12 +92,12 @@ def child_thread_gradient(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 858.0, 429.0)
 
 
-@scenario(
-    varies=True,
-    expects="5 x in one thread while the other is inside of a gradient, 3 x in the other; then with roles exchanged",
-)
+@scenario(varies=True)
 def concurrent_gradient(h: Checked) -> None:
-    """A gradient active in another thread does not make a plain value tracked, in either direction."""
+    """A gradient active in another thread does not make a plain value tracked, in either direction.
+
+    Expect 5 x in one thread while the other is inside of a gradient, 3 x in the other; then with roles exchanged.
+    """
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def differentiates() -> Any:
@@ -131,9 +129,12 @@ def concurrent_gradient(h: Checked) -> None:
         h.assert_equal(got, 10.0, "5 x, asked while the other thread differentiates")
 
 
-@scenario(expects="in each of two threads 3 x times 11 c, both inside of their gradients at once: the gradient 33 c")
+@scenario()
 def concurrent_gradients(h: Checked) -> None:
-    """Two threads that differentiate at once and end in the order they began each answer for themselves."""
+    """Two threads that differentiate at once and end in the order they began each answer for themselves.
+
+    Expect in each of two threads 3 x times 11 c, both inside of their gradients at once: the gradient 33 c.
+    """
     inside, first_is_over = threading.Barrier(2, timeout=PATIENCE), threading.Event()
 
     def work(*, first: bool) -> Any:
@@ -156,13 +157,12 @@ def concurrent_gradients(h: Checked) -> None:
         h.assert_equal(plain, 20.0, "5 c afterwards")
 
 
-@scenario(
-    rule="W3",
-    source=_SERVER,
-    expects="in each of 8 threads 3 x inside of a gradient and 5 x outside, of a class seen for the first time",
-)
+@scenario(rule="W3", source=_SERVER)
 def many_threads(h: Checked) -> None:
-    """Many threads that meet a class for the first time, half of them inside a gradient, all answer correctly."""
+    """Many threads that meet a class for the first time, half of them inside a gradient, all answer correctly.
+
+    Expect in each of 8 threads 3 x inside of a gradient and 5 x outside, of a class seen for the first time.
+    """
     barrier = threading.Barrier(8, timeout=PATIENCE)
     box = dataclasses.make_dataclass("Box", ["value"])
 
@@ -179,12 +179,12 @@ def many_threads(h: Checked) -> None:
         h.assert_equal(got, 3.0 if i % 2 else 10.0, "the gradient of 3 x" if i % 2 else "5 x")
 
 
-@scenario(
-    source=_SERVER,
-    expects="5 x in a thread that has differentiated, and that has failed inside of a gradient; then 3 x in a gradient",
-)
+@scenario(source=_SERVER)
 def thread_used_again(h: Checked) -> None:
-    """A reused thread of a pool keeps nothing from its earlier work."""
+    """A reused thread of a pool keeps nothing from its earlier work.
+
+    Expect 5 x in a thread that has differentiated, and that has failed inside of a gradient; then 3 x in a gradient.
+    """
 
     def work() -> tuple[Any, Any]:
         x = h.array(2.0)
@@ -198,14 +198,12 @@ def thread_used_again(h: Checked) -> None:
     h.assert_equal(slope, 3.0, "the gradient of 3 x")
 
 
-@scenario(
-    needs=("grad", "no_grad", "threads"),
-    varies=True,
-    source=_SERVER,
-    expects="the gradient 3 of 3 x in one thread while another has gradients switched off",
-)
+@scenario(needs=("grad", "no_grad", "threads"), varies=True, source=_SERVER)
 def no_grad_in_another_thread(h: Checked) -> None:
-    """A switch that is on in another thread does not affect this one."""
+    """A switch that is on in another thread does not affect this one.
+
+    Expect the gradient 3 of 3 x in one thread while another has gradients switched off.
+    """
     barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def waits(x: Any) -> Any:
@@ -223,13 +221,12 @@ def no_grad_in_another_thread(h: Checked) -> None:
     h.assert_equal(slope, 3.0)
 
 
-@scenario(
-    level=SHOULD,
-    source="PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713",
-    expects="5 c, asked in another thread in a copy of the context of a gradient that goes on, times 7 x: 70, and 35",
-)
+@scenario(level=SHOULD, source="PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713")
 def thread_in_context(h: Checked) -> None:
-    """The context of a gradient, carried to another thread, does not make a plain value tracked there."""
+    """The context of a gradient, carried to another thread, does not make a plain value tracked there.
+
+    Expect 5 c, asked in another thread in a copy of the context of a gradient that goes on, times 7 x: 70, and 35.
+    """
     c = h.array(1.0)
 
     def f(x: Any) -> Any:

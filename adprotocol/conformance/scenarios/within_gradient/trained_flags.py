@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -24,14 +23,13 @@ scenario: Decorator = defaults(
 )
 
 
-@scenario(
-    needs=NEEDS,
-    source="tinygrad, optimizers: https://docs.tinygrad.org/nn/",
-    expects="3 p in the gradient of p = 1, which was 2 before a constant was taken from it in place, and is computed "
-    "later or at once: 3, twice; 11 q of q with its flag off, after the same",
-)
+@scenario(needs=NEEDS, source="tinygrad, optimizers: https://docs.tinygrad.org/nn/")
 def parameter_updated_in_place(h: Checked) -> None:
-    """After a step that updates it in place a parameter is tracked by its flag, as before."""
+    """After a step that updates it in place a parameter is tracked by its flag, as before.
+
+    Expect 3 p in the gradient of p = 1, which was 2 before a constant was taken from it in place, and is computed later
+    or at once: 3, twice; 11 q of q with its flag off, after the same.
+    """
     p, q = h.parameter(2.0, trains=True), h.parameter(3.0, trains=False)
 
     def step(parameter: Any) -> None:
@@ -53,13 +51,13 @@ def parameter_updated_in_place(h: Checked) -> None:
     h.assert_equal(h.parameter_grad(lambda: h.probe(p) * h.scale(q, 7.0, 11.0), p), 49.5, "the gradient, computed")
 
 
-@scenario(
-    needs=(*NEEDS, "operations", "sum"),
-    expects="3 p times 11 q, of which q has its flag off, while the results of all operations on q are held: the "
-    "gradient 33 q in p, 66 and 99",
-)
+@scenario(needs=(*NEEDS, "operations", "sum"))
 def frozen_parameter_beside_results(h: Checked) -> None:
-    """A parameter whose flag is off is not tracked for what operations make of it."""
+    """A parameter whose flag is off is not tracked for what operations make of it.
+
+    Expect 3 p times 11 q, of which q has its flag off, while the results of all operations on q are held: the gradient
+    33 q in p, 66 and 99.
+    """
     p, q = h.parameter([1.0, 1.0], trains=True), h.parameter([2.0, 3.0], trains=False)
     if h.has("evaluate"):
         q = h.evaluate(q)
@@ -72,8 +70,19 @@ def frozen_parameter_beside_results(h: Checked) -> None:
     h.assert_equal(found, [66.0, 99.0], "the gradient")
 
 
+@scenario(
+    "closes-over-parameter-turned-{name}",
+    rule="W6",
+    transform="{way}",
+    also_needs=(*NEEDS, "set_flag"),
+    params={"on": {"flags": (False, True, False)}, "off": {"flags": (True, False, True)}},
+)
 def closes_over_parameter_turned(h: Checked, way: str, flags: tuple[bool, ...]) -> None:
-    """A compiled function goes by the flag of a parameter it closes over, when that is turned {name} between calls."""
+    """A compiled function goes by the flag of a parameter it closes over, when that is turned {name} between calls.
+
+    Expect 3 p c or 5 p c, whichever the eager function gives, for p with its flag off and on, and as it was before; 3 c
+    in the gradient of the eager function.
+    """
     p, c = h.parameter(2.0, trains=flags[0]), h.array(4.0)
 
     def f(x: Any) -> Any:
@@ -86,15 +95,3 @@ def closes_over_parameter_turned(h: Checked, way: str, flags: tuple[bool, ...]) 
         h.assert_equal(adprotocol.non_differentiable(traced(c)), want, f"the call, with the flag {flag}")
         if flag:
             h.assert_equal(h.parameter_grad(lambda: f(c), p), 12.0, "the gradient of the eager function")
-
-
-for _name, _flags in (("on", (False, True, False)), ("off", (True, False, True))):
-    scenario(
-        f"closes-over-parameter-turned-{_name}",
-        rule="W6",
-        transform="{way}",
-        also_needs=(*NEEDS, "set_flag"),
-        expects="3 p c or 5 p c, whichever the eager function gives, for p with its flag off and on, and as it was "
-        "before; 3 c in the gradient of the eager function",
-        summary=(closes_over_parameter_turned.__doc__ or "").replace("{name}", _name),
-    )(functools.partial(closes_over_parameter_turned, flags=_flags))
