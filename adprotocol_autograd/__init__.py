@@ -6,30 +6,27 @@ because it leaks after an exception.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import DictBox, SequenceBox
-from autograd.core import VJPNode, primitive_vjps
-from autograd.misc.tracers import ConstGraphNode, FullGraphNode
+from autograd.core import primitive_vjps
 from autograd.tracer import Box, getval
 from numpy import ndarray
 
 import adprotocol
 from adprotocol.errors import UndecidableError
-from adprotocol.extend import View, constant_tree, gradient_prevented, tree_leaves
+from adprotocol.extend import View, constant_tree, gradient_prevented, read_divergences, tree_leaves
 from adprotocol.hookspecs import hookimpl
 from adprotocol_autograd import checkpoints, derivative, gradient
 from adprotocol_autograd.checkpoints import Checkpoints
+from adprotocol_autograd.gradient import is_inexact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance import Harness
     from adprotocol.extend import DerivativeRule, Divergence, Outline
-
-
-# Nodes of tools that record a graph without differentiating it, and of boxes that outlived their trace.
-_TRACING = (ConstGraphNode, FullGraphNode, gradient.ENDED)
 
 
 @hookimpl
@@ -44,11 +41,6 @@ def within_gradient(value: Any) -> bool:
     if len(primitive_vjps) != Checkpoints.without and checkpoints.are_used():
         checkpoints.refuse_second_run(value)
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
-    kind_of_node = type(value._node)  # noqa: SLF001
-    if kind_of_node is not VJPNode and kind_of_node in _TRACING:
-        if kind_of_node is ConstGraphNode:
-            raise _const_graph_error()
-        return isinstance(raw, Box) and within_gradient(raw)
     if type(raw) is float:
         return True
     if type(raw) is ndarray:
@@ -57,25 +49,8 @@ def within_gradient(value: Any) -> bool:
             return kind in "fc"
     raw = getval(raw)
     if isinstance(value, (SequenceBox, DictBox)):
-        return any(_is_inexact(leaf) for leaf in tree_leaves((raw,)))
-    return _is_inexact(raw)
-
-
-@hookimpl
-def any_within_gradient(values: Sequence[Any]) -> bool:
-    """Answer True for what both runs of a checkpoint track, whatever else is asked about."""
-    refused: UndecidableError | None = None
-    for value in values:
-        try:
-            if within_gradient(value):
-                return True
-        except UndecidableError as error:
-            if type(value._node) in _TRACING:  # noqa: SLF001
-                raise
-            refused = error
-    if refused is not None:
-        raise refused
-    return False
+        return any(is_inexact(leaf) for leaf in tree_leaves((raw,)))
+    return is_inexact(raw)
 
 
 @hookimpl
@@ -92,8 +67,6 @@ def prevent_gradient(value: Any, message: str) -> Any:
     try:
         reason = explain(value) if within_gradient(value) else None
     except UndecidableError:
-        if type(value._node) in _TRACING:  # noqa: SLF001
-            raise
         reason = "the second run of a checkpoint"
     if reason is not None:
         raise gradient_prevented(value, message, f"autograd: {reason}")
@@ -111,7 +84,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 @hookimpl
 def trainable(value: Any) -> bool | None:
     """Tell whether there is a real or complex floating number in the box."""
-    return True if _is_inexact(value) else None
+    return True if is_inexact(value) else None
 
 
 @hookimpl
@@ -165,9 +138,7 @@ def explain(value: Any) -> str:
 @hookimpl
 def divergences() -> Sequence[Divergence]:
     """List the declared divergences of autograd."""
-    from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (only its readers need it)
-
-    return list(DIVERGENCES.values())
+    return list(read_divergences(Path(__file__).with_name("divergences.md")).values())
 
 
 @hookimpl
@@ -176,21 +147,3 @@ def harness(device: str | None) -> Harness:
     from adprotocol_autograd.conformance import AutogradHarness  # noqa: PLC0415  (only the suite needs it)
 
     return AutogradHarness(device)
-
-
-def _const_graph_error() -> UndecidableError:
-    from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
-    return UndecidableError(
-        "within_gradient was asked in a function given to autograd.misc.tracers.const_graph, which records the "
-        "operations of its first call and repeats these ever after: a branch on the answer would be fixed. "
-        f"{DIVERGENCES['const-graph'].remedy}"
-    )
-
-
-def _is_inexact(raw: Any) -> bool:
-    raw = getval(raw)
-    dtype = getattr(raw, "dtype", None)
-    if dtype is not None and dtype.kind == "O":
-        return any(_is_inexact(element) for element in raw.reshape(-1).tolist())
-    return dtype.kind in "fc" if dtype is not None else isinstance(raw, (float, complex))

@@ -7,7 +7,7 @@ was answered False in the first.
 
 from __future__ import annotations
 
-import sys
+import traceback
 import types
 from typing import Any
 
@@ -36,8 +36,8 @@ class Checkpoints:
 def are_used() -> bool:
     """Tell whether the program has made a checkpoint."""
     if len(primitive_vjps) != Checkpoints.without >= 0:
-        found = any(map(_runs_again, tuple(primitive_vjps.values())))
-        Checkpoints.without = -1 if found else len(primitive_vjps)
+        is_used = any(map(_runs_again, tuple(primitive_vjps.values())))
+        Checkpoints.without = -1 if is_used else len(primitive_vjps)
     return Checkpoints.without < 0
 
 
@@ -50,16 +50,11 @@ def refuse_second_run(box: Any) -> None:
     """Raise `UndecidableError` for a value that only the second run of a checkpoint tracks."""
     if isbox(box._value) or box._trace != trace_stack.top:  # noqa: SLF001  (one level down)
         return
-    frame: Any = sys._getframe()  # noqa: SLF001
-    while frame is not None and frame.f_code not in _TRACES:
-        frame = frame.f_back
-    for _ in range(_BELOW):
-        frame = None if frame is None else frame.f_back
-        if frame is not None and frame.f_code is _AGAIN:
-            from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
-            msg = (
-                "a function given to autograd.checkpoint asks about its argument, of which the first of its two runs "
-                f"cannot be told that it is differentiated. {DIVERGENCES['first-pass'].remedy}"
-            )
-            raise UndecidableError(msg)
+    codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+    innermost = next((place for place, code in enumerate(codes) if code in _TRACES), len(codes))
+    if _AGAIN in codes[innermost + 1 : innermost + 1 + _BELOW]:
+        msg = (
+            "a function given to autograd.checkpoint asks about its argument, of which the first of its two runs "
+            "cannot be told that it is differentiated. Ask outside and close over the answer"
+        )
+        raise UndecidableError(msg)

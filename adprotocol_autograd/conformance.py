@@ -79,10 +79,10 @@ class AutogradHarness(Harness):
 
     def custom_rule(self, fun: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
         """Make `fun` a primitive, with the derivative for reverse and forward mode."""
-        made = primitive(fun)
-        defvjp(made, lambda _ans, x: lambda g: g * derivative(x))
-        defjvp(made, lambda g, _ans, x: g * derivative(x))
-        return made  # type: ignore[no-any-return]
+        function = primitive(fun)
+        defvjp(function, lambda _ans, x: lambda g: g * derivative(x))
+        defjvp(function, lambda g, _ans, x: g * derivative(x))
+        return function  # type: ignore[no-any-return]
 
     def counter(self) -> tuple[Callable[..., Any], Callable[[], int]]:
         """Make the identity a primitive that counts cotangents and tangents."""
@@ -92,10 +92,10 @@ class AutogradHarness(Harness):
             runs.append(None)
             return g
 
-        made = primitive(lambda x: 1.0 * x)
-        defvjp(made, lambda _ans, _x: count)
-        defjvp(made, lambda g, _ans, _x: count(g))
-        return made, lambda: len(runs)
+        identity = primitive(lambda x: 1.0 * x)
+        defvjp(identity, lambda _ans, _x: count)
+        defjvp(identity, lambda g, _ans, _x: count(g))
+        return identity, lambda: len(runs)
 
     def sum(self, array: Any) -> Any:
         """Call ``anp.sum``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from autograd.builtins import tuple as box_tuple
@@ -20,25 +21,16 @@ if TYPE_CHECKING:
     from adprotocol.extend import DerivativeRule, Outline
 
 
-class _Call:
-    """One call: the rule, and what the function returned besides its arrays, as soon as it has run."""
-
-    __slots__ = ("outline", "rule")
-
-    def __init__(self, rule: DerivativeRule) -> None:
-        self.rule = rule
-        self.outline: Any = None
-
-
 def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
     """Return what the function returns, boxed where an array is."""
-    call = _Call(rule)
+    # The outline, what the function returned besides its arrays, is known as soon as it has run.
+    call = SimpleNamespace(rule=rule, outline=None)
     results = _split(_applied(call, *arrays), call.outline)
     return results, call.outline
 
 
 @primitive  # type: ignore[untyped-decorator]
-def _applied(call: _Call, *arrays: Any) -> Any:
+def _applied(call: SimpleNamespace, *arrays: Any) -> Any:
     results, call.outline = call.rule.fun(arrays)
     if any(map(isbox, results)):
         raise hidden_error(call.rule.name)
@@ -65,7 +57,7 @@ class _Derivative:
         call, self.arrays = args[0], list(map(_read_only, args[1:]))
         self.rule, self.outline = call.rule, call.outline
         self.results = list(map(_read_only, _split(answer, self.outline)))
-        self.needed = [i in argnums and _is_inexact(array) for i, array in enumerate(self.arrays, 1)]
+        self.needed = [i in argnums and gradient.is_inexact(array) for i, array in enumerate(self.arrays, 1)]
         self.likes = [array for array, need in zip(self.arrays, self.needed, strict=True) if need]
         if self.rule.once:
             refuse_tracked((*self.results, *self.arrays), self.rule.once)
@@ -73,26 +65,26 @@ class _Derivative:
     def backward(self, cotangents: list[Any]) -> list[Any]:
         """Return the gradients of the arrays that are needed."""
         if self.rule.has_vjp:
-            given = list(map(_read_only, cotangents))
-            found = self.rule.vjp(self.needed, given, self.results, self.outline, self.arrays)
+            cotangents = list(map(_read_only, cotangents))
+            gradients = self.rule.vjp(self.needed, cotangents, self.results, self.outline, self.arrays)
         else:
             with transposing(self.rule.name):
-                found = _transposed(self.forward, _zeros(self.likes), cotangents)
-        return [_as_like(gradient, like) for gradient, like in zip(found, self.likes, strict=True)]
+                gradients = _transposed(self.forward, [vspace(like).zeros() for like in self.likes], cotangents)
+        return [_as_like(gradient, like) for gradient, like in zip(gradients, self.likes, strict=True)]
 
     def forward(self, moving: list[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arrays that are needed."""
         if self.rule.has_jvp:
-            given = iter(moving)
+            remaining = iter(moving)
             tangents = [
-                _read_only(next(given)) if need else vspace(array).zeros() if _is_inexact(array) else None
+                _read_only(next(remaining)) if need else vspace(array).zeros() if gradient.is_inexact(array) else None
                 for array, need in zip(self.arrays, self.needed, strict=True)
             ]
-            found = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
+            pushed = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
         else:
             # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-            found = _transposed(self.backward, _zeros(self.results), moving)
-        return [_as_like(tangent, result) for tangent, result in zip(found, self.results, strict=True)]
+            pushed = _transposed(self.backward, [vspace(result).zeros() for result in self.results], moving)
+        return [_as_like(tangent, result) for tangent, result in zip(pushed, self.results, strict=True)]
 
 
 def _vjp(argnums: Sequence[int], answer: Any, args: Sequence[Any], _kwargs: Any) -> Callable[[Any], list[Any]]:
@@ -119,18 +111,8 @@ def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotang
         end = box_tuple(fun([new_box(point, trace, root) for point, root in zip(points, roots, strict=True)]))
     if not isbox(end) or end._trace != trace:  # noqa: SLF001  (as autograd's own `trace` asks)
         return [None] * len(points)
-    found = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
-    return [found.get(root) for root in roots]
-
-
-def _zeros(values: Sequence[Any]) -> list[Any]:
-    return [vspace(value).zeros() for value in values]
-
-
-def _is_inexact(array: Any) -> bool:
-    raw = getval(array)
-    dtype = getattr(raw, "dtype", None)
-    return isinstance(raw, (float, complex)) if dtype is None else dtype.kind in "fc"
+    by_root = gradient.backward(tuple(cotangents), end._node, frozenset(roots))  # noqa: SLF001
+    return [by_root.get(root) for root in roots]
 
 
 def _read_only(value: Any) -> Any:

@@ -9,15 +9,14 @@ graph is the same as for a hand-written function.
 from __future__ import annotations
 
 import threading
-import types
 from typing import TYPE_CHECKING, Any
 
 from autograd.core import VJPNode, add_outgrads, vspace
-from autograd.tracer import Box, Node, getval, isbox, new_box, notrace_primitives, toposort, trace_stack
+from autograd.tracer import Box, getval, isbox, new_box, toposort, trace_stack
 from numpy import asarray, ndarray
 
 from adprotocol.errors import SelectionError, full_kind_of
-from adprotocol.extend import check_output, map_aux, search
+from adprotocol.extend import check_output, map_aux
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +36,8 @@ def value_and_grad(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any
     leaves = [_boxable(leaf) for leaf in leaves]
     roots = [VJPNode.new_root() for _ in leaves]
     value, aux, end = traced(fun, leaves, roots)
-    found = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
-    gradients = [found[root] if root in found else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
+    by_root = {} if end is None else backward(vspace(value).ones(), end, frozenset(roots))
+    gradients = [by_root[root] if root in by_root else _zeros(leaf) for root, leaf in zip(roots, leaves, strict=True)]
     return value, aux, _separate(gradients)
 
 
@@ -49,16 +48,13 @@ class NewTrace:
     which an exception leaves too high. A generator would take a microsecond more.
     """
 
-    before: int
-    enclosing: int
-    trace: int
-
-    __slots__ = tuple(__annotations__)
+    __slots__ = ("before", "enclosing", "trace")
 
     def __enter__(self) -> int:
         self.before, self.enclosing = trace_stack.top, _ENCLOSING.trace
-        self.trace = trace_stack.top = _ENCLOSING.trace = max(self.before, self.enclosing) + 1
-        return self.trace
+        trace: int = max(self.before, self.enclosing) + 1
+        self.trace = trace_stack.top = _ENCLOSING.trace = trace
+        return trace
 
     def __exit__(self, *_: object) -> None:
         _ENCLOSING.trace = self.enclosing
@@ -73,66 +69,24 @@ def traced(fun: Callable[[list[Any]], tuple[Any, Any]], leaves: list[Any], roots
         check_output(value, getval(value))
 
     def unboxed(leaf: Any) -> Any:
-        if isbox(leaf):
-            return leaf._value if leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
-        if type(leaf) not in _PLAIN:
-            _end_boxes(leaf, trace)
-        return leaf
+        return leaf._value if isbox(leaf) and leaf._trace == trace else leaf  # noqa: SLF001  (one level down)
 
     end = value._node if isbox(value) and value._trace == trace else None  # noqa: SLF001
     return unboxed(value), map_aux(unboxed, aux), end
 
 
-class _Ended(Node):  # type: ignore[misc]
-    """The node of a box that outlives its trace: a constant, whose uses give plain values."""
-
-    __slots__ = ()
-
-    def initialize_root(self) -> None:
-        """Hold nothing."""
-
-
-class _Everything:
-    """The primitives that are not traced for an ended box."""
-
-    def __contains__(self, _primitive: object) -> bool:
-        return True
-
-
-ENDED: type[Any] = _Ended
-notrace_primitives[ENDED] = _Everything()
-
-_PLAIN = (float, int, bool, str, ndarray, type(None))
-# They reach what no auxiliary output is about: global names, and what else was under way.
-_NOT_SEARCHED = (types.ModuleType, type, types.FrameType, types.TracebackType, Box)
-
-
-def _end_boxes(value: Any, trace: int) -> None:
-    """Turn each box of a trace that is over into what it holds, where an object, closure or iterator has it.
-
-    An outer trace would take it for a value of its own, and lose the derivative.
-    """
-    for item in search(value, lambda item: not isinstance(item, _NOT_SEARCHED)):
-        if isbox(item) and item._trace == trace:  # noqa: SLF001
-            held = item._value  # noqa: SLF001
-            if isbox(held):
-                item._value, item._trace, item._node = held._value, held._trace, held._node  # noqa: SLF001
-            else:  # below all traces, and above -1, where autograd looks for none
-                item._trace, item._node = -0.5, ENDED.new_root()  # noqa: SLF001
-
-
 def backward(cotangent: Any, end: Any, roots: frozenset[Any]) -> dict[Any, Any]:
     """Return the gradients at the roots, as ``autograd.core.backward_pass`` does for one root."""
     outgrads: dict[Any, Any] = {end: (cotangent, False)}
-    found: dict[Any, Any] = {}
+    gradients: dict[Any, Any] = {}
     for node in toposort(end):
         outgrad, _ = outgrads.pop(node)
         if node in roots:
-            found[node] = outgrad
+            gradients[node] = outgrad
             continue
         for parent, ingrad in zip(node.parents, node.vjp(outgrad), strict=True):
             outgrads[parent] = add_outgrads(outgrads.get(parent), ingrad)
-    return found
+    return gradients
 
 
 def _separate(gradients: list[Any]) -> list[Any]:
@@ -156,10 +110,10 @@ def _boxable(leaf: Any) -> Any:
     if isinstance(leaf, (float, complex)):
         return float(leaf) if isinstance(leaf, float) else complex(leaf)
     if isinstance(leaf, ndarray):
-        from adprotocol_autograd.divergence import DIVERGENCES  # noqa: PLC0415  (for the message only)
-
-        remedy = DIVERGENCES["array-subclasses"].remedy
-        msg = f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. {remedy}"
+        msg = (
+            f"autograd cannot differentiate with respect to {full_kind_of(leaf)}. Pass a plain numpy.ndarray, or "
+            "freeze it with where="
+        )
         raise SelectionError(msg)
     return asarray(leaf)  # a NumPy scalar of a rare dtype
 
@@ -167,3 +121,14 @@ def _boxable(leaf: Any) -> Any:
 def _zeros(leaf: Any) -> Any:
     zeros = vspace(leaf).zeros()
     return zeros if isinstance(getval(leaf), ndarray) else zeros[()]
+
+
+def is_inexact(value: Any) -> bool:
+    """Tell whether a value, boxed or not, is a real or complex floating number or an array of such."""
+    raw = getval(value)
+    dtype = getattr(raw, "dtype", None)
+    if dtype is None:
+        return isinstance(raw, (float, complex))
+    if dtype.kind == "O":
+        return any(map(is_inexact, raw.reshape(-1).tolist()))
+    return dtype.kind in "fc"
