@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adprotocol._dispatch import dtype, frames, registry, table, wrapper
+from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, structure, where
 from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
@@ -129,7 +129,7 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
 
 
 # An error in a graph has the frames of what was traced.
-@substitute_for(frames.leave_out)
+@substitute_for(wrapper.leave_out)
 def _leave_out(error: BaseException) -> None:
     pass
 

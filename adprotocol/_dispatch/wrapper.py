@@ -1,4 +1,4 @@
-"""Wrappers: functions that replace a user's function and carry its metadata."""
+"""Wrappers of a user's function: they carry its metadata, and its errors show none of the library's insides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType, TracebackType
 
 # Prefixes of the attributes with which a compiler marks functions; `adprotocol._dynamo` fills it.
 COMPILER_MARKS: list[str] = []
@@ -21,7 +22,7 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
     would skip the wrapper's own work.
     """
     for name in functools.WRAPPER_ASSIGNMENTS:
-        # A callable object may have anything under these names, which a function does not take.
+        # A callable object may define these names with values that a function rejects.
         with contextlib.suppress(AttributeError, TypeError):
             setattr(wrapper, name, getattr(fun, name))
     # The attributes of a callable object are its own state.
@@ -30,3 +31,32 @@ def wrap(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., 
         vars(wrapper).update(attributes)
         wrapper.__wrapped__ = fun  # type: ignore[attr-defined]
     return wrapper
+
+
+# The code of the public functions that run a user's function: of each call one frame stays.
+_ENTRIES: set[CodeType] = set()
+
+
+def leave_out(error: BaseException) -> None:
+    """Leave out of an error's traceback the frames between a public function, which caught it, and the user's.
+
+    What this library raises itself shows where.
+    """
+    before = error.__traceback__
+    if before is None:
+        return
+    _ENTRIES.add(before.tb_frame.f_code)
+    after = before.tb_next
+    while after is not None:
+        if not _is_inside(after):
+            before.tb_next = after
+            before = after
+        after = after.tb_next
+
+
+def _is_inside(traceback: TracebackType) -> bool:
+    frame = traceback.tb_frame
+    name = str(frame.f_globals.get("__name__"))
+    # The scenarios of the suite are users.
+    is_ours = name.startswith(("adprotocol._", "adprotocol_")) and ".conformance" not in name
+    return is_ours and frame.f_code not in _ENTRIES

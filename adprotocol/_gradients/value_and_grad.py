@@ -18,9 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.frames import leave_out
 from adprotocol._dispatch.table import BINDINGS
-from adprotocol._dispatch.wrapper import wrap
+from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
 from adprotocol._gradients.where import select

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import dtype_name, holds
-from adprotocol._hooks.result import common_structure, flatten_result, show_result, unflatten_result
-from adprotocol._hooks.sameness import same
+from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
 from adprotocol.errors import BranchMismatchError, PluginError
 
 if TYPE_CHECKING:

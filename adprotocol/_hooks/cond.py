@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN, VIEWED
 from adprotocol._dispatch.dtype import dtype_name, kind_of_dtype
-from adprotocol._dispatch.frames import leave_out
 from adprotocol._dispatch.table import BINDINGS, lookup
+from adprotocol._dispatch.wrapper import leave_out
 from adprotocol._hooks import branch_check
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable

@@ -10,10 +10,7 @@ from adprotocol._hooks.non_differentiable import constant_tree
 from adprotocol._trees.registration import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Unary = Callable[[Any], Any]
-    Binary = Callable[[Any, Any], Any]
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -29,50 +26,49 @@ def unlabelled(tree: Any) -> Any:
     return tree
 
 
-# The method of the right operand by which an operator of NumPy's array goes on, by the name of the ufunc.
-_REFLECTED = {
-    "add": "__radd__",
-    "subtract": "__rsub__",
-    "multiply": "__rmul__",
-    "divide": "__rtruediv__",
-    "floor_divide": "__rfloordiv__",
-    "remainder": "__rmod__",
-    "divmod": "__rdivmod__",
-    "power": "__rpow__",
-    "matmul": "__rmatmul__",
-    "left_shift": "__rlshift__",
-    "right_shift": "__rrshift__",
-    "bitwise_and": "__rand__",
-    "bitwise_or": "__ror__",
-    "bitwise_xor": "__rxor__",
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-    "less": "__gt__",
-    "less_equal": "__ge__",
-    "greater": "__lt__",
-    "greater_equal": "__le__",
+# Python's binary operators, by the ufunc that NumPy calls for each, with the name of their method.
+_OPERATORS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "add": ("add", operator.add),
+    "subtract": ("sub", operator.sub),
+    "multiply": ("mul", operator.mul),
+    "divide": ("truediv", operator.truediv),
+    "floor_divide": ("floordiv", operator.floordiv),
+    "remainder": ("mod", operator.mod),
+    "divmod": ("divmod", divmod),
+    "power": ("pow", pow),
+    "matmul": ("matmul", operator.matmul),
+    "left_shift": ("lshift", operator.lshift),
+    "right_shift": ("rshift", operator.rshift),
+    "bitwise_and": ("and", operator.and_),
+    "bitwise_or": ("or", operator.or_),
+    "bitwise_xor": ("xor", operator.xor),
+    "equal": ("eq", operator.eq),
+    "not_equal": ("ne", operator.ne),
+    "less": ("lt", operator.lt),
+    "less_equal": ("le", operator.le),
+    "greater": ("gt", operator.gt),
+    "greater_equal": ("ge", operator.ge),
 }
-
-
-def _binary(function: Binary) -> Binary:
-    def method(self: Any, other: Any) -> Any:
-        return function(self.value, unlabelled(other))
-
-    return method
-
-
-def _reflected(function: Binary) -> Binary:
-    def method(self: Any, other: Any) -> Any:
-        return function(other, self.value)
-
-    return method
-
-
-def _unary(function: Unary) -> Unary:
-    def method(self: Any) -> Any:
-        return function(self.value)
-
-    return method
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")  # Python swaps their operands itself
+# The other functions that Python applies by a method.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "invert": operator.invert,
+    "abs": abs,
+    "bool": bool,
+    "int": int,
+    "trunc": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "len": len,
+    "iter": iter,
+    "getitem": operator.getitem,
+    "contains": operator.contains,
+    "round": round,
+    "format": format,
+}
 
 
 class NonDifferentiable(Generic[T]):
@@ -136,96 +132,36 @@ class NonDifferentiable(Generic[T]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         values = unlabelled(inputs)
-        # `array * label` arrives here. The array in the label goes first, for it may be a tracer, which NumPy refuses.
-        if method == "__call__" and not kwargs and len(values) == 2 and hasattr(values[0], "dtype"):  # noqa: PLR2004
-            reflected = getattr(type(values[1]), _REFLECTED.get(ufunc.__name__, ""), None)
-            result = NotImplemented if reflected is None else reflected(values[1], values[0])
-            if result is not NotImplemented:
-                return result
+        # `array * label` arrives here. A tracer in the label is taken by Python's operator, refused by the ufunc.
+        if method == "__call__" and not kwargs and hasattr(values[0], "dtype") and ufunc.__name__ in _OPERATORS:
+            try:
+                return _OPERATORS[ufunc.__name__][1](*values)
+            except TypeError:  # a tensor of PyTorch, whose operators take no array of NumPy
+                return ufunc(*values)
         return getattr(ufunc, method)(*values, **unlabelled(kwargs))
 
     def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         return func(*unlabelled(args), **unlabelled(kwargs))
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.value[unlabelled(key)]  # type: ignore[index]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # comparison is elementwise
 
-    def __len__(self) -> int:
-        return len(self.value)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.value)  # type: ignore[call-overload,no-any-return]
+def _add_method(method: str, function: Callable[..., Any]) -> None:
+    """Let Python apply a function to the value in a label, on either side of a binary operator."""
 
-    def __bool__(self) -> bool:
-        return bool(self.value)
+    def direct(self: NonDifferentiable[Any], *others: Any) -> Any:
+        return function(self.value, *unlabelled(others))
 
-    def __int__(self) -> int:
-        return int(self.value)  # type: ignore[call-overload,no-any-return]
+    def reflected(self: NonDifferentiable[Any], other: Any) -> Any:
+        return function(other, self.value)
 
-    def __float__(self) -> float:
-        return float(self.value)  # type: ignore[arg-type]
+    setattr(NonDifferentiable, f"__{method}__", direct)
+    if method not in _COMPARISONS and method not in _FUNCTIONS:
+        setattr(NonDifferentiable, f"__r{method}__", reflected)
 
-    def __complex__(self) -> complex:
-        return complex(self.value)  # type: ignore[call-overload,no-any-return]
 
-    def __index__(self) -> int:
-        return operator.index(self.value)  # type: ignore[arg-type]
-
-    def __contains__(self, item: Any) -> bool:
-        return item in self.value  # type: ignore[operator]
-
-    def __format__(self, spec: str) -> str:
-        return format(self.value, spec)
-
-    # Elementwise, like the comparison of the value; hence no hash.
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
-    __eq__: ClassVar[Binary] = _binary(operator.eq)
-    __ne__: ClassVar[Binary] = _binary(operator.ne)
-    __lt__: ClassVar[Binary] = _binary(operator.lt)
-    __le__: ClassVar[Binary] = _binary(operator.le)
-    __gt__: ClassVar[Binary] = _binary(operator.gt)
-    __ge__: ClassVar[Binary] = _binary(operator.ge)
-
-    __add__: ClassVar[Binary] = _binary(operator.add)
-    __sub__: ClassVar[Binary] = _binary(operator.sub)
-    __mul__: ClassVar[Binary] = _binary(operator.mul)
-    __truediv__: ClassVar[Binary] = _binary(operator.truediv)
-    __floordiv__: ClassVar[Binary] = _binary(operator.floordiv)
-    __mod__: ClassVar[Binary] = _binary(operator.mod)
-    __matmul__: ClassVar[Binary] = _binary(operator.matmul)
-    __lshift__: ClassVar[Binary] = _binary(operator.lshift)
-    __rshift__: ClassVar[Binary] = _binary(operator.rshift)
-    __and__: ClassVar[Binary] = _binary(operator.and_)
-    __or__: ClassVar[Binary] = _binary(operator.or_)
-    __xor__: ClassVar[Binary] = _binary(operator.xor)
-    __pow__: ClassVar[Binary] = _binary(pow)
-    __divmod__: ClassVar[Binary] = _binary(divmod)
-
-    __radd__: ClassVar[Binary] = _reflected(operator.add)
-    __rsub__: ClassVar[Binary] = _reflected(operator.sub)
-    __rmul__: ClassVar[Binary] = _reflected(operator.mul)
-    __rtruediv__: ClassVar[Binary] = _reflected(operator.truediv)
-    __rfloordiv__: ClassVar[Binary] = _reflected(operator.floordiv)
-    __rmod__: ClassVar[Binary] = _reflected(operator.mod)
-    __rmatmul__: ClassVar[Binary] = _reflected(operator.matmul)
-    __rlshift__: ClassVar[Binary] = _reflected(operator.lshift)
-    __rrshift__: ClassVar[Binary] = _reflected(operator.rshift)
-    __rand__: ClassVar[Binary] = _reflected(operator.and_)
-    __ror__: ClassVar[Binary] = _reflected(operator.or_)
-    __rxor__: ClassVar[Binary] = _reflected(operator.xor)
-    __rpow__: ClassVar[Binary] = _reflected(pow)
-    __rdivmod__: ClassVar[Binary] = _reflected(divmod)
-
-    __neg__: ClassVar[Unary] = _unary(operator.neg)
-    __pos__: ClassVar[Unary] = _unary(operator.pos)
-    __invert__: ClassVar[Unary] = _unary(operator.invert)
-    __abs__: ClassVar[Unary] = _unary(abs)
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        return round(self.value, ndigits)  # type: ignore[call-overload]
-
-    def __trunc__(self) -> int:
-        return int(self.value)  # type: ignore[call-overload,no-any-return]
+for _method, _function in (*_OPERATORS.values(), *_FUNCTIONS.items()):
+    _add_method(_method, _function)
 
 
 def _add_protocols() -> None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import LABEL, VIEWED
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._hooks.sameness import same
 from adprotocol._trees.traversal import Flattened, binding_for
-from adprotocol._trees.treespec import build, same_node
+from adprotocol._trees.treespec import build, same_constant, same_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,10 +60,15 @@ def common_structure(one: Treespec, other: Treespec) -> Treespec:
         return common_structure(one[3][0] if _is_label(one) else one, other[3][0] if _is_label(other) else other)
     if one is None or other is None:
         return None if one is other else NotImplemented
-    if not same_node(one, other) or not (one[0] is dict or same(one[1], other[1])):
+    if not same_node(one, other):
         return NotImplemented
     children = [common_structure(*pair) for pair in zip(one[3], other[3], strict=True)]
     return NotImplemented if NotImplemented in children else (*one[:3], tuple(children))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values that are not arrays are identical, or of one class and equal."""
+    return one is other or (type(one) is type(other) and same_constant(one, other))
 
 
 def _is_label(structure: Treespec) -> bool:
