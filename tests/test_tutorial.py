@@ -45,6 +45,8 @@ def follow(commands, shown, directory, wheel):
     script = "\n".join([". env/bin/activate"] * (directory / "env").exists() + typed)
     script = script.replace("'adprotocol[conformance]'", f"'adprotocol[conformance] @ {wheel.as_uri()}'")
     quiet = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "COLUMNS": "120"}
+    # False for `--no-compile`, as pip reads it: most of NumPy is never imported here.
+    quiet["PIP_NO_COMPILE"] = "0"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
     done = subprocess.run(
         ["/bin/bash", "-c", script],

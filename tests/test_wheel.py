@@ -35,7 +35,7 @@ def python(wheel, tmp_path_factory):
     home = tmp_path_factory.mktemp("clean")
     venv.create(home)
     interpreter = home / "bin" / "python"
-    install = ["install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)]
+    install = ["install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), str(wheel)]
     command = [sys.executable, "-m", "pip", "--python", str(interpreter), *install]
     subprocess.run(command, check=True, capture_output=True)
     return interpreter
