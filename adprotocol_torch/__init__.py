@@ -11,15 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import checkpoints, dynamo, label
+from adprotocol_torch import checkpoints, dynamo, pytrees
 from adprotocol_torch.cond import cond
 from adprotocol_torch.custom_rule import custom_rule
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.host_call import host_call
-from adprotocol_torch.label import label_protocol
 from adprotocol_torch.modules import views
-from adprotocol_torch.node import tree_library
 from adprotocol_torch.parameters import freeze, identity, is_recording
+from adprotocol_torch.pytrees import label_protocol, tree_library
 from adprotocol_torch.tensors import array_types, non_differentiable, trainable
 from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from adprotocol.conformance import Harness
     from adprotocol.extend import Divergence
 
-label.register()
+pytrees.register_label()
 checkpoints.register()
 dynamo.mark()
 

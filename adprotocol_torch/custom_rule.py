@@ -17,9 +17,8 @@ from adprotocol.errors import RuleError
 from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
-from adprotocol_torch.batched_rule import BatchedRule
 from adprotocol_torch.internals import functorch_is_active, primal_of, skip
-from adprotocol_torch.rule_modes import Values, as_results, pull, push
+from adprotocol_torch.rule_modes import BatchedRule, Values, as_results, pull, push
 from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,9 +12,6 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import skip
 from adprotocol_torch.parameters import here
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 try:
     import numpy as np
@@ -57,15 +54,6 @@ def tensor_of(leaf: Any) -> torch.Tensor:
     # PyTorch warns about read-only NumPy arrays, and refuses negative strides.
     shared = leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)
     return torch.as_tensor(leaf if shared else leaf.copy())
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among the arguments or results of a function of PyTorch, which may be in lists."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
 
 
 def laid_out(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:

@@ -21,12 +21,10 @@ def may_hold(function: Any) -> bool:
     return not isinstance(inner, types.FunctionType) or bool(inner.__closure__ or inner.__defaults__)
 
 
-def refuse_tracked(functions: Iterable[Any], name: str) -> None:
-    """Raise `RuleError` if a function holds a value that is differentiated, in its closure or its defaults."""
-    for function in functions:
-        found = closed_over(function)
-        if found and ask(tuple(found)) is True:
-            raise hidden_error(name)
+def hold_tracked(functions: Iterable[Any]) -> bool:
+    """Tell whether a function holds a value that is differentiated, in its closure or its defaults."""
+    held = [array for function in functions for array in closed_over(function)]
+    return len(held) > 0 and ask(tuple(held)) is True
 
 
 def hidden_error(name: str) -> RuleError:

@@ -13,7 +13,7 @@ from adprotocol._hooks.prevent_gradient import prevent_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
-from adprotocol._rules.closure import hidden_error, may_hold, refuse_tracked
+from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
 from adprotocol._rules.rule import DerivativeRule, Functions
 from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
 from adprotocol._trees.held import holds_objects
@@ -154,9 +154,7 @@ class CustomDerivative:
         if found is None or (is_partial and found[0].framework is not None):
             return self._structured(args, static)
         binding, are_arrays = found
-        if self.watched:
-            refuse_tracked(self.watched, self.functions.name)
-        if binding.framework is None:
+        if binding.framework is None or (self.watched and self._is_plain(args)):
             return self._plain(args, static)
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
@@ -170,9 +168,17 @@ class CustomDerivative:
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         result = self.functions.result_of(self.fun(*args, **static))
-        if self.has_rule and lookup(type(result)).framework is not None and ask((result,)) is True:
+        if self.has_rule and ask((result,)) is True:
             raise hidden_error(self.functions.name)
         return result
+
+    def _is_plain(self, leaves: Sequence[Any]) -> bool:
+        """Tell whether the result shows if the function uses what it or a rule holds: no argument is differentiated."""
+        if not hold_tracked(self.watched):
+            return False
+        if ask(tuple(leaves)) is not False:
+            raise hidden_error(self.functions.name)
+        return True
 
     def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         functions = self.functions
@@ -180,9 +186,7 @@ class CustomDerivative:
         leaves, treespec = flatten_result((args, static))
         binding = sole_framework(leaves, BINDINGS.PLAIN)
         self._refuse_held(leaves)
-        if self.watched:
-            refuse_tracked(self.watched, functions.name)
-        if binding.framework is None:
+        if binding.framework is None or (self.watched and self._is_plain(leaves)):
             return self._plain(args, static)
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
@@ -201,7 +205,8 @@ class CustomDerivative:
         for leaf in leaves:
             kind = lookup(type(leaf)).kind
             if kind is FUNCTION:
-                refuse_tracked((leaf,), self.functions.name)
+                if hold_tracked((leaf,)):
+                    raise hidden_error(self.functions.name)
                 continue
             hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and holds_objects(leaf))
             # An object of unknown class that holds arrays is refused by this question.

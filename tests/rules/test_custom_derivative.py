@@ -368,7 +368,7 @@ def test_a_value_that_is_closed_over_and_differentiated_is_an_error(ad):
     def by_rule(z):
         f = custom_derivative(lambda x: x * 2.0)
         f.defvjp(lambda cotangent, returned, x: (cotangent * z,))
-        return f(ad.make(X)) * z
+        return f(ad.make(X) * z)
 
     def by_default(z):
         def fun(x, factor=z):

@@ -676,3 +676,27 @@ def test_gradients_of_a_module_through_a_rule():
     torch.testing.assert_close(gradients["bias"], 30 * module(X).detach() ** 2)
     second = adprotocol.grad(lambda x: adprotocol.grad(lambda y: f(y).sum())(x).sum())(Y)
     torch.testing.assert_close(second, 870 * Y)
+
+
+def of_z(z, x, *, uses):
+    f = custom_derivative(lambda x: x * z if uses else (z, 2.0 * x)[1])
+    f.defvjp(lambda ct, _y, _x: (2.0 * ct,))
+    f.defjvp(lambda t, _y, _x: 2.0 * t[0])
+    return f(x)
+
+
+GRADIENTS = {
+    "torch.func": func.grad,
+    "engine": adprotocol.grad,
+    "jvp": lambda f: lambda z: func.jvp(f, (z,), (torch.ones(()),))[1],
+}
+
+
+@pytest.mark.parametrize("differentiate", GRADIENTS.values(), ids=GRADIENTS)
+def test_what_a_function_with_a_rule_closes_over_has_no_silent_zero(differentiate):
+    z, three = torch.tensor(2.0), torch.tensor(3.0)
+    for x in (lambda _z: three, lambda z: 1.0 * z):
+        with pytest.raises(RuleError, match="is no argument of it"):
+            differentiate(lambda z, x=x: of_z(z, x(z), uses=True))(z)
+    # Beside an untracked argument it may be held, if it is not used.
+    assert differentiate(lambda z: z * of_z(z, three, uses=False))(z) == 6.0

@@ -1,4 +1,4 @@
-"""Containers that are registered with PyTorch's pytrees (``torch.utils._pytree``)."""
+"""PyTorch's pytrees (``torch.utils._pytree``): what is registered there, and labels, nodes for torch.func."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.extend import TreeLibrary
+from adprotocol import NonDifferentiable
+from adprotocol.extend import TreeLibrary, unlabelled
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch.internals import pytree
 
@@ -39,8 +40,8 @@ def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]
         return definition.flatten_fn, unflatten
 
     def flatten(instance: Any) -> tuple[list[Any], Any, list[str]]:
-        found, context = with_keys(instance)
-        return [child for _, child in found], context, [_name(key) for key, _ in found]
+        children, context = with_keys(instance)
+        return [child for _, child in children], context, [_name(key) for key, _ in children]
 
     return flatten, unflatten
 
@@ -81,3 +82,28 @@ def _name(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+def register_label() -> None:
+    """Register the label; the value it holds is its one child."""
+
+    def flatten(label: NonDifferentiable[Any]) -> tuple[list[Any], None]:
+        return [label.held], None
+
+    def unflatten(children: Iterable[Any], _context: None) -> NonDifferentiable[Any]:
+        (held,) = children
+        return NonDifferentiable(held)
+
+    pytree.register_pytree_node(
+        NonDifferentiable, flatten, unflatten, serialized_type_name="adprotocol.NonDifferentiable"
+    )
+
+
+def _torch_function(_cls: type, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return func(*unlabelled(args), **unlabelled(kwargs or {}))
+
+
+@hookimpl
+def label_protocol() -> dict[str, Any]:
+    """Let PyTorch's functions read a label as the constant that it holds."""
+    return {"__torch_function__": classmethod(_torch_function)}
