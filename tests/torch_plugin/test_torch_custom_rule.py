@@ -1,9 +1,7 @@
 """`custom_derivative` under PyTorch: reverse and forward mode, torch.func, vmap, checkpoints, autocast."""
 
-import functools
 import gc
 import itertools
-import threading
 import weakref
 
 import pytest
@@ -140,27 +138,6 @@ FORWARD = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_rule_of_the_mode_is_used_and_never_the_derivative_of_the_function(kind):
-    reverse, forward = (20, 20) if kind == "jvp" else (30, 30) if kind == "vjp" else (30, 20)
-    for derivative in REVERSE.values():
-        torch.testing.assert_close(derivative(cube(kind), Y), reverse * Y**2)
-    for derivative in FORWARD.values():
-        torch.testing.assert_close(derivative(cube(kind), Y), forward * Y**2)
-
-
-def test_mixed_orders_use_the_rule_of_each_mode():
-    # The derivative of a rule is that of its operations and of the rule of its result: 30 y / x has
-    # 30 (30 x^2) / x - 30 x^3 / x^2 = 870 x in reverse mode, and 30 (20 x) - 30 x = 570 x in forward mode.
-    f = total(cube())
-    assert func.grad(total(func.grad(f)))(Y).tolist() == pytest.approx((870 * Y).tolist())
-    assert func.jacfwd(func.grad(f))(Y).diagonal().tolist() == pytest.approx((570 * Y).tolist())
-    assert func.jacfwd(func.jacfwd(f))(Y).diagonal().tolist() == pytest.approx((380 * Y).tolist())
-    assert func.jacrev(func.jacfwd(f))(Y).diagonal().tolist() == pytest.approx((580 * Y).tolist())
-    x = Y.clone().requires_grad_()
-    assert backward_of(lambda x: backward_of(f, x, create_graph=True), x).tolist() == pytest.approx((870 * Y).tolist())
-
-
 @pytest.mark.filterwarnings("ignore:Please use .torch.vmap:FutureWarning")  # of gradcheck itself
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128])
@@ -218,46 +195,6 @@ def test_vmap_runs_the_function_and_the_rule_once_for_all_rows():
     f = with_rules(double, vjp)
     func.grad(lambda x: torch.vmap(f)(x).sum())(torch.ones(5))
     assert runs == ["fun", "vjp"]
-
-
-def test_only_what_is_needed_is_computed():
-    calls = []
-
-    def note(name, value):
-        calls.append(name)
-        return value
-
-    f = with_rules(
-        lambda x, y: x * y,
-        lambda ct, _z, x, y: (lambda: note("x", 7 * ct * y), lambda: note("y", 9 * ct * x)),
-    )
-    y = leaf(2.0)
-    assert backward_of(lambda y: f(torch.tensor([3.0], dtype=DOUBLE), y), y) == 27.0
-    assert calls == ["y"]
-    for derivative in ("jvp", "dual", "jacfwd"):
-        calls.clear()
-        FORWARD[derivative](lambda y: f(X, y), X)
-        assert set(calls) == {"y"}
-    calls[1:] = []
-    f(y.detach(), y.detach())
-    with torch.no_grad():
-        f(y, y)
-    assert calls == ["y"]
-
-
-def test_structures_arrive_in_their_order_with_constants_beside():
-    f = with_rules(
-        lambda p, n: {"b": p["w"] * n, "a": (p["v"] ** 2, "text", torch.tensor(4))},
-        lambda ct, r, p, n: ({"w": ct["b"] * n, "v": 2 * ct["a"][0] * p["v"] + (0 * r["a"][2])}, None),
-    )
-    p = {"w": leaf(2.0), "v": leaf(5.0)}
-    result = f(p, 3)
-    assert result["a"][1:] == ("text", torch.tensor(4))
-    gradients = torch.autograd.grad(result["b"] + 10 * result["a"][0], list(p.values()))
-    assert [g.item() for g in gradients] == [3.0, 100.0]
-    # A result that is not used has a cotangent of zeros.
-    result = f(p, 3)
-    assert [g.item() for g in torch.autograd.grad(result["b"], list(p.values()))] == [3.0, 0.0]
 
 
 ALIASES = {
@@ -320,32 +257,6 @@ def test_a_result_computed_by_numpy_or_as_a_number_is_differentiated_by_the_rule
         gradient = torch.autograd.grad(y.sum() + 10 * s, x)[0]
         assert gradient.dtype == dtype
         assert gradient.tolist() == [12.0, 14.0]
-
-
-def test_a_gradient_of_another_precision_is_cast():
-    f = with_rules(lambda x: 2 * x, lambda ct, _y, x: (ct.double() * 30,), lambda t, _y, x: t[0].double() * 20)
-    x = torch.ones(2, requires_grad=True)
-    assert backward_of(f, x).dtype == torch.float32
-    assert func.grad(total(f))(x.detach()).dtype == torch.float32
-    assert func.jvp(f, (x.detach(),), (x.detach(),))[1].dtype == torch.float32
-
-
-def test_two_calls_that_overlap_share_nothing():
-    f = with_rules(lambda x, n: (x * n, {"n": n}), lambda ct, r: (ct * r[1]["n"], None), has_residuals=True)
-    x, y = leaf(1.0), leaf(1.0)
-    first, second = f(x, 3), f(y, 5)
-    assert torch.autograd.grad(second, y)[0] == 5.0
-    assert torch.autograd.grad(first, x)[0] == 3.0
-    found = []
-    threads = [
-        threading.Thread(target=lambda n=n: found.append((n, func.grad(lambda x: f(x, n))(torch.tensor(1.0)).item())))
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == [(n, float(n)) for n in range(4)]
 
 
 def test_a_hidden_tensor_that_is_differentiated_is_found():
@@ -472,50 +383,6 @@ def test_residuals_that_cannot_be_batched_are_refused():
         torch.vmap(f)(torch.ones(2))
 
 
-class FailureError(Exception):
-    """Raised by a rule."""
-
-
-def test_an_exception_in_a_rule_comes_out_and_leaves_nothing_behind():
-    def fail(*_args):
-        raise FailureError
-
-    f = with_rules(lambda x: 2 * x, fail, fail)
-    g = with_rules(fail, fail)
-    x = leaf(1.0)
-    attempts = (
-        lambda: backward_of(f, x),
-        lambda: func.grad(total(f))(x.detach()),
-        lambda: func.jvp(f, (x.detach(),), (x.detach(),)),
-        lambda: func.hessian(total(f))(x.detach()),
-        lambda: torch.vmap(func.grad(f))(x.detach()),
-        lambda: dual_of(f, x, x.detach()),
-        lambda: g(x),
-        lambda: func.grad(total(g))(x.detach()),
-        lambda: adprotocol.grad(total(f))(x),
-    )
-    for attempt in attempts:
-        with pytest.raises(FailureError):
-            attempt()
-        assert backward_of(cube(), x) == 30.0
-        assert func.jacfwd(cube())(x.detach()) == 20.0
-        assert not torch._C._are_functorch_transforms_active()
-
-
-def test_a_wrong_gradient_is_refused_before_it_is_used():
-    wrong = {
-        "of shape": lambda ct, _y, x, w: (ct[:1], None),
-        "a tuple of 1": lambda ct, _y, x, w: (ct,),
-        "complex array": lambda ct, _y, x, w: (ct * 1j, None),
-    }
-    for text, vjp in wrong.items():
-        doubled = functools.partial(with_rules(lambda x, w: x * w, vjp), w=2.0)
-        with pytest.raises(RuleError, match=text):
-            backward_of(doubled, leaf(1.0, 2.0))
-        with pytest.raises(RuleError, match=text):
-            torch.vmap(func.grad(total(doubled)))(torch.ones(3, 2))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", [lambda x: x, lambda x: x[None], lambda x: (x * 1.0,) * 2])
 def test_a_result_in_the_memory_of_an_argument_or_of_another_is_a_copy(part, kind):
@@ -560,14 +427,6 @@ def test_a_rule_cannot_change_what_it_is_given():
             with pytest.raises(RuleError, match="changes in place what it was given; change a copy"):
                 derivative()
     assert Y.tolist() == [2.0, 3.0, 5.0]
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_of_both_kinds(reentrant):
-    sin, _, times = trigonometry("both")
-    x = X.clone().requires_grad_()
-    checkpoint(lambda x: times(x, Y) + sin(x), x, use_reentrant=reentrant).sum().backward()
-    torch.testing.assert_close(x.grad, torch.cos(X) * (Y + 1))
 
 
 @torch_release.needs_levels_around_checkpoint
@@ -667,15 +526,6 @@ def test_an_argument_that_is_changed_in_place_where_it_is_differentiated():
     y.mul_(2.0)
     with pytest.raises(RuntimeError, match="inplace operation"):
         torch.autograd.grad(loss, x)
-
-
-def test_gradients_of_a_module_through_a_rule():
-    module = torch.nn.Linear(3, 3).double()
-    f = cube()
-    gradients = adprotocol.grad(lambda m: f(m(X)).sum())(module)
-    torch.testing.assert_close(gradients["bias"], 30 * module(X).detach() ** 2)
-    second = adprotocol.grad(lambda x: adprotocol.grad(lambda y: f(y).sum())(x).sum())(Y)
-    torch.testing.assert_close(second, 870 * Y)
 
 
 def of_z(z, x, *, uses):

@@ -75,13 +75,6 @@ def test_a_teacher_is_a_constant(make, weight, mode):
 
 
 @every_teacher
-def test_by_keyword(make, weight):
-    with torch.no_grad():
-        gradient = grad(lambda x, *, teacher: layer(x * weight(teacher), teacher))(torch.tensor(1.0), teacher=make())
-    assert gradient == 3.0 * 0.0 + 10.0
-
-
-@every_teacher
 @pytest.mark.parametrize("transform", ["vmap", "compile", "jvp", "func.grad", "dual level"])
 def test_inside_a_transformation(make, weight, transform):
     teacher = make()
@@ -122,19 +115,6 @@ def test_nothing_is_recorded_for_it():
     with torch.no_grad():
         grad(loss)(torch.tensor(1.0), {"w": parameter()})
     assert sorted(recorded) == ["AccumulateGrad", "MulBackward0"]
-
-
-def test_where_the_switch_is_on_it_is_tracked():
-    answers = []
-
-    def loss(x, teacher):
-        answers.append(within_gradient(teacher))
-        return x * teacher.w
-
-    teacher = Net()
-    grad(loss)(torch.tensor(1.0), teacher).backward()
-    assert answers == [True]
-    assert teacher.w.grad == 1.0
 
 
 def test_a_parameter_that_is_selected_is_tracked_in_every_argument():
@@ -200,47 +180,9 @@ def test_a_tangent_passes_through_it():
     assert along(torch.tensor(1.0)) == 6.0
 
 
-def test_an_argument_without_such_parameters_is_given_as_it_is():
-    cache, teacher = {}, State(Net())
-
-    def loss(x, cache, teacher):
-        cache["seen"] = True
-        teacher.steps += 1
-        return x * teacher.net.w
-
-    with torch.no_grad():
-        grad(loss)(torch.tensor(1.0), cache, teacher)
-    assert cache == {"seen": True}
-    assert teacher.steps == 1
-
-
-def test_after_an_error_the_module_is_as_before():
-    teacher = Net()
-    held = teacher.w
-
-    def loss(x, teacher):
-        raise ZeroDivisionError
-
-    with torch.no_grad(), pytest.raises(ZeroDivisionError):
-        grad(loss)(torch.tensor(1.0), teacher)
-    assert teacher.w is held
-
-
 def test_a_nested_call_may_train_it():
     def loss(student, teacher):
         return student.w * grad(lambda teacher: teacher.w**2)(teacher)["w"]
 
     with torch.no_grad():
         assert grad(loss)(Net(), Net(3.0))["w"] == 6.0
-
-
-def test_paths_that_are_ambiguous_elsewhere_do_not_matter():
-    with torch.no_grad():
-        assert grad(lambda x, other: x * other["a.b"])(torch.tensor(1.0), {"a.b": 2.0, "a": {"b": parameter()}}) == 2.0
-
-
-def test_saliency_under_no_grad_evaluates():
-    net = Net()
-    with torch.no_grad():
-        assert grad(lambda x, net: net(x))(torch.tensor(1.0), net) == 10.0
-    assert grad(lambda x, net: net(x))(torch.tensor(1.0), net) == 6.0

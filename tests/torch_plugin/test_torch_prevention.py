@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from adprotocol import non_differentiable, prevent_gradient
@@ -60,28 +59,6 @@ def test_a_leaf_raises_at_once_and_passes_where_nothing_is_recorded():
             assert guard(x) is x
     assert layer(x.detach()) == 6.0
     assert layer(non_differentiable(x)) == 6.0
-
-
-def test_forward_mode_raises_under_no_grad_too():
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(torch.tensor(3.0), torch.tensor(1.0))
-        with torch.no_grad(), prevented():
-            layer(dual)
-        assert layer(torch.tensor(3.0)) == 6.0
-
-
-def test_a_function_with_a_rule_of_its_own_passes():
-    class Rule(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx, x):
-            return layer(x)
-
-        @staticmethod
-        def backward(_ctx, cotangent):
-            return 5.0 * cotangent
-
-    x = leaf()
-    assert torch.autograd.grad(Rule.apply(x), x)[0] == 5.0
 
 
 def test_reentrant_checkpoint_is_undecidable():
@@ -154,11 +131,3 @@ def test_the_compiled_graph_has_no_operation_for_it():
     torch.compile(lambda x: 2.0 * guard(x), backend=record, fullgraph=True)(x)
     torch.compile(lambda x: 2.0 * x, backend=record, fullgraph=True)(x)
     assert graphs[0] == graphs[1]
-
-
-def test_export_runs_plain():
-    class Layer(torch.nn.Module):
-        def forward(self, x):
-            return layer(x)
-
-    assert torch.export.export(Layer(), (torch.tensor(3.0),)).module()(torch.tensor(3.0)) == 6.0

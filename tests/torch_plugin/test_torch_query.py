@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import functional_call, grad, grad_and_value, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -19,22 +19,6 @@ X = torch.tensor(2.0)
 
 def tracked():
     return X.clone().requires_grad_()
-
-
-def test_backward(layer):
-    x = tracked()
-    y = layer(x)
-    y.backward()
-    assert x.grad == 3.0
-    assert layer(X) == 10.0
-
-
-def test_create_graph(layer):
-    x = tracked()
-    (first,) = torch.autograd.grad(layer(x) ** 3, x, create_graph=True)
-    assert within_gradient(first) is True
-    (second,) = torch.autograd.grad(first, x)
-    assert second == 6 * 27 * 2.0
 
 
 def test_grad_modes():
@@ -68,34 +52,6 @@ def test_forward_mode_dual_numbers(layer):
     assert within_gradient(X) is False
 
 
-DERIVATIVES = {
-    "grad": grad,
-    "vjp": lambda f: lambda x: vjp(f, x)[1](torch.ones(()))[0],
-    "jvp": lambda f: lambda x: jvp(f, (x,), (torch.ones(()),))[1],
-    "jacfwd": jacfwd,
-    "jacrev": jacrev,
-}
-
-
-@pytest.mark.parametrize("derivative", DERIVATIVES)
-def test_torch_func(derivative, layer):
-    assert DERIVATIVES[derivative](layer)(X) == 3.0
-    batched = vmap(DERIVATIVES[derivative](layer))(torch.stack([X, X]))
-    assert torch.equal(batched, torch.tensor([3.0, 3.0]))
-    assert DERIVATIVES[derivative](lambda x: vmap(layer)(torch.stack([x, x])).sum())(X) == 6.0
-
-
-def test_hessian_and_vmap_alone(layer):
-    assert hessian(lambda x: layer(x) ** 3)(X) == 6 * 27 * 2.0
-    assert torch.equal(vmap(layer)(torch.stack([X, X])), torch.tensor([10.0, 10.0]))
-
-
-def test_vmap_over_a_leaf(layer):
-    x = torch.stack([X, X]).requires_grad_()
-    vmap(layer)(x).sum().backward()
-    assert torch.equal(x.grad, torch.tensor([3.0, 3.0]))
-
-
 def test_functional_call_and_parameters():
     linear = torch.nn.Linear(2, 1)
     seen = []
@@ -107,12 +63,6 @@ def test_functional_call_and_parameters():
     assert seen == [True, False, True]
     assert within_gradient(dict(linear.named_parameters())) is True
     assert within_gradient(dict(linear.requires_grad_(requires_grad=False).named_parameters())) is False
-
-
-def test_non_reentrant_checkpoint(layer):
-    x = tracked()
-    checkpoint(layer, x, use_reentrant=False).backward()
-    assert x.grad == 3.0
 
 
 def test_reentrant_checkpoint_is_an_error_and_not_two_answers(layer):
@@ -188,99 +138,6 @@ def test_query_inside_a_custom_function():
     assert within_gradient(first) is True
 
 
-def test_other_variable_and_other_dtypes():
-    def f(x):
-        assert within_gradient(x) is True
-        assert within_gradient(X) is False
-        assert within_gradient(torch.ones(2, dtype=torch.int64)) is False
-        assert within_gradient(x > 0) is False
-        return x * x
-
-    assert grad(f)(X) == 4.0
-    for dtype in (torch.bfloat16, torch.complex64, torch.float64):
-        assert within_gradient(torch.ones(2, dtype=dtype, requires_grad=True)) is True
-
-
-def test_outer_level_seen_through_an_inner_one_on_another_variable():
-    seen = []
-
-    def outer(x):
-        def inner(y):
-            seen.append(within_gradient(x))
-            return x * y
-
-        return grad(inner)(torch.ones(()))
-
-    for transform in DERIVATIVES.values():
-        transform(outer)(X)
-    outer(X)
-    assert seen == [True] * len(DERIVATIVES) + [False]
-
-
-def test_no_grad_around_and_inside_torch_func(layer):
-    with torch.no_grad():
-        assert grad(layer)(X) == 3.0
-
-    def inside(x):
-        with torch.no_grad():
-            assert within_gradient(x) is False
-        return x
-
-    grad(inside)(X)
-    # A parameter closed over by a gradient that is taken under no_grad.
-    w = tracked()
-    seen = []
-    with torch.no_grad():
-        grad(lambda x: seen.append(within_gradient(w)) or x)(X)
-    grad(lambda x: seen.append(within_gradient(w)) or x)(X)
-    assert seen == [False, True]
-
-
-def test_exception_leaves_nothing_behind(layer):
-    def raises(x):
-        assert within_gradient(x) is True
-        raise ValueError
-
-    for transform in (*DERIVATIVES.values(), vmap):
-        with pytest.raises(Exception) as caught:
-            transform(raises)(X if transform is not vmap else X[None])
-        assert caught.type in (ValueError, AssertionError)
-    assert within_gradient(X) is False
-    assert layer(X) == 10.0
-
-
-def test_threads():
-    x = tracked()
-    answers = {}
-    inside, done = threading.Event(), threading.Event()
-
-    def concurrent():
-        inside.wait(10)
-        answers["tracked"] = within_gradient(x)
-        answers["plain"] = within_gradient(X)
-        done.set()
-
-    thread = threading.Thread(target=concurrent)
-    thread.start()
-
-    def f(z):
-        inside.set()
-        done.wait(10)
-        return z
-
-    with torch.no_grad():  # of this thread only
-        grad(f)(X)
-    thread.join()
-    assert answers == {"tracked": True, "plain": False}
-
-
-def test_inputs_are_left_as_they_were():
-    x = tracked()
-    version, graph = x._version, x.grad_fn
-    within_gradient({"x": x, "y": [x * 1]})
-    assert (x._version, x.grad_fn, x.grad) == (version, graph, None)
-
-
 def test_fake_and_subclassed_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -293,34 +150,6 @@ def test_fake_and_subclassed_tensors():
 
     assert within_gradient(torch.ones(2).as_subclass(Mine).requires_grad_()) is True
     assert within_gradient(torch.nn.Parameter(torch.ones(2))) is True
-
-
-def test_data_parallel_style_wrapper():
-    class Wrapper(torch.nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
-
-        def forward(self, x):
-            answers = [None, None]
-
-            def run(i, part):
-                answers[i] = self.module(part)
-
-            threads = [threading.Thread(target=run, args=(i, part)) for i, part in enumerate(x.chunk(2))]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            return torch.cat(answers)
-
-    class Layer(torch.nn.Module):
-        def forward(self, x):
-            return adprotocol.cond(within_gradient(x), lambda x: x * 3, lambda x: x * 5, x)
-
-    x = torch.ones(4, requires_grad=True)
-    Wrapper(Layer())(x).sum().backward()
-    assert torch.equal(x.grad, torch.full((4,), 3.0))
 
 
 def test_module_is_asked_about_by_its_parameters():
