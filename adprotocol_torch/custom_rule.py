@@ -37,8 +37,7 @@ def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     if len([array for array in arrays if internals.is_batched_by_autograd(array)]) > 0:
         return _by_batches(rule, arrays)
     call = _Call(rule, arrays)
-    results = _Transformed.apply(call, *arrays) if functorch_is_active() else _attach(call, arrays)
-    return list(results), call.outline
+    return list(_Node.apply(call, *arrays)), call.outline
 
 
 @internals.skip
@@ -71,7 +70,7 @@ class _Call:
         self.rule = rule
         self.outline: Any = None
         # On their way into the node alone, which they keep alive.
-        self.results: Tensors = []
+        self.results: Tensors | None = None
         self.autocast = internals.autocast_of(arrays)
 
     def precision(self, tensors: Tensors) -> AbstractContextManager[Any]:
@@ -100,7 +99,7 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
         return results
     # Tensors of their own: what the function returned may belong to others.
     call.results = [_spread(result.detach()) if is_forward else result.detach() for result in results]
-    return _Attached.apply(call, *arrays)  # type: ignore[no-any-return, no-untyped-call]
+    return _Node.apply(call, *arrays)  # type: ignore[no-any-return]
 
 
 def _spread(result: torch.Tensor) -> torch.Tensor:
@@ -122,15 +121,26 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> T
     return found
 
 
-class _Attached(torch.autograd.Function):
-    """The node of a rule."""
+class _Node(torch.autograd.Function):
+    """The node of a rule; inside torch.func there is one at each level."""
+
+    @classmethod
+    def apply(cls, call: _Call, *arrays: torch.Tensor) -> Any:
+        """Go down one level; PyTorch calls this again below the last one, where the function runs."""
+        if functorch_is_active() or call.results is not None:
+            return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
+        return tuple(_attach(call, arrays))
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results = tuple(call.results)
-        call.results = []
-        _save(ctx, call, arrays, results, is_forward=internals.is_in_forward_mode())
-        return results
+    def forward(call: _Call, *_arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what the function has returned."""
+        results, call.results = call.results, None
+        return tuple(results or ())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        call, *arrays = inputs
+        _save(ctx, call, arrays, output, is_forward=functorch_is_active() or internals.is_in_forward_mode())
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -153,27 +163,6 @@ class _Attached(torch.autograd.Function):
         with internals.enable_forward_mode(), call.precision(values.results):
             found = _apart(push(call.rule, moving, values), [one for one in moving if one is not None])
         return (*found, *[None] * (len(values.results) - len(found)))
-
-
-class _Transformed(_Attached):
-    """The same inside torch.func, which sets the context up at each level."""
-
-    @classmethod
-    def apply(cls, call: _Call, *arrays: torch.Tensor) -> Any:
-        """Go down one level; PyTorch calls this again below the last one."""
-        if functorch_is_active():
-            return super().apply(call, *arrays)  # type: ignore[no-untyped-call]
-        return tuple(_attach(call, arrays))
-
-    @staticmethod
-    def forward(call: _Call, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
-        """Have the signature that PyTorch asks for; it is run at no level."""
-        raise NotImplementedError
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        call, *arrays = inputs
-        _save(ctx, call, arrays, output, is_forward=True)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
