@@ -64,10 +64,10 @@ def as_constant(value: Any) -> Any:
     """Return a tracer as a constant at every level; what is concrete, or no array, as it is."""
     if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
         return value
-    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents.
-    if jax.numpy.issubdtype(value.dtype, jax.dtypes.extended):
-        return _constant_p.bind(value)
-    return jax.lax.stop_gradient(value)
+    stopped = jax.lax.stop_gradient(value)
+    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents; and 0.8
+    # an integer with its tracer.
+    return _constant_p.bind(value) if stopped is value else stopped
 
 
 def as_constant_if_tracked(value: Any) -> Any:
