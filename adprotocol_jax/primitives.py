@@ -65,8 +65,8 @@ def as_constant(value: Any) -> Any:
     if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
         return value
     stopped = jax.lax.stop_gradient(value)
-    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents; and 0.8
-    # an integer with its tracer.
+    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents, and
+    # 0.8 an integer with its tracer.
     return _constant_p.bind(value) if stopped is value else stopped
 
 
