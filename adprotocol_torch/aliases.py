@@ -52,14 +52,14 @@ def in_graph(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
     edges = [edge for node in graph.nodes if sequence_number(node) >= start for edge in node.next_functions]
     nodes = {node for node in (value.grad_fn, *[before for before, _ in edges]) if node is not None}
     reached = {id(value), *[id(leaf_of(node)) for node in nodes]}
-    found: dict[int, torch.Tensor] = {}
+    others: dict[int, torch.Tensor] = {}
     for i in places:
         owner, tensor = owners[i], tensors[i]
         if owner is not None and id(owner) in reached:
-            found[i] = owner
+            others[i] = owner
         elif id(tensor) in reached or tensor.grad_fn in nodes:
-            found[i] = tensor
-    return found
+            others[i] = tensor
+    return others
 
 
 def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container[Any], start: int) -> None:

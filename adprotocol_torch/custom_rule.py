@@ -84,13 +84,13 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     is_forward = internals.is_in_forward_mode()
     tracked = [array for array in arrays if array.requires_grad] if is_recorded else []
     is_tracked = is_forward or len(tracked) > 0
-    given = [array.detach() for array in arrays] if is_tracked else list(arrays)
+    constants = [array.detach() for array in arrays] if is_tracked else list(arrays)
     versions = list(map(internals.version_of, tracked))
-    found, call.outline = call.rule.fun(given)
+    returned, call.outline = call.rule.fun(constants)
     if versions != list(map(internals.version_of, tracked)):
         msg = f"the function {call.rule.name}, which has a derivative rule, changes an argument in place; change a copy"
         raise RuleError(msg)
-    results = as_results(found, arrays)
+    results = as_results(returned, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
             raise hidden_error(call.rule.name)
@@ -112,13 +112,13 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> T
 
     A change in place would reach that too, unseen by its derivative.
     """
-    taken = set(map(internals.memory_of, arrays))
-    found = []
+    memory = set(map(internals.memory_of, arrays))
+    separate = []
     for result in results:
-        one = result.clone() if internals.memory_of(result) in taken else result
-        taken.add(internals.memory_of(one))
-        found.append(one)
-    return found
+        separated = result.clone() if internals.memory_of(result) in memory else result
+        memory.add(internals.memory_of(separated))
+        separate.append(separated)
+    return separate
 
 
 class _Node(torch.autograd.Function):
@@ -147,11 +147,11 @@ class _Node(torch.autograd.Function):
         call = ctx.call
         values = _saved(ctx)
         needed = list(ctx.needs_input_grad[1:])
-        given = [torch.zeros_like(y) if ct is None else ct for ct, y in zip(cotangents, values.moving, strict=False)]
+        full = [torch.zeros_like(y) if ct is None else ct for ct, y in zip(cotangents, values.moving, strict=False)]
         with call.precision(values.results):
-            found = pull(call.rule, needed, given, values)
-        each = iter(found)
-        return (None, *[next(each) if need else None for need in needed])
+            gradients = pull(call.rule, needed, full, values)
+        remaining = iter(gradients)
+        return (None, *[next(remaining) if need else None for need in needed])
 
     @staticmethod
     def jvp(ctx: Any, _call: None, *moving: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -161,8 +161,8 @@ class _Node(torch.autograd.Function):
         values = Values(list(map(primal_of, values.arrays)), list(map(primal_of, values.results)), call.outline)
         # PyTorch switches forward mode off in here, and with it the tangents of the levels around this one.
         with internals.enable_forward_mode(), call.precision(values.results):
-            found = _apart(push(call.rule, moving, values), [one for one in moving if one is not None])
-        return (*found, *[None] * (len(values.results) - len(found)))
+            tangents = _apart(push(call.rule, moving, values), [one for one in moving if one is not None])
+        return (*tangents, *[None] * (len(values.results) - len(tangents)))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:

@@ -92,7 +92,7 @@ class _HostRule:
             """Call it with arrays that have `lead` further axes first, those of the batches around this one."""
             import numpy as np  # noqa: PLC0415  (a host function has imported it)
 
-            given = [
+            moved = [
                 array if axis is None else np.moveaxis(array, axis + lead, lead)
                 for array, axis in zip(arrays, axes, strict=True)
             ]
@@ -101,7 +101,7 @@ class _HostRule:
                     np.broadcast_to(np.expand_dims(array, lead), (*array.shape[:lead], size, *array.shape[lead:]))
                     if axis is None
                     else array
-                    for array, axis in zip(given, axes, strict=True)
+                    for array, axis in zip(moved, axes, strict=True)
                 ]
                 results = run(shared, lead + 1) if self.is_batch else run(shared)
                 for result in results:
@@ -115,7 +115,7 @@ class _HostRule:
             if size == 0:
                 return self._of_no_rows()
             rows = [
-                run([array if axis is None else array[i] for array, axis in zip(given, axes, strict=True)])
+                run([array if axis is None else array[i] for array, axis in zip(moved, axes, strict=True)])
                 for i in range(size)
             ]
             return [np.stack(column) for column in zip(*rows, strict=True)]

@@ -60,8 +60,8 @@ def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) ->
     moving = [array for array, need in zip(arrays, needed, strict=True) if need]
     versions = _versions(cotangents, values)
     if rule.has_vjp:
-        found = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
-        gradients = list(map(_conjugate, as_gradients(found, moving)))
+        returned = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
+        gradients = list(map(_conjugate, as_gradients(returned, moving)))
     else:
 
         def forward(*tangents: torch.Tensor) -> list[Any]:
@@ -82,7 +82,7 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
     versions = _versions(tangents, values)
     if rule.has_jvp:
         full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
-        found = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
+        pushed = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
     else:
         needed = [one is not None for one in tangents]
         moving = [array for array, need in zip(arrays, needed, strict=True) if need]
@@ -90,15 +90,15 @@ def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) ->
         def backward(*cotangents: torch.Tensor) -> list[Any]:
             return rule.vjp(needed, list(cotangents), results, outline, arrays)
 
-        given = [_conjugate(one) for one in tangents if one is not None]
-        found = list(map(_conjugate, _transposed(rule.name, backward, own, moving, given)))
+        conjugates = [_conjugate(one) for one in tangents if one is not None]
+        pushed = list(map(_conjugate, _transposed(rule.name, backward, own, moving, conjugates)))
     _refuse_changed(rule.name, versions, _versions(tangents, values))
-    return _once(rule.once, found, own)
+    return _once(rule.once, pushed, own)
 
 
-def _versions(given: Sequence[torch.Tensor | None], values: Values) -> list[int]:
+def _versions(flowing: Sequence[torch.Tensor | None], values: Values) -> list[int]:
     """Return how often what a rule is given was changed in place."""
-    return [version_of(one) for one in (*given, *values.arrays, *values.results) if one is not None]
+    return [version_of(one) for one in (*flowing, *values.arrays, *values.results) if one is not None]
 
 
 def _refuse_changed(name: str, before: list[int], after: list[int]) -> None:
@@ -118,13 +118,13 @@ def _transposed(
     severed: list[int] = []
 
     def linear(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = fun(*values)
+        returned = fun(*values)
         level = max(map(level_of, values))
-        severed.extend([i for i, one in enumerate(found) if one is not None and not _is_recorded(one, level)])
-        return tuple(as_gradients(found, targets))
+        severed.extend([i for i, one in enumerate(returned) if one is not None and not _is_recorded(one, level)])
+        return tuple(as_gradients(returned, targets))
 
     with internals.without_saved_tensor_hooks():
-        found = list(torch.func.vjp(linear, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
+        transposed = list(torch.func.vjp(linear, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
     if len(severed) > 0:
         elsewhere = fun(*map(torch.ones_like, likes))
         if any(_may_differ_from_zero(elsewhere[i]) for i in severed):
@@ -134,7 +134,7 @@ def _transposed(
                 "function both rules, defvjp and defjvp"
             )
             raise RuleError(msg)
-    return found
+    return transposed
 
 
 def _is_recorded(one: Any, level: int) -> bool:
@@ -149,9 +149,9 @@ def _may_differ_from_zero(one: Any) -> bool:
     return internals.is_traced([value]) or bool(value.any())
 
 
-def as_results(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
+def as_results(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
     """Return what a function returned as tensors; a Python number in the precision of its arguments."""
-    return [one if isinstance(one, torch.Tensor) else _as_result(one, arrays) for one in found]
+    return [value if isinstance(value, torch.Tensor) else _as_result(value, arrays) for value in returned]
 
 
 def _as_result(one: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -166,9 +166,9 @@ def _as_result(one: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.as_tensor(one, dtype=dtype, device=arrays[0].device)
 
 
-def as_gradients(found: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
+def as_gradients(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
     """Return what a rule returned for some arrays or results as tensors of their dtypes; None is zeros."""
-    return [_as_like(one, array) for one, array in zip(found, arrays, strict=True)]
+    return [_as_like(value, array) for value, array in zip(returned, arrays, strict=True)]
 
 
 def _as_like(one: Any, like: torch.Tensor) -> torch.Tensor:
@@ -240,7 +240,7 @@ class BatchedRule:
         outlines: list[Outline] = []
 
         def run(arrays: Tensors) -> Tensors:
-            found, outline = self.rule.fun(arrays)
+            returned, outline = self.rule.fun(arrays)
             if outline.objects:
                 msg = (
                     f"{self.name} returned {outline.objects} as residuals under torch.vmap, which cannot be batched; "
@@ -248,7 +248,7 @@ class BatchedRule:
                 )
                 raise RuleError(msg)
             outlines.append(outline)
-            return as_results(found, arrays)
+            return as_results(returned, arrays)
 
         return self._batched(run, 0, (arrays, self.axes)), outlines[0]
 
@@ -259,12 +259,12 @@ class BatchedRule:
         axes = [axis for axis, need in zip(self.axes, needed, strict=True) if need]
 
         def run(cotangents: Tensors, results: Tensors, arrays: Tensors) -> Tensors:
-            found = self.rule.vjp(needed, cotangents, results, outline, arrays)
-            return as_gradients(found, [array for array, need in zip(arrays, needed, strict=True) if need])
+            returned = self.rule.vjp(needed, cotangents, results, outline, arrays)
+            return as_gradients(returned, [array for array, need in zip(arrays, needed, strict=True) if need])
 
-        given = ((cotangents, 0), (results, 0), (arrays, self.axes))
-        found = self._batched(run, [axis or 0 for axis in axes], *given)
-        return [one.sum(0) if axis is None else one for one, axis in zip(found, axes, strict=True)]
+        batches = ((cotangents, 0), (results, 0), (arrays, self.axes))
+        returned = self._batched(run, [axis or 0 for axis in axes], *batches)
+        return [one.sum(0) if axis is None else one for one, axis in zip(returned, axes, strict=True)]
 
     def jvp(self, tangents: Sequence[Any], results: Tensors, outline: Outline, arrays: Tensors) -> Tensors:
         """Return the tangents of the results."""
@@ -275,6 +275,6 @@ class BatchedRule:
         axes = [None if one is None else axis for one, axis in zip(tangents, self.axes, strict=True)]
         return self._batched(run, 0, (tangents, axes), (results, 0), (arrays, self.axes))
 
-    def _batched(self, run: Callable[..., Tensors], out_dims: Any, *given: tuple[Sequence[Any], Any]) -> Tensors:
-        lists, axes = zip(*given, strict=True)
+    def _batched(self, run: Callable[..., Tensors], out_dims: Any, *batches: tuple[Sequence[Any], Any]) -> Tensors:
+        lists, axes = zip(*batches, strict=True)
         return torch.vmap(run, axes, out_dims, self.randomness)(*map(list, lists))

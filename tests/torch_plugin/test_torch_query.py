@@ -152,16 +152,6 @@ def test_fake_and_subclassed_tensors():
     assert within_gradient(torch.nn.Parameter(torch.ones(2))) is True
 
 
-def test_module_is_asked_about_by_its_parameters():
-    module = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1))
-    assert within_gradient(module) is True
-    assert within_gradient({"model": module, "x": X}) is True
-    assert "requires_grad is set" in adprotocol.explain(module)
-    with torch.no_grad():
-        assert within_gradient(module) is False
-    assert within_gradient(module.requires_grad_(False)) is False
-
-
 def test_module_is_not_made_constant():
     with pytest.raises(adprotocol.ADProtocolError, match="Linear"):
         adprotocol.non_differentiable(torch.nn.Linear(2, 1))
