@@ -49,7 +49,7 @@ def closed_over(h: Checked, transforms: str) -> None:
         h.nest(transforms, f)(h.array(2.0))
     if "jit" not in transforms:  # where the answer about z stays open, and nothing of it is lost
         with h.raises(Exception):
-            h.nest(transforms, lambda z: ruled(h, square, lambda ct, *_: (z * ct,))(x))(h.array(2.0))
+            h.nest(transforms, lambda z: ruled(h, square, lambda ct, *_: (z * ct,))(x * z))(h.array(2.0))
 
 
 # Where a function finds what is no argument of it, in no closure.
@@ -103,12 +103,12 @@ def returned_as_it_is(h: Checked, transforms: str) -> None:
 def closed_over_in_a_rule(h: Checked) -> None:
     """A differentiated value that a rule closes over, or has as a default, is an error.
 
-    Expect x ** 2 with a rule that closes over z, and one of a default z, at z = 2: an error in a gradient by z.
+    Expect (x z) ** 2 with a rule that closes over z, and x z with a default z, at z = 2: an error in a gradient by z.
     """
     x = h.array(3.0)
 
     def in_closure(z: Any) -> Any:
-        return ruled(h, square, lambda ct, *_: (z * ct,))(x)
+        return ruled(h, square, lambda ct, *_: (z * ct,))(x * z)
 
     def in_default(z: Any) -> Any:
         return ruled(h, lambda x, z=z: x * z, lambda ct, *_: (ct, None))(x)
