@@ -28,16 +28,21 @@ _REENTRANT: CodeType = _FORWARD.__code__
 def refuse_first_pass() -> None:
     """Raise in the first pass of a reentrant checkpoint that will run again with gradients.
 
-    Called only before the answer False: what is tracked in the first pass, where a function has switched gradients on
+    Call this before answering False: what is tracked in the first pass, where a function has switched gradients on
     again, is so in the second. Walking the stack costs about 1 µs for 30 frames; PyTorch leaves no other mark.
     """
-    for local in _callers(_REENTRANT):
+    for local in _frames(_REENTRANT, sys._getframe(1)):  # noqa: SLF001
         if _runs_again(local["ctx"]):
-            raise _reentrant_error()
+            msg = (
+                "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the "
+                "function first without gradients and then again with them: a branch on the answer would return the "
+                f"value of one run and the gradient of the other. {remedy('reentrant-checkpoint')}"
+            )
+            raise UndecidableError(msg)
 
 
 class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
-    """PyTorch's record of a checkpoint, with a function to run again that finds what it found first.
+    """PyTorch's record of a checkpoint, with a function to run again under the same substitutes for parameters.
 
     An outer derivative runs it after the calls of `value_and_grad` around the checkpoint have put parameters and flags
     back.
@@ -116,21 +121,9 @@ def register() -> None:
         FIRST_PASSES.change(1)
 
 
-def _callers(code: CodeType) -> Iterator[dict[str, Any]]:
-    """Yield the local names of each frame of the stack that runs `code`."""
-    return _frames(code, sys._getframe(1))  # noqa: SLF001
-
-
 def _frames(code: CodeType, frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """Yield the local names of each frame of a stack that runs `code`."""
     while frame is not None:
         if frame.f_code is code:
             yield frame.f_locals
         frame = frame.f_back
-
-
-def _reentrant_error() -> UndecidableError:
-    return UndecidableError(
-        "within_gradient was asked inside torch.utils.checkpoint with use_reentrant=True, which runs the function "
-        "first without gradients and then again with them: a branch on the answer would return the value of one run "
-        f"and the gradient of the other. {remedy('reentrant-checkpoint')}"
-    )
