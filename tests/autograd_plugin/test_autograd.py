@@ -209,55 +209,6 @@ def test_checkpoint_is_the_declared_divergence(layer):
     assert value_and_grad(outside)(2.0) == (6.0, 3.0)
 
 
-def test_after_an_exception(layer):
-    def fails(x):
-        asked(x)
-        raise KeyError
-
-    for take in (grad(fails), grad(grad(fails)), lambda x: make_jvp(fails)(x)(1.0)):
-        with pytest.raises(KeyError):
-            take(1.0)
-        asked(1.0, answer=False)
-        asked([A], answer=False)
-        assert (layer(2.0), grad(layer)(2.0)) == (10.0, 3.0)
-
-
-def test_cond_gives_the_derivative_of_the_chosen_branch():
-    ran = []
-    f = lambda x, w: cond(x > 0, lambda x, w: ran.append(1) or anp.sqrt(x), lambda x, w: anp.sqrt(w) * x, x, w)
-    dx, dw = grad(f, (0, 1))(4.0, 0.0)
-    assert (dx, dw, ran) == (0.25, 0.0, [1])
-    dx, dw = grad(f, (0, 1))(-1.0, 4.0)
-    assert (dx, dw, ran) == (2.0, -0.25, [1])
-    safe = lambda x: cond(x > 0, anp.sqrt, lambda x: 0.0 * x, x)
-    assert [float(grad(safe)(x)) for x in (-1.0, 0.0, 4.0)] == [0.0, 0.0, 0.25]
-    assert make_jvp(safe)(0.0)(1.0)[1] == 0.0
-    assert grad(grad(safe))(4.0) == -1 / 32
-
-
-def test_product_with_a_break_at_zero():
-    def product(x):
-        total = 1.0
-        for k in range(5):
-            total = cond(x - k == 0.0, lambda t, k=k: t * (x - k), lambda t, k=k: t * (x - k), total)
-        return total
-
-    assert grad(product)(0.0) == 24.0
-    assert make_jvp(product)(0.0)(1.0)[1] == 24.0
-
-
-def test_branches_return_scalars_containers_constants_and_none():
-    def f(x):
-        assert cond(True, lambda x: None, lambda x: x, x) is None
-        assert cond(x > 0, lambda x: 1, lambda x: x, x) == 1
-        pair = cond(np.True_, lambda x: {"a": (x, 2.0)}, lambda x: None, x)
-        return pair["a"][0] * pair["a"][1]
-
-    assert grad(f)(3.0) == 2.0
-    with pytest.warns(UserWarning, match="independent"):  # autograd's own word on a constant
-        assert grad(lambda x: cond(x > 0, lambda x: 5.0, lambda x: x, x))(3.0) == 0.0
-
-
 def test_bad_predicates():
     def f(x):
         for pred in (x, anp.sum(x), x[0]):
