@@ -80,28 +80,6 @@ def test_training_is_the_one_written_for_equinox():
     assert not np.array_equal(ours.head.weight, start.head.weight)
 
 
-def test_a_selection_for_one_call_leaves_the_rest_where_it_was():
-    start = Regression(KEY)
-    optimizer = optax.adam(0.05)
-
-    @eqx.filter_jit
-    def step(model, state):
-        value, gradient = adprotocol.value_and_grad(loss, where="head.*")(model, INPUTS, TARGETS)
-        updates, state = optimizer.update(gradient, state)
-        return eqx.apply_updates(model, updates), state, value
-
-    model, state = start, optimizer.init(trainable(start, "head.*"))
-    values = []
-    for _ in range(20):
-        model, state, value = step(model, state)
-        values.append(float(value))
-    assert values[-1] < values[0]
-    for path in ("body", "shift", "temperature"):
-        before, after = (jax.tree.leaves(getattr(m, path)) for m in (start, model))
-        assert all(np.array_equal(b, a) for b, a in zip(before, after, strict=True) if eqx.is_array(b)), path
-    assert not np.array_equal(start.head.bias, model.head.bias)
-
-
 def test_parts_are_those_of_equinox():
     model = Regression(KEY)
     ours, rest = partition(model, where=lambda path, leaf: eqx.is_inexact_array(leaf))
@@ -113,19 +91,6 @@ def test_parts_are_those_of_equinox():
     # Each library's parts by the other's function.
     assert combine(free, other).head.weight is eqx.combine(ours, rest).head.weight is model.head.weight
     assert combine(ours, rest).temperature is model.temperature
-
-
-def test_one_compilation_for_all_steps():
-    count = 0
-
-    def counted(model, x, y):
-        nonlocal count
-        count += 1
-        return loss(model, x, y)
-
-    _, values = train(lambda m: adprotocol.value_and_grad(counted)(m, INPUTS, TARGETS), steps=5)
-    assert len(set(values)) == 5
-    assert count == 1
 
 
 def test_layers_whose_numbers_are_no_parameters():
@@ -181,16 +146,3 @@ def test_a_dataclass_below_an_equinox_module_that_holds_an_array_is_opened():
     assert adprotocol.grad(f, where=adprotocol.trainable_mask(model))(model).learnt.factor == 3.0
     frozen = partition(model, lambda *_: False)
     assert combine(*frozen) == model
-
-
-def test_a_wrapper_of_a_wrapper_is_a_function_like_others():
-    @eqx.filter_custom_vjp
-    def f(x):
-        return x * 3.0
-
-    f.def_fwd(lambda _perturbed, x: (x * 3.0, None))
-    f.def_bwd(lambda _residuals, g, _perturbed, _x: g * 5.0)
-    assert adprotocol.grad(eqx.filter_jit(f))(jnp.float32(2.0)) == 5.0
-    nested = eqx.filter_jit(eqx.filter_grad(eqx.filter_jit(f)))
-    assert adprotocol.grad(lambda x: nested(x) * x)(jnp.float32(2.0)) == 5.0
-    assert adprotocol.value_and_grad(nested)(jnp.float32(2.0))[1] == 0.0

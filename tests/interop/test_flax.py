@@ -29,9 +29,6 @@ def loss(model, x, y):
     return jnp.mean((model(x) - y) ** 2)
 
 
-HEAD = nnx.All(nnx.Param, nnx.PathContains("last"))
-
-
 def train(gradient_of, wrt):
     model = Network(nnx.Rngs(0))
     model.eval()
@@ -67,23 +64,6 @@ def test_nnx_optimizer_with_all_parameters():
     assert np.allclose(values, expected, rtol=1e-3)
     assert values[-1] < values[0]
     assert alike(pure(model), pure(native))
-
-
-def test_nnx_optimizer_with_the_head_alone():
-    function = jax.jit(adprotocol.value_and_grad(loss, where="last.*"))
-
-    def ours(model):
-        value, gradient = function(model, INPUTS, TARGETS)
-        return value, nnx.state(gradient, HEAD)
-
-    native_of = nnx.value_and_grad(loss, argnums=nnx.DiffState(0, HEAD))
-    model, values = train(ours, HEAD)
-    native, expected = train(nnx.jit(lambda m: native_of(m, INPUTS, TARGETS)), HEAD)
-    assert np.allclose(values, expected, rtol=1e-3)
-    assert alike(pure(model), pure(native))
-    start = Network(nnx.Rngs(0))
-    assert np.array_equal(model.first.kernel[...], start.first.kernel[...])
-    assert not np.array_equal(model.last.kernel[...], start.last.kernel[...])
 
 
 def test_nnx_module_updated_as_a_tree():

@@ -121,27 +121,6 @@ def flat(part):
     return list(part) if isinstance(part, tuple) else [part]
 
 
-def test_whole_training_in_one_scan():
-    optimizer = OPTIMIZERS["both"]
-    model, where = WAYS["patterns"]
-    arrays = {name: part for name, part in model.items() if name != "none"}
-
-    def step(carry, _):
-        params, state = carry
-        gradient = adprotocol.grad(loss, where=where)(combine(params, arrays), INPUTS, TARGETS)
-        updates, state = optimizer.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    params = trainable(arrays, where)
-    (params, _), _ = jax.jit(lambda carry: jax.lax.scan(step, carry, None, length=STEPS))(
-        (params, optimizer.init(params))
-    )
-    expected = written_by_hand(optimizer)[0]
-    for name in TRAINED:
-        assert all(np.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(params[name], expected[name], strict=True))
-    assert params["middle"] == Dense(None, None)
-
-
 def mask_of(model, where):
     return jax.tree.map(lambda leaf: leaf is not None, trainable(model, where), is_leaf=lambda leaf: leaf is None)
 
@@ -179,19 +158,6 @@ def test_masked_with_a_mask_made_of_trainable(full):
     assert model["scale"] == 3.0
 
 
-def test_what_is_trained_changes_between_calls():
-    model, _ = WAYS["patterns"]
-    optimizer = optax.sgd(0.01)
-    for name in ("first", "last", "middle"):
-        params = trainable(model, f"{name}.*")
-        gradient = adprotocol.grad(loss, where=f"{name}.*")(model, INPUTS, TARGETS)
-        updates, _ = optimizer.update(gradient, optimizer.init(params), params)
-        changed = combine(optax.apply_updates(params, updates), model)
-        moved = {key for key in model if not all(map(lambda a, b: a is b, *map(flat, (changed[key], model[key]))))}
-        assert moved == {name}
-        model = changed
-
-
 def test_a_mask_of_the_whole_model_serves_masked_and_partition():
     model = model_of()
     arrays = {name: model[name] for name in ("first", "middle", "last")}
@@ -209,13 +175,3 @@ def test_a_mask_of_the_whole_model_serves_masked_and_partition():
     updates, _ = split.update(ones, split.init(arrays), arrays)
     for layer in updates.values():
         assert (float(layer.w.sum()), float(layer.b.sum())) == (-layer.w.size, 0.0)
-
-
-def test_a_mask_beside_a_label_and_an_integer():
-    model = {"w": jnp.ones(2), "k": NonDifferentiable(jnp.ones(2)), "n": jnp.arange(2)}
-    mask = adprotocol.trainable_mask(model)
-    decay = optax.masked(optax.add_decayed_weights(0.5), mask)
-    updates, _ = decay.update(jax.tree.map(jnp.zeros_like, model), decay.init(model), model)
-    assert updates["w"].tolist() == [0.5, 0.5]
-    assert updates["k"].held.tolist() == [0.0, 0.0]
-    assert updates["n"].tolist() == [0, 0]

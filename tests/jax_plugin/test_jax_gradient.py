@@ -563,24 +563,3 @@ def test_references_are_read_and_written_but_not_differentiated():
     assert trainable(model) == {"x": X, "count": None}
     with pytest.raises(SelectionError, match="count"):
         adprotocol.grad(loss, where="count")(model)
-
-
-def test_labels_inside_and_outside_of_jit():
-    count = 0
-
-    @jax.jit
-    def step(model, x):
-        nonlocal count
-        count += 1
-        made_here = {**model, "extra": NonDifferentiable(x * 3.0)}
-        return adprotocol.grad(lambda m: m["w"] * m["c"] * m["extra"])(made_here)
-
-    for c in (1.0, 2.0, 3.0):
-        gradient = step({"w": X, "c": NonDifferentiable(c)}, jnp.float32(c))
-        assert gradient == {"w": 3.0 * c * c, "c": None, "extra": None}
-    assert count == 1
-    # What a label holds stays constant for an outer derivative, wherever it was labelled.
-    outer = lambda x: step({"w": x, "c": NonDifferentiable(x)}, x)["w"]
-    assert outer(X) == 12.0
-    assert jax.grad(outer)(X) == 0.0
-    assert jax.vmap(outer)(jnp.array([1.0, 2.0])).tolist() == [3.0, 12.0]
