@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
 from adprotocol._gradients import framework, structure, where
-from adprotocol._hooks import builtins, cond, prevent_gradient, within_gradient
+from adprotocol._hooks import builtins, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
-from adprotocol._trees import declaration, fields, held, merge, node, path, traversal
-from adprotocol._trees.treespec import build, split
+from adprotocol._trees import declaration, fields, held, node, path, traversal
+from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ for _function in (
     node.generation,
     node.refresh,
     node.in_order,
-    node.same_keys,
     fields.field_names,
     fields.has_fields,
     held.layout,
@@ -113,46 +112,10 @@ def _binding_for(value: Any) -> Binding:
     return traversal.admitted(value) if binding.kind is OPAQUE else binding
 
 
-# Metadata is not needed in a graph. Older releases of PyTorch cannot trace what reads it of a function made there.
-@substitute_for(wrapper.wrap)
-def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
-    return wrapping
-
-
-@substitute_for(cond.cond)
-def _cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
-    # Older releases of PyTorch cannot ask whether a partial can be called; it has a function.
-    if not ((hasattr(true_fun, "func") or callable(true_fun)) and (hasattr(false_fun, "func") or callable(false_fun))):
-        raise cond.branch_error(true_fun, false_fun)
-    pred, binding = (pred, table.BINDINGS.PLAIN) if type(pred) is bool else cond.predicate(pred)
-    return traversal.sole_framework(operands, binding).cond(pred, true_fun, false_fun, operands)
-
-
 # An error in a graph has the frames of what was traced.
 @substitute_for(wrapper.leave_out)
 def _leave_out(error: BaseException) -> None:
     pass
-
-
-# A set is traced one item at a time, the keys of a dict are not; and what is traced is worth looking up beforehand.
-@substitute_for(traversal.are_leaves_of)
-def _are_leaves_of(known: dict[type, Binding], values: Any, *, opened: bool) -> bool:
-    for cls in dict.fromkeys(map(type, values)):
-        if cls not in known:
-            binding = _lookup(cls)
-            if binding.flatten is not None or binding.kind is OPAQUE or (opened and binding.view is not None):
-                return False
-            known[cls] = binding
-    return True
-
-
-@substitute_for(traversal.gather)
-def _gather(values: Any) -> Any:
-    leaves = traversal.tree_leaves(tuple(values))
-    classes = list(dict.fromkeys(map(type, leaves)))
-    if len(classes) == 1:
-        return [(_lookup(classes[0]), leaves)]
-    return [(_lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
 
 
 @substitute_for(structure.take)
@@ -219,32 +182,9 @@ def _check_paths(tree: Any, spec: Any) -> None:  # noqa: ARG001
     return None
 
 
-# Dynamo would guard on the sets, which are filled while it traces.
-@substitute_for(merge.known)
-def _known() -> merge.Known:
-    return merge.Known()
-
-
-@substitute_for(merge.repeat_paths)
-def _repeat_paths(names: tuple[Any, ...]) -> bool:  # noqa: ARG001
-    return False
-
-
 @substitute_for(path.keeps_none)
 def _keeps_none(tree: Any, spec: Any, known: None) -> bool:  # noqa: ARG001
     return True
-
-
-# Before 2.7 PyTorch does not trace a method of an iterator, nor one of a frozenset.
-@substitute_for(traversal.tree_split)
-def _tree_split(spec: Any, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> Any:  # noqa: ARG001
-    following, taken = iter(leaves), iter(mask)
-    return split(spec, lambda: next(following), lambda: next(taken))
-
-
-@substitute_for(structure.flags_in)
-def _flags_in(view: Any) -> Any:
-    return traversal.tree_leaves((view.flags,))
 
 
 @substitute_for(traversal.tree_unflatten)

@@ -14,7 +14,7 @@ from adprotocol._dispatch.dtype import is_inexact
 from adprotocol.errors import PluginError, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from adprotocol.view import View
 
@@ -100,10 +100,10 @@ class Binding:
     `framework` is the name of the plugin, or None for a kind of the core, which mixes
     with any framework; `part` tells apart several bindings of one kind. `flatten` and
     `unflatten` are those of a container (`adprotocol._trees.node`), None for a leaf;
-    `contents` returns children, metadata, and names or None; `children` the children, in
-    any order; `origin` is ``"library"`` if a framework's own trees know its class,
-    ``"fields"`` if none does. `stands_for` returns the values that a leaf stands for (an
-    object array for its elements), or None if it is one itself.
+    `contents` returns children, metadata, and names or None; `origin` is ``"library"`` if a
+    framework's own trees know its class, ``"fields"`` if none does. `stands_for` returns
+    the values that a leaf stands for (an object array for its elements), or None if it is
+    one itself.
     The instances are attributes of `adprotocol._dispatch.table.BINDINGS`, by `name`, so
     that a compiler that traces Python can follow the lookup.
     """
@@ -128,7 +128,6 @@ class Binding:
     flatten: Flatten | None
     unflatten: Unflatten | None
     contents: Callable[[Any], Sequence[Any]] | None
-    children: Callable[[Any], Collection[Any]] | None
     origin: str | None
     explain: Callable[[Any], str] | str
 

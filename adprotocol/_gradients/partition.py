@@ -169,8 +169,8 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     try:
         for other in trees[1:] or trees:
             merged = merge(merged, other)
-    except NotMergedError as error:
-        raise _not_merged(trees, like) from error.__cause__
+    except NotMergedError:
+        merged = _combine_by_leaves(trees, like)
     if like is UNSET:
         return merged
     found, model = Structure(merged), Structure(like)
@@ -185,21 +185,15 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     return model.rebuild(found.leaves)
 
 
-def _not_merged(trees: tuple[Any, ...], like: Any) -> TreeError:
-    """Return the error for structures that cannot be merged, which says where."""
+def _combine_by_leaves(trees: tuple[Any, ...], like: Any) -> Any:
+    """Combine what `merge` does not: modules beside dicts, or structures that differ, with an error that says where."""
     structures = [Structure(tree) for tree in trees]
     first, name = (structures[0], "argument 0") if like is UNSET else (Structure(like), "like")
     leaves = structures[0].leaves
-    try:
-        for i, other in enumerate(structures):
-            first.check_like(other, "combine", name, f"argument {i}")
-            leaves = [later if leaf is None else leaf for leaf, later in zip(leaves, other.leaves, strict=True)]
-        first.with_leaves(leaves)
-    except TreeError as error:
-        return error
-    return TreeError(
-        "combine was given structures with nodes that differ in their metadata; pass parts of one structure"
-    )
+    for i, other in enumerate(structures):
+        first.check_like(other, "combine", name, f"argument {i}")
+        leaves = [later if leaf is None else leaf for leaf, later in zip(leaves, other.leaves, strict=True)]
+    return first.with_leaves(leaves)
 
 
 def _selected(tree: Any, where: Any, *, strict: bool = True, is_leaf: Callable[[Any], bool] | None = None) -> Structure:

@@ -20,7 +20,7 @@ from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, path, treespec
 from adprotocol._trees.held import check_opaque
-from adprotocol._trees.traversal import Flattened, one_level, sole_framework, tree_leaves, tree_split, tree_unflatten
+from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol.errors import TreeError, quoted, shown, with_article
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Structure(Flattened):
         """Return `flags` for the leaves in the mask, ignoring the declarations of classes."""
         if self._has_opaque:
             self._search_opaque(mask)
-        known = [(start, flags_in(view)) for start, view in self.views if view.flags is not None]
+        known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
         if known:
             mask = list(mask)
         for start, flags in known:
@@ -234,18 +234,6 @@ class Structure(Flattened):
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
-
-
-def flags_in(view: View) -> list[bool | None]:
-    """Return the flags that a view has, by leaf."""
-    level = one_level(view.flags)
-    # The usual ones are in one dict: a third of the time of a traversal.
-    if level is not None and _FLAGS.issuperset(map(type, level[0])):
-        return list(level[0])
-    return tree_leaves((view.flags,))
-
-
-_FLAGS = frozenset({bool, type(None)})
 
 
 def take(following: Iterator[Any], count: int) -> list[Any]:

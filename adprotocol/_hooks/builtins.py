@@ -97,7 +97,6 @@ def of_container(
         flatten=flatten,
         unflatten=unflatten,
         contents=contents,
-        children=children,
         origin=origin,
     )
     binding.name = f"CONTAINER {next(_NUMBERS)}"
@@ -199,7 +198,7 @@ install(
     )
 )
 for _cls, _functions in node.BUILT_IN.items():
-    install(of_container(*_functions, children=node.CHILDREN.get(_cls)), _cls)
+    install(of_container(*_functions, children=dict.values if _cls is dict else None), _cls)
 install(
     Binding(FUNCTION, non_differentiable=constant.function, explain="a function; ask about its arguments"),
     *FUNCTION_TYPES,

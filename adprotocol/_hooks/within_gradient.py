@@ -8,7 +8,7 @@ from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, UNSET, a
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand, holds_objects
-from adprotocol._trees.traversal import gather, tree_leaves
+from adprotocol._trees.traversal import leaves_by_class, tree_leaves
 from adprotocol.errors import NoValuesError, OpaqueValueError, PluginError, UndecidableError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
     # What is a constant now may be an input of a staged program later, so it is asked about along with a tracer.
     constants: list[Collection[Any]] = []
     asked = found = BINDINGS.PLAIN
-    groups = gather(values)
+    groups = leaves_by_class(values)
     # Look at every group: two frameworks are an error.
     for binding, leaves in groups:
         if binding.stands_for is not None:

@@ -107,8 +107,8 @@ def search(value: Any, enters: Callable[[Any], bool]) -> Iterator[Any]:
         binding = binding_for(item)
         if binding.kind is NUMPY:
             waiting.extend(binding.stands_for(item) or ())  # type: ignore[misc]
-        elif binding.children is not None:
-            waiting.extend(binding.children(item))
+        elif binding.contents is not None:
+            waiting.extend(binding.contents(item)[0])
         elif enters(item):
             waiting.extend(held(item))
 

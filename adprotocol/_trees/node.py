@@ -17,7 +17,7 @@ from adprotocol._dispatch.table import TABLE
 from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from adprotocol._dispatch.binding import Flatten, Unflatten
 
@@ -61,11 +61,6 @@ def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     return names
 
 
-def same_keys(keys: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Tell whether two dicts have the same keys, in any order."""
-    return keys == others or set(keys) == set(others)
-
-
 def _sorted(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         return tuple(sorted(keys))
@@ -88,7 +83,7 @@ def _flatten_dict(value: Any) -> Any:
     given = tuple(value)
     names = in_order(given)
     if names == given:
-        return list(value.values()), (given, given), given
+        return list(value.values()), (given, names), names
     return [value[key] for key in names], (given, names), names
 
 
@@ -123,14 +118,6 @@ BUILT_IN: dict[type, Functions] = {
         lambda value: (list(value), value.maxlen, tuple(range(len(value)))),
         lambda maxlen, children: deque(children, maxlen),
     ),
-}
-
-
-# The children of some in any order, which need not be sorted for a question.
-CHILDREN: dict[type, Callable[[Any], Collection[Any]]] = {
-    dict: lambda value: value.values(),
-    list: lambda value: value,
-    tuple: lambda value: value,
 }
 
 

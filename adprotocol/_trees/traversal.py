@@ -57,11 +57,6 @@ def admit(value: Any) -> str:
     return binding.name
 
 
-def are_leaves_of(known: dict[type, Binding], values: Collection[Any], *, opened: bool) -> bool:  # noqa: ARG001
-    """Tell whether all the values are leaves of classes that are known."""
-    return known.keys() >= set(map(type, values))
-
-
 def is_container(value: Any) -> bool:
     """Tell whether the traversal flattens `value`."""
     return binding_for(value).flatten is not None
@@ -141,7 +136,7 @@ class Flattened:
             found = self._visit_declared(value, children, names, depth)
         else:
             known, leaves = self.bindings, self.leaves
-            if len(children) > _FEW and are_leaves_of(known, children, opened=self._opened):
+            if len(children) > _FEW and set(map(type, children)) <= known.keys():
                 leaves.extend(children)
                 found = [None] * len(children)
             else:
@@ -196,56 +191,57 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Treespec]:
 
 
 def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
-    """Return the leaves of several values in order; arrays and numbers cost one lookup each."""
-    return leaves_of_each(values)
-
-
-def leaves_of_each(values: tuple[Any, ...]) -> list[Any]:
-    """Return them, where a compiler that traces `tree_leaves` does not know a class."""
-    found: list[Any] = []
-    for value in values:
-        if is_container(value):
-            found.extend(Flattened(value).leaves)
-        else:
-            found.append(value)
-    return found
-
-
-def gather(values: Collection[Any]) -> list[Group]:
-    """Return the leaves of several values in groups of one class, each with its binding, for a question about all.
+    """Return the leaves of several values in order.
 
     Raises `TreeError` for a structure that contains itself or is too deep.
     """
-    groups: list[Group] = []
+    return leaves_of_each(values)
+
+
+def leaves_of_each(values: Collection[Any]) -> list[Any]:
+    """Return `tree_leaves`, for which a compiler may have a substitute."""
+    leaves: list[Any] = []
     try:
-        _gather_into(groups, values, 0)
+        _collect(leaves, values, 0)
     except RecursionError as error:
         raise too_deep(next(filter(is_container, values))) from error
-    return groups
+    return leaves
 
 
-def _gather_into(groups: list[Group], values: Collection[Any], depth: int) -> None:
-    classes = set(map(type, values))
-    are_mixed = len(classes) > 1
-    for cls in dict.fromkeys(map(type, values)) if are_mixed else classes:  # in order
-        of_class = [value for value in values if type(value) is cls] if are_mixed else values
+def _collect(leaves: list[Any], values: Collection[Any], depth: int) -> None:
+    for cls in set(map(type, values)):
         binding = lookup(cls)
-        if binding.kind is OPAQUE:
-            binding = admitted(next(iter(of_class)))
-        if binding.children is None:
-            groups.append((binding, of_class))
-            continue
-        if depth == 0:
-            node.refresh()
-        elif depth > DEEPEST:
-            raise RecursionError
-        for value in of_class:
-            children = binding_for(value).children
-            _gather_into(groups, (value,) if children is None else children(value), depth + 1)
+        if binding.contents is not None or binding.kind is OPAQUE:
+            break
+    else:  # no container
+        leaves.extend(values)
+        return
+    if depth == 0:
+        node.refresh()
+    elif depth > DEEPEST:
+        raise RecursionError
+    for value in values:
+        contents = binding_for(value).contents
+        if contents is None:
+            leaves.append(value)
+        else:
+            _collect(leaves, contents(value)[0], depth + 1)
 
 
-def sole_framework(values: Collection[Any], found: Binding) -> Binding:
-    """Return the binding of the one framework among the leaves of some values and the binding `found`.
+def leaves_by_class(values: Collection[Any]) -> list[Group]:
+    """Return the leaves of several values in groups of one class, each with its binding, for a question about all."""
+    classes = set(map(type, values))
+    if len(classes) == 1:
+        binding = lookup(next(iter(classes)))
+        if binding.contents is None and binding.kind is not OPAQUE:
+            return [(binding, values)]
+    leaves = tree_leaves(tuple(values))
+    classes = dict.fromkeys(map(type, leaves))
+    return [(lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+
+
+def sole_framework(values: Collection[Any], sole: Binding) -> Binding:
+    """Return the binding of the one framework among the leaves of some values and the binding `sole`.
 
     The values in labels and object arrays count too.
 
@@ -253,20 +249,19 @@ def sole_framework(values: Collection[Any], found: Binding) -> Binding:
     """
     for value in values:
         binding = lookup(type(value))
-        if binding is found or binding is BINDINGS.PLAIN:
-            continue
         if binding.framework is not None:
-            found = binding if found.framework is None else join(found, binding)
-        else:
+            sole = binding if sole.framework is None else join(sole, binding)
+        elif binding is not BINDINGS.PLAIN:
             try:
-                for inner, leaves in gather((value,)):
-                    found = join(found, inner)
+                parts = (value,) if binding.contents is None else binding.contents(value)[0]
+                for inner, leaves in leaves_by_class(parts):
+                    sole = join(sole, inner)
                     if inner.framework is None and inner.stands_for is not None:
                         for leaf in leaves:
-                            found = sole_framework(inner.stands_for(leaf) or (), found)
+                            sole = sole_framework(inner.stands_for(leaf) or (), sole)
             except RecursionError as error:  # an object array that contains itself
                 raise too_deep(value) from error
-    return found
+    return sole
 
 
 def one_level(tree: Any) -> tuple[Sequence[Any], Any, tuple[Any, ...]] | None:

@@ -364,7 +364,7 @@ def test_static_metadata_need_no_hash_and_no_comparison(make):
     ids=repr,
 )
 def test_two_leaves_at_one_path_are_refused(tree, twice):
-    for call in (trainable, partition, combine, lambda tree: trainable(tree, where="*"), grad(lambda tree: 1.0)):
+    for call in (trainable, partition, lambda tree: trainable(tree, where="*"), grad(lambda tree: 1.0)):
         with pytest.raises(TreeError, match=f"two leaves with the same path '{twice}'.*rename"):
             call(tree)
 
