@@ -43,7 +43,7 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
         raise NotMergedError
     if len(children) != len(others):
         raise NotMergedError
-    merged = []
+    merged: list[Any] = []
     for child in children:
         later = others[len(merged)]
         if type(child) in leaf_types and type(later) in leaf_types:

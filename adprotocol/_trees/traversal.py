@@ -236,8 +236,7 @@ def leaves_by_class(values: Collection[Any]) -> list[Group]:
         if binding.contents is None and binding.kind is not OPAQUE:
             return [(binding, values)]
     leaves = tree_leaves(tuple(values))
-    classes = dict.fromkeys(map(type, leaves))
-    return [(lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in classes]
+    return [(lookup(cls), [leaf for leaf in leaves if type(leaf) is cls]) for cls in dict.fromkeys(map(type, leaves))]
 
 
 def sole_framework(values: Collection[Any], sole: Binding) -> Binding:
