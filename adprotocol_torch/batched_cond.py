@@ -36,7 +36,7 @@ def select(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     )
     if_true, if_false = branches.run_true(), branches.run_false()
     branches.compare()
-    return branches.result([_where(pred, one, other) for one, other in zip(if_true, if_false, strict=True)])
+    return branches.result([torch.where(pred, one, other) for one, other in zip(if_true, if_false, strict=True)])
 
 
 class TensorBranches(Branches):
@@ -57,33 +57,16 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
             with guard:
                 result = branch(*operands)
         except Exception as error:
-            add_note(error, _note(branch))
+            name = getattr(branch, "__qualname__", type(branch).__qualname__)
+            note = (
+                f"adprotocol: raised in {name}, a branch of a batched cond, of which both branches run for all rows; "
+                "where it is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)"
+            )
+            add_note(error, note)
             raise
     if guard.has_refused:
         raise _changed_in_place()
     return result
-
-
-def _note(branch: Callable[..., Any]) -> str:
-    name = getattr(branch, "__qualname__", type(branch).__qualname__)
-    return (
-        f"adprotocol: raised in {name}, a branch of a batched cond, of which both branches run for all rows; where it "
-        "is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)"
-    )
-
-
-def _where(pred: Any, one: Any, other: Any) -> torch.Tensor:
-    tensors = [item for item in (one, other) if isinstance(item, torch.Tensor)]
-    if not tensors:
-        one, other = torch.tensor([one, other], device=pred.device).unbind()
-    return torch.where(pred, _as_tensor(one, tensors), _as_tensor(other, tensors))
-
-
-def _as_tensor(item: Any, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return a Python number as a scalar tensor of the other branch's dtype."""
-    if isinstance(item, torch.Tensor):
-        return item
-    return torch.tensor(item, dtype=tensors[0].dtype, device=tensors[0].device)
 
 
 # What raises for some matrices, in its derivative at least, where arithmetic gives NaN.
@@ -180,31 +163,25 @@ def _is_in_place(name: str) -> bool:
 
 def _changed_argument(func: Any, args: Any, keywords: Any) -> Any:
     """Return the argument that a function changes as far as its parameters tell, else None."""
-    if keywords.get("out") is not None:
-        return keywords["out"]
-    if _argument(func, "inplace", args, keywords) is True:
-        return args[0] if args else keywords.get("input")
-    if _argument(func, "max_norm", args, keywords) is not None:
-        return _argument(func, "weight", args, keywords)
-    if True in (_argument(func, "training", args, keywords), _argument(func, "use_input_stats", args, keywords)):
-        return _argument(func, "running_mean", args, keywords)
+    arguments = {**dict(zip(_parameters(func), args, strict=False)), **keywords}
+    if arguments.get("out") is not None:
+        return arguments["out"]
+    if arguments.get("inplace") is True:
+        return arguments.get("input")
+    if arguments.get("max_norm") is not None:
+        return arguments.get("weight")
+    if True in (arguments.get("training"), arguments.get("use_input_stats")):
+        return arguments.get("running_mean")
     return None
 
 
-def _argument(func: Any, name: str, args: Any, keywords: Any) -> Any:
-    if name in keywords:
-        return keywords[name]
-    place = _place(func, name)
-    return args[place] if 0 <= place < len(args) else None
-
-
 @run_while_tracing
-def _place(func: Any, name: str) -> int:
-    """Return the position of a parameter of a function, -1 if it has none of the name."""
+def _parameters(func: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters, none if nothing tells."""
     try:
-        return list(inspect.signature(func).parameters).index(name)
+        return tuple(inspect.signature(func).parameters)
     except (TypeError, ValueError):
-        return -1
+        return ()
 
 
 def _changed_in_place() -> BranchError:

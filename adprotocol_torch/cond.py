@@ -123,17 +123,7 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
             results[i] = results[i].detach()
     # Results that receive the same cotangent, as the terms of a sum do, PyTorch refuses or gets wrong. What selects
     # gives each one of its own; of another shape, for equal nodes of a graph are made one.
-    if len(results) > 1:
-        results = [_selected(result, i) for i, result in enumerate(results)]
-    return traced.result(results)
-
-
-def _selected(result: torch.Tensor, times: int) -> torch.Tensor:
-    for _ in range(times):
-        result = result.unsqueeze(0)
-    for _ in range(times):
-        result = result.select(0, 0)
-    return result
+    return traced.result([result[(None,) * i][(0,) * i] for i, result in enumerate(results)])
 
 
 class _Branches(TensorBranches):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import RuleError
 from adprotocol.extend import hidden_error
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, primal_of, skip
-from adprotocol_torch.rule_modes import BatchedRule, Values, as_results, pull, push
+from adprotocol_torch.rule_modes import BatchedRule, Values, as_results, pull, push, unchanged
 from adprotocol_torch.tensors import has_strides
 
 if TYPE_CHECKING:
@@ -34,8 +33,11 @@ if TYPE_CHECKING:
 @hookimpl
 def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""
-    if len([array for array in arrays if internals.is_batched_by_autograd(array)]) > 0:
-        return _by_batches(rule, arrays)
+    if any(map(internals.is_batched_by_autograd, arrays)):
+        # ``is_grads_batched`` is a vmap within the engine, which no level of torch.func shows.
+        values, axes, size, wrap = internals.batches_of_autograd(arrays)
+        results, outline = custom_rule(_batched(rule, axes, size, "error"), values)
+        return list(map(wrap, results)), outline
     call = _Call(rule, arrays)
     return list(_Node.apply(call, *arrays)), call.outline
 
@@ -47,13 +49,6 @@ def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
         return custom_rule(call, arrays)
     results, outline = call.fun(arrays)
     return as_results(results, arrays), outline
-
-
-def _by_batches(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
-    """Call with the batches of ``is_grads_batched``, a vmap within the engine that no level of torch.func shows."""
-    values, axes, size, wrap = internals.batches_of_autograd(arrays)
-    results, outline = custom_rule(_batched(rule, axes, size, "error"), values)
-    return list(map(wrap, results)), outline
 
 
 def _batched(rule: Any, axes: Sequence[int | None], size: int, randomness: str) -> Any:
@@ -85,26 +80,24 @@ def _attach(call: _Call, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tenso
     tracked = [array for array in arrays if array.requires_grad] if is_recorded else []
     is_tracked = is_forward or len(tracked) > 0
     constants = [array.detach() for array in arrays] if is_tracked else list(arrays)
-    versions = list(map(internals.version_of, tracked))
-    returned, call.outline = call.rule.fun(constants)
-    if versions != list(map(internals.version_of, tracked)):
-        msg = f"the function {call.rule.name}, which has a derivative rule, changes an argument in place; change a copy"
-        raise RuleError(msg)
+    name = call.rule.name
+    msg = f"the function {name}, which has a derivative rule, changes an argument in place; change a copy"
+    with unchanged(tracked, msg):
+        returned, call.outline = call.rule.fun(constants)
     results = as_results(returned, arrays)
     for result in results:
         if (is_recorded and result.requires_grad) or (is_forward and internals.has_tangent(result)):
-            raise hidden_error(call.rule.name)
+            raise hidden_error(name)
     results = _apart(results, arrays)
     if not is_tracked:
         return results
     # Tensors of their own: what the function returned may belong to others.
-    call.results = [_spread(result.detach()) if is_forward else result.detach() for result in results]
+    call.results = [result.detach() for result in results]
+    if is_forward:
+        # PyTorch gives no tangent to a result whose elements share memory.
+        is_expanded = [has_strides(result) and 0 in result.stride() for result in results]
+        call.results = [y.contiguous() if flag else y for y, flag in zip(call.results, is_expanded, strict=True)]
     return _Node.apply(call, *arrays)  # type: ignore[no-any-return]
-
-
-def _spread(result: torch.Tensor) -> torch.Tensor:
-    """Return a result whose elements are apart in memory, without which PyTorch cannot give it a tangent."""
-    return result.contiguous() if has_strides(result) and 0 in result.stride() else result
 
 
 def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> Tensors:

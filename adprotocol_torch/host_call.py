@@ -86,12 +86,12 @@ class _HostRule:
 
     def batched(self, axes: Sequence[int | None], size: int) -> _HostRule:
         """Return the rule of batches at the given axes of the arrays."""
+        import numpy as np  # noqa: PLC0415  (a host function has imported it)
+
         run = self.run
 
         def batch(arrays: list[Any], lead: int = 0) -> list[Any]:
             """Call it with arrays that have `lead` further axes first, those of the batches around this one."""
-            import numpy as np  # noqa: PLC0415  (a host function has imported it)
-
             moved = [
                 array if axis is None else np.moveaxis(array, axis + lead, lead)
                 for array, axis in zip(arrays, axes, strict=True)
@@ -112,8 +112,14 @@ class _HostRule:
                         )
                         raise RuleError(msg)
                 return results
+            if size == 0 and self.types is None:
+                msg = (
+                    "a host function is batched with no rows, so nothing tells the shapes of its results; give it "
+                    "host_function(like=...)"
+                )
+                raise RuleError(msg)
             if size == 0:
-                return self._of_no_rows()
+                return [np.empty((0, *shape), _NUMPY_DTYPES[dtype]) for shape, dtype in self.types]
             rows = [
                 run([array if axis is None else array[i] for array, axis in zip(moved, axes, strict=True)])
                 for i in range(size)
@@ -124,17 +130,6 @@ class _HostRule:
         made = _HostRule(batch, types, batched=self.is_batched, message=self.message)
         made.is_batch = True
         return made
-
-    def _of_no_rows(self) -> list[Any]:
-        import numpy as np  # noqa: PLC0415
-
-        if self.types is None:
-            msg = (
-                "a host function is batched with no rows, so nothing tells the shapes of its results; give it "
-                "host_function(like=...)"
-            )
-            raise RuleError(msg)
-        return [np.empty((0, *shape), _NUMPY_DTYPES[dtype]) for shape, dtype in self.types]
 
 
 # The calls in graphs, for the life of the process. A cache of compiled graphs may outlive it: a key is of one process.

@@ -5,6 +5,7 @@ PyTorch's cotangents are the conjugates of those that a rule gets and returns.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -13,9 +14,11 @@ from adprotocol.errors import GradientPreventedError, RuleError
 from adprotocol.extend import transposing
 from adprotocol_torch import internals
 from adprotocol_torch.internals import functorch_is_active, level_of, version_of
+from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from adprotocol.extend import Outline
 
@@ -54,58 +57,58 @@ class Values(NamedTuple):
         return self.results[: self.outline.count]
 
 
+@contextlib.contextmanager
+def unchanged(tensors: Sequence[torch.Tensor], message: str) -> Iterator[None]:
+    """Refuse a block that changes one of the tensors in place."""
+    versions = list(map(version_of, tensors))
+    yield
+    if versions != list(map(version_of, tensors)):
+        raise RuleError(message)
+
+
+def _refuse_changes(rule: Rule, flowing: Sequence[torch.Tensor | None], values: Values) -> AbstractContextManager[None]:
+    # Others compute with these: a cotangent of several terms is one tensor.
+    tensors = [one for one in (*flowing, *values.arrays, *values.results) if one is not None]
+    return unchanged(tensors, f"a derivative rule of {rule.name} changes in place what it was given; change a copy")
+
+
 def pull(rule: Rule, needed: list[bool], cotangents: Tensors, values: Values) -> Tensors:
     """Return the gradient for each array that is needed."""
     arrays, results, outline = values
     moving = [array for array, need in zip(arrays, needed, strict=True) if need]
-    versions = _versions(cotangents, values)
-    if rule.has_vjp:
-        returned = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
-        gradients = list(map(_conjugate, as_gradients(returned, moving)))
-    else:
+    with _refuse_changes(rule, cotangents, values):
+        if rule.has_vjp:
+            returned = rule.vjp(needed, list(map(_conjugate, cotangents)), results, outline, arrays)
+            gradients = list(map(_conjugate, as_gradients(returned, moving)))
+        else:
 
-        def forward(*tangents: torch.Tensor) -> list[Any]:
-            each = iter(tangents)
-            full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
-            return rule.jvp(full, results, outline, arrays)
+            def forward(*tangents: torch.Tensor) -> list[Any]:
+                each = iter(tangents)
+                full = [next(each) if need else _zeros(array) for array, need in zip(arrays, needed, strict=True)]
+                return rule.jvp(full, results, outline, arrays)
 
-        with transposing(rule.name):
-            gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
-    _refuse_changed(rule.name, versions, _versions(cotangents, values))
+            with transposing(rule.name):
+                gradients = _transposed(rule.name, forward, moving, values.moving, cotangents)
     return _once(rule.once, gradients, values.moving)
 
 
 def push(rule: Rule, tangents: Sequence[torch.Tensor | None], values: Values) -> Tensors:
     """Return the tangent of each result; `tangents` has None for an array that has none."""
     arrays, results, outline = values
-    own = values.moving
-    versions = _versions(tangents, values)
-    if rule.has_jvp:
-        full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
-        pushed = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
-    else:
-        needed = [one is not None for one in tangents]
-        moving = [array for array, need in zip(arrays, needed, strict=True) if need]
+    with _refuse_changes(rule, tangents, values):
+        if rule.has_jvp:
+            full = [_zeros(array) if one is None else one for array, one in zip(arrays, tangents, strict=True)]
+            pushed = as_gradients(rule.jvp(full, results, outline, arrays), values.moving)
+        else:
+            needed = [one is not None for one in tangents]
+            moving = [array for array, need in zip(arrays, needed, strict=True) if need]
 
-        def backward(*cotangents: torch.Tensor) -> list[Any]:
-            return rule.vjp(needed, list(cotangents), results, outline, arrays)
+            def backward(*cotangents: torch.Tensor) -> list[Any]:
+                return rule.vjp(needed, list(cotangents), results, outline, arrays)
 
-        conjugates = [_conjugate(one) for one in tangents if one is not None]
-        pushed = list(map(_conjugate, _transposed(rule.name, backward, own, moving, conjugates)))
-    _refuse_changed(rule.name, versions, _versions(tangents, values))
-    return _once(rule.once, pushed, own)
-
-
-def _versions(flowing: Sequence[torch.Tensor | None], values: Values) -> list[int]:
-    """Return how often what a rule is given was changed in place."""
-    return [version_of(one) for one in (*flowing, *values.arrays, *values.results) if one is not None]
-
-
-def _refuse_changed(name: str, before: list[int], after: list[int]) -> None:
-    """Refuse a rule that changes what it was given, which others compute with: a cotangent of several terms is one."""
-    if before != after:
-        msg = f"a derivative rule of {name} changes in place what it was given; change a copy"
-        raise RuleError(msg)
+            conjugates = [_conjugate(one) for one in tangents if one is not None]
+            pushed = list(map(_conjugate, _transposed(rule.name, backward, values.moving, moving, conjugates)))
+    return _once(rule.once, pushed, values.moving)
 
 
 def _transposed(
@@ -120,14 +123,19 @@ def _transposed(
     def linear(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         returned = fun(*values)
         level = max(map(level_of, values))
-        severed.extend([i for i, one in enumerate(returned) if one is not None and not _is_recorded(one, level)])
+        for i, one in enumerate(returned):
+            is_recorded = isinstance(one, torch.Tensor) and one.requires_grad and level_of(one) == level
+            if one is not None and not is_recorded:
+                severed.append(i)
         return tuple(as_gradients(returned, targets))
 
     with internals.without_saved_tensor_hooks():
         transposed = list(torch.func.vjp(linear, *map(torch.zeros_like, likes))[1](tuple(cotangents)))
     if len(severed) > 0:
         elsewhere = fun(*map(torch.ones_like, likes))
-        if any(_may_differ_from_zero(elsewhere[i]) for i in severed):
+        constants = [below_levels(torch.as_tensor(elsewhere[i])) for i in severed]
+        # Of a tensor without values nobody can know.
+        if internals.is_traced(constants) or any(constant.any() for constant in constants):
             msg = (
                 f"a derivative rule of {name} is to be transposed, but its result does not depend on the cotangent "
                 "or tangent by operations that PyTorch records; compute it without no_grad and detach, or give the "
@@ -137,33 +145,17 @@ def _transposed(
     return transposed
 
 
-def _is_recorded(one: Any, level: int) -> bool:
-    return isinstance(one, torch.Tensor) and one.requires_grad and level_of(one) == level
-
-
-def _may_differ_from_zero(one: Any) -> bool:
-    """Tell whether a tensor or number differs from zero; True where nobody can know."""
-    value = torch.as_tensor(one)
-    while level_of(value) != -1:
-        value = internals.unwrapped(value)
-    return internals.is_traced([value]) or bool(value.any())
-
-
 def as_results(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
     """Return what a function returned as tensors; a Python number in the precision of its arguments."""
     return [value if isinstance(value, torch.Tensor) else _as_result(value, arrays) for value in returned]
 
 
-def _as_result(one: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+def _as_result(value: Any, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+    dtypes = [array.dtype for array in arrays if array.dtype.is_floating_point or array.dtype.is_complex]
     dtype = None
-    if not hasattr(one, "dtype"):
-        kinds = [array.dtype for array in arrays if array.dtype.is_floating_point or array.dtype.is_complex]
-        dtype = kinds[0] if len(kinds) > 0 else None
-        if dtype is not None and isinstance(one, complex):
-            dtype = dtype.to_complex()
-        elif dtype is not None:
-            dtype = dtype.to_real()
-    return torch.as_tensor(one, dtype=dtype, device=arrays[0].device)
+    if dtypes and not hasattr(value, "dtype"):  # NumPy's have a precision
+        dtype = dtypes[0].to_complex() if isinstance(value, complex) else dtypes[0].to_real()
+    return torch.as_tensor(value, dtype=dtype, device=arrays[0].device)
 
 
 def as_gradients(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Tensors:
@@ -171,12 +163,12 @@ def as_gradients(returned: Sequence[Any], arrays: Sequence[torch.Tensor]) -> Ten
     return [_as_like(value, array) for value, array in zip(returned, arrays, strict=True)]
 
 
-def _as_like(one: Any, like: torch.Tensor) -> torch.Tensor:
-    if one is None:
+def _as_like(value: Any, like: torch.Tensor) -> torch.Tensor:
+    if value is None:
         return torch.zeros_like(like)
-    if isinstance(one, torch.Tensor):
-        return one if one.dtype == like.dtype else one.to(like.dtype)
-    return torch.as_tensor(one, dtype=like.dtype, device=like.device)
+    if isinstance(value, torch.Tensor):
+        return value.to(like.dtype)
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 
 def _zeros(array: torch.Tensor) -> torch.Tensor | None:
