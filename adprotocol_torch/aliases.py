@@ -23,7 +23,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol_torch.autograd_graph import leaf_of
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import sequence_number, use_count
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -87,7 +87,7 @@ class Substitution(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.current: dict[int, torch.Tensor] = here().current
+        self.current: dict[int, torch.Tensor] = LOCAL.calls.current
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _OF_THE_OBJECT:
@@ -115,13 +115,3 @@ _OF_THE_OBJECT = frozenset(
         ),
     }
 )
-
-
-def refused_in_graph() -> UndecidableError:
-    """Return the error for a parameter that a graph reaches by another reference."""
-    return UndecidableError(
-        "the function to differentiate, compiled by torch.compile, reaches a parameter of its argument by another "
-        "reference (a list made before the call, say); in a graph that parameter is another tensor than the one "
-        "differentiated, and its part of the derivative would be lost. Take the parameter from the argument "
-        "(module.parameters() inside the function), or pass it on as non_differentiable(parameter)"
-    )

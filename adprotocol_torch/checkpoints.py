@@ -12,7 +12,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class _Frame(internals.CheckpointFrame):  # type: ignore[misc]
     """
 
     def __init__(self, function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        renew = here().renewal()
+        renew = LOCAL.calls.renewal()
 
         def renewed(*inputs: Any) -> None:
             end = renew()  # type: ignore[misc]

@@ -21,7 +21,7 @@ from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import nothing, parameter_of
+from adprotocol_torch.parameters import no_op, parameter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def guard(tensors: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     However the function reaches a wrapper: PyTorch keeps no list of them, and the collector none of what it has frozen.
     """
     if not _is_initialized():
-        return nothing
+        return no_op
     types, thread = wrapper_types(), threading.get_ident()
     pairs = zip(tensors, owners, strict=True)
     wanted = {id(item) for tensor, owner in pairs if owner is not None for item in (tensor, owner)}

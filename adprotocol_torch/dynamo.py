@@ -9,6 +9,7 @@ public hook sees the fake value and adds nothing to the graph.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import adprotocol
@@ -22,7 +23,7 @@ from adprotocol.extend import (
     trace_instead,
     tree_leaves,
 )
-from adprotocol_torch import checkpoints, closure_search, fx_graph, internals, tracking
+from adprotocol_torch import attributes, checkpoints, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
@@ -63,7 +64,7 @@ def mark() -> None:
     trace_instead(leaves_in_graph)(tree_leaves)
     trace_instead(identities_in_graph)(identities_of)
     trace_instead(flags_in_graph)(flags_of)
-    trace_instead(_names_of_tensors)(names_of_tensors)
+    trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
     # Where a graph has broken at a call with a rule, Dynamo would compile the frames of that call one by one.
     internals.skip(type(adprotocol.custom_derivative(mark)).__call__)
@@ -144,15 +145,6 @@ def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-def owners(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Return the parameters among some tensors, each at its place, and None for the others."""
-    install()
-    found: list[Any] = [None] * len(tensors)
-    for i in parameters(tensors):
-        found[i] = tensors[i]
-    return found
-
-
 def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:
     """Return the keys of the parameters among some leaves: no other tensor stands for one in a graph."""
     install()
@@ -180,15 +172,8 @@ def trainable_tensors(leaves: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-@run_while_tracing
-def _iterates_over_attributes() -> bool:
-    return internals.iterates_over_attributes()
-
-
 def names_of(value: Any) -> Any:
     """Return the names in the ``__dict__`` of an instance, in a function that Dynamo traces."""
-    if _iterates_over_attributes():
-        return getattr(value, "__dict__", ())
     install()
     return held_names(value)
 
@@ -199,12 +184,8 @@ def held_names(value: Any) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-def names_of_tensors(owner: torch.nn.Module, searched: set[int]) -> list[str]:
+def tensor_names_in_graph(owner: torch.nn.Module) -> list[str]:
     """Return the names of the attributes of a module that are tensors, or hold some."""
-    return closure_search.names_of_tensors(owner, searched)
-
-
-def _names_of_tensors(owner: torch.nn.Module, _searched: set[int]) -> list[str]:
     install()
     return held_tensors(owner)
 
@@ -215,33 +196,10 @@ def held_tensors(owner: torch.nn.Module) -> list[str]:
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
-@_answered
-def are_reached(value: torch.Tensor, held: list[torch.Tensor], tracked: list[torch.Tensor]) -> bool:
-    """Tell whether what was traced since the tracked tensors were made computes a value from others that are held."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
-def refuse_hooks(parameters: list[torch.Tensor]) -> None:
-    """Refuse parameters with hooks, in a function that Dynamo traces: they would not run in the graph."""
-    install()
-    if have_hooks(parameters):
-        msg = (
-            "a parameter that is differentiated in a compiled function has hooks (register_hook), which would not run "
-            f"in the graph. {remedy('hooks-in-compiled-graphs')}"
-        )
-        raise UndecidableError(msg)
-
-
-@_answered
-def have_hooks(parameters: list[torch.Tensor]) -> bool:
-    """Tell whether there are hooks on some parameters; in a graph, with a guard."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
 @run_while_tracing
 def selects() -> bool:
     """Tell whether `select_if_differentiated` has found a branch that torch.cond gets wrong in this compilation."""
-    return internals.compilation() in fx_graph.SELECTING
+    return internals.compilation() in internals.SELECTING
 
 
 @_answered
@@ -261,10 +219,38 @@ def custom_rule(rule: Any, arrays: list[torch.Tensor]) -> tuple[list[torch.Tenso
     return results, outline
 
 
-# They run as they are where nothing traces, or nothing but export.
-_answered(closure_search.find)
-sharing: Any = _answered(fx_graph.sharing)
-new_key: Any = _answered(fx_graph.new_key)
 left_to_eager_code: Any = _answered(run_eagerly)
-keep: Any = _answered(fx_graph.keep)
-kept: Any = _answered(fx_graph.kept)
+
+
+# What the branches of a staged cond return that a graph cannot hold, by branch. What is a constant, as it is, for a
+# caller that Dynamo does not trace (torch.export without it); and, while Dynamo traces, as it stands for it.
+_KEPT: dict[str, tuple[Any, Any]] = {}
+_KEYS = itertools.count()
+
+
+@_answered
+def new_key() -> str:
+    """Return a key for what a branch returns.
+
+    A text, for where torch.cond calls Dynamo itself, this makes symbols of integers that change.
+    """
+    return str(next(_KEYS))
+
+
+@_answered
+def keep(key: str, value: Any, variable: Any = None) -> None:
+    """Keep what a branch returns besides tensors, in tuples."""
+    _KEPT[key] = (value, variable)
+
+
+@_answered
+def kept(key: str, *, in_graph: bool = False) -> Any:
+    """Return what a branch returned besides tensors, and keep it no longer."""
+    return _KEPT.pop(key)[in_graph]
+
+
+@_answered
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """Return the positions of the tensors that share memory with an earlier one."""
+    first: dict[int, int] = {}
+    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor), i) != i]

@@ -1,4 +1,4 @@
-"""What Dynamo answers while it traces: the handler for each function of `dynamo`, under its name.
+"""What Dynamo answers while it traces: the handler for each function of `dynamo`, under its name; `self.value` is that.
 
 Imported by `dynamo.install` alone, when Dynamo is loaded. Its table of handlers is
 private, like the variables that stand for values; what its releases differ in is in
@@ -7,18 +7,24 @@ private, like the variables that stand for values; what its releases differ in i
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dynamo import variables
 from torch._dynamo.exc import UnspecializeRestartAnalysis, Unsupported
+from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import GlobalSource
 from torch._dynamo.variables import ConstantVariable, TensorVariable, TupleVariable
 from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
+from torch._dynamo.variables.functions import FunctoolsPartialVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
+from torch._dynamo.variables.tensor import SymNodeVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
 from adprotocol.extend import tree_structure
-from adprotocol_torch import closure_search, dynamo_values, fx_graph, internals, tracking
+from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
 from adprotocol_torch.divergence import remedy
 
@@ -149,70 +155,85 @@ def held_names(_self: Any, tx: Any, value: Any) -> Any:
 
 def held_tensors(_self: Any, tx: Any, owner: Any) -> Any:
     """Answer for the module as it is, and for what was set while it was traced."""
-    names = closure_search.names_of_tensors(owner.value, set()) if hasattr(owner.value, "_modules") else []
+    names = attributes.tensor_names(owner.value) if hasattr(owner.value, "_modules") else []
     set_since = tx.output.side_effects.store_attr_mutations.get(owner, {})
     return SourcelessBuilder.create(tx, [name for name in names if name not in set_since])
-
-
-def have_hooks(_self: Any, _tx: Any, parameters: Any) -> Any:
-    """Look at the parameters themselves, and guard on what they have."""
-    found = False
-    for item in parameters.items:
-        given = item.as_proxy().node.meta.get("grapharg")
-        if given is not None and item.source is not None:
-            internals.guard_identity(item.source, "_backward_hooks")
-            found = found or bool(internals.tensor_hooks(given.example))
-    return ConstantVariable.create(found)
-
-
-def are_reached(_self: Any, _tx: Any, value: Any, held: Any, tracked: Any) -> Any:
-    """Search the graph under way."""
-    return ConstantVariable.create(fx_graph.are_reached(value.as_proxy().node, _fakes(held), _nodes(tracked)))
 
 
 def select_if_differentiated(_self: Any, tx: Any, results: Any) -> Any:
     """Start over, with selects, where torch.cond loses a derivative."""
     modules = tx.output.nn_modules
     conds = {cond for node in _nodes(results) for cond in node.all_input_nodes}
-    refused = not internals.differentiates_cond() and any(map(fx_graph.is_tracked, conds))
-    if refused or any(fx_graph.takes_gradient(cond, modules) for cond in conds):
-        fx_graph.SELECTING.add(internals.compilation())
+    if any(_takes_gradient(cond, modules) for cond in conds):
+        internals.SELECTING.add(internals.compilation())
         # By which Dynamo itself starts over, with nothing kept of the first attempt.
         raise UnspecializeRestartAnalysis(restart_reason="a gradient inside a branch of adprotocol.cond")
     for cond in conds:
-        fx_graph.make_gradients_dense(cond, modules)
+        _make_gradients_dense(cond, modules)
     return ConstantVariable.create(None)
 
 
-def find(_self: Any, _tx: Any, module: Any) -> Any:
-    """Search a module that was given; one that the function itself makes is a copy of one that was searched."""
-    given = module.value
-    return ConstantVariable.create(closure_search.find(given, in_graph=True) if "_modules" in vars(given) else None)
+def _takes_gradient(cond: Any, modules: Any) -> bool:
+    """Tell whether a subgraph of a node enters torch.func.grad, or one of its relatives in reverse mode."""
+    for argument in cond.all_input_nodes:
+        graph = getattr(modules.get(argument.target), "graph", None) if argument.op == "get_attr" else None
+        if graph is not None:  # not a parameter
+            for node in graph.nodes:
+                if node.target is internals.enter_grad or _takes_gradient(node, modules):
+                    return True
+    return False
 
 
-def sharing(_self: Any, tx: Any, tensors: Any) -> Any:
+def _make_gradients_dense(cond: Any, modules: Any) -> None:
+    """Let the gradients of a staged cond be contiguous, for PyTorch refuses branches of which the strides differ.
+
+    The gradient of a sum is expanded, for one. That of a selection is a new tensor; itself it is a view.
+    """
+    for argument in cond.all_input_nodes:
+        module = modules.get(argument.target) if argument.op == "get_attr" else None
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        graph = module.graph
+        inputs = list(graph.find_nodes(op="placeholder"))
+        with graph.inserting_after(inputs[-1] if inputs else None):
+            for node in filter(_is_tracked, inputs):
+                given = node.meta["example_value"]
+                row = graph.call_method("unsqueeze", (node, 0))
+                row.meta["example_value"] = given.unsqueeze(0)
+                row.append(selected := graph.call_method("select", (row, 0, 0)))
+                selected.meta["example_value"] = row.meta["example_value"].select(0, 0)
+                node.replace_all_uses_with(selected, delete_user_cb=lambda user, row=row: user is not row)
+        module.recompile()
+
+
+def _is_tracked(node: Any) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and tracking.within_gradient(value)
+
+
+def sharing(self: Any, tx: Any, tensors: Any) -> Any:
     """Compare the memory of the fake tensors."""
-    return SourcelessBuilder.create(tx, fx_graph.sharing(_fakes(tensors)))
+    return SourcelessBuilder.create(tx, self.value(_fakes(tensors)))
 
 
-def new_key(_self: Any, _tx: Any) -> Any:
+def new_key(self: Any, _tx: Any) -> Any:
     """Return a new key as a constant."""
-    return ConstantVariable.create(fx_graph.new_key())
+    return ConstantVariable.create(self.value())
 
 
-def keep(_self: Any, _tx: Any, place: Any, value: Any) -> Any:
+def keep(self: Any, _tx: Any, place: Any, value: Any) -> Any:
     """Keep a variable, and the constant that it stands for, if any."""
     try:
         constant = value.as_python_constant()
     except (NotImplementedError, Unsupported):
         constant = None
-    fx_graph.keep(place.as_python_constant(), constant, value)
+    self.value(place.as_python_constant(), constant, value)
     return ConstantVariable.create(None)
 
 
-def kept(_self: Any, _tx: Any, place: Any) -> Any:
+def kept(self: Any, _tx: Any, place: Any) -> Any:
     """Return the variable that was kept."""
-    return fx_graph.kept(place.as_python_constant(), in_graph=True)
+    return self.value(place.as_python_constant(), in_graph=True)
 
 
 _WITH_DUALS = (
@@ -234,7 +255,7 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
     internals.guard_dual_level()
     if internals.levels_around(tx.output)[0] >= 0:
         raise Unsupported(_WITH_DUALS + remedy("dual-level-around-compiled"))
-    made = dynamo_values.real(tx, call)
+    made = _value_of(tx, call)
     # A rule: the graph has broken at this call, and Dynamo traces the rest of it.
     if hasattr(made, "has_vjp") or made.closed_over():
         raise Unsupported(_CLOSED_OVER)
@@ -250,3 +271,46 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
     name = tx.output.install_global_by_id("adprotocol_outline", outlines[0])
     outline = VariableBuilder(tx, GlobalSource(name))(outlines[0])
     return TupleVariable([results, outline])
+
+
+_REFUSED = (
+    "adprotocol: a function with a derivative rule, or a host function, was given {} in a function that torch.compile "
+    "traces; the graph cannot hold it. Pass what it is made of, or define it outside the compiled function"
+)
+
+
+def _value_of(tx: Any, variable: Any) -> Any:
+    """Return the value, and guard on it; it must not hold a tensor, nor a closure that was made while Dynamo traced."""
+    if isinstance(variable, SymNodeVariable):
+        return variable.evaluate_expr(tx.output)
+    if isinstance(variable, variables.UserDefinedObjectVariable):
+        return _instance(tx, variable)
+    if isinstance(variable, (variables.ListVariable, variables.TupleVariable)):
+        items = [_value_of(tx, item) for item in variable.items]
+        return items if isinstance(variable, variables.ListVariable) else tuple(items)
+    if isinstance(variable, variables.UserMethodVariable):
+        return types.MethodType(variable.fn, _value_of(tx, variable.obj))
+    if isinstance(variable, FunctoolsPartialVariable):
+        keywords = {name: _value_of(tx, value) for name, value in variable.keywords.items()}
+        return functools.partial(
+            _value_of(tx, variable.func), *[_value_of(tx, item) for item in variable.args], **keywords
+        )
+    try:
+        return variable.as_python_constant()
+    except (NotImplementedError, Unsupported):
+        pass
+    raise Unsupported(_REFUSED.format(variable))
+
+
+def _instance(tx: Any, variable: Any) -> Any:
+    changed = tx.output.side_effects.store_attr_mutations.get(variable, {})
+    if not changed:
+        if variable.source is not None:
+            install_guard(variable.source.make_guard(GuardBuilder.ID_MATCH))
+        return variable.value
+    if variable.source is not None:
+        raise Unsupported(_REFUSED.format(f"{variable}, which the compiled function changes"))
+    made = object.__new__(type(variable.value))
+    for name, value in changed.items():
+        object.__setattr__(made, name, _value_of(tx, value))
+    return made

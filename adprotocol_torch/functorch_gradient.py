@@ -11,7 +11,7 @@ from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo, internals
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import next_sequence_number, skip
-from adprotocol_torch.parameters import here, parameter_of
+from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph
 from adprotocol_torch.tensors import laid_out
 
 if TYPE_CHECKING:
@@ -49,22 +49,23 @@ def _without_history(leaf: Any) -> Any:
 def _with_gradients(
     fun: Callable[[list[Any]], tuple[Any, Any]], tensors: list[torch.Tensor]
 ) -> tuple[Any, Any, list[Any]]:
-    calls = here()
-    if torch.compiler.is_dynamo_compiling():
-        owners: list[Any] = dynamo.owners(tensors)
-    else:
-        tensors = [calls.substitute(tensor) for tensor in tensors]
-        owners = [parameter_of(tensor) for tensor in tensors]
-    has_owners = len([owner for owner in owners if owner is not None]) > 0
+    owners: list[Any] = []
     own, leaves = [False] * len(tensors), tensors
+    if torch.compiler.is_dynamo_compiling():
+        dynamo.install()
+        if dynamo.parameters(tensors):
+            raise refused_in_graph()
+    else:
+        calls = LOCAL.calls
+        tensors = leaves = [calls.substitute(tensor) for tensor in tensors]
+        owners = owners_of(tensors)
+    has_owners = len(owners) > 0
     if has_owners:
         # A flag of a parameter is no outer derivative here either.
         own = [
-            owner is tensor and tensor.is_leaf and not calls.is_variable(tensor)
+            owner is tensor and tensor.is_leaf and not calls.is_differentiated(tensor)
             for tensor, owner in zip(tensors, owners, strict=True)
         ]
-        if torch.compiler.is_dynamo_compiling() and True in own:
-            dynamo.refuse_hooks([tensor for tensor, flag in zip(tensors, own, strict=True) if flag])
         leaves = [tensor.detach() if flag else tensor for tensor, flag in zip(tensors, own, strict=True)]
     # torch.func accepts only tensors as auxiliary output.
     rest: list[Any] = []
@@ -77,7 +78,7 @@ def _with_gradients(
         start = -1 if is_traced else next_sequence_number()
         if has_owners and not is_traced:
             undo.append(distributed.guard(tensors, owners))
-            undo.append(here().replace(tensors, tracked, owners))
+            undo.append(LOCAL.calls.replace(tensors, tracked, owners))
             with aliases.Substitution():
                 value, aux = fun(tracked)
         else:
@@ -86,11 +87,6 @@ def _with_gradients(
         if not isinstance(value, torch.Tensor):
             refuse_number(value, start)
             value = torch.tensor(value)
-        elif is_traced and any(own):
-            held = [tensor for tensor, flag in zip(tensors, own, strict=True) if flag]
-            dynamo.install()
-            if dynamo.are_reached(value, held, tracked):
-                raise aliases.refused_in_graph()
         others, inside = partition_aux(aux, torch.Tensor)
         rest.append(others)
         return value, inside

@@ -82,7 +82,7 @@ class _Call:
         tensors, owners = self.tensors, self.owners
         if owners:
             self.undo.append(distributed.guard(tensors, owners))
-            self.undo.append(self.calls.lift(tensors))
+            self.undo.append(self.calls.force_requires_grad(tensors))
         self.tracked = tracked = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))
@@ -102,7 +102,7 @@ class _Call:
             # Autograd does not see operations on it, whatever its flag.
             return tensor.detach().clone().requires_grad_()
         if tensor.requires_grad:
-            if owner is tensor and tensor.is_leaf and not self.calls.is_variable(tensor):
+            if owner is tensor and tensor.is_leaf and not self.calls.is_differentiated(tensor):
                 # Its flag says that it is trained, not that an outer derivative is wanted.
                 # It stays in place, with its hooks.
                 return tensor

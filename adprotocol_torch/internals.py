@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import operator
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -156,21 +157,6 @@ def levels_around(output: Any) -> tuple[int, list[Any]]:
     return forward_ad._current_level - entered[True], levels[: len(levels) - entered[False]]  # noqa: SLF001
 
 
-def differentiates_cond() -> bool:
-    """Tell whether the derivative of ``torch.cond`` is whole.
-
-    Since 2.8, without this function. Before, it fails where a branch uses one operand and the other does not.
-    """
-    return not hasattr(importlib.import_module("torch._higher_order_ops.cond"), "create_fw_bw_graph_branches")
-
-
-def iterates_over_attributes() -> bool:
-    """Tell whether Dynamo iterates over the ``__dict__`` of an instance: since 2.12."""
-    from torch._dynamo.variables import dicts  # noqa: PLC0415  (only while Dynamo traces)
-
-    return hasattr(dicts, "DunderDictVariable")
-
-
 def attribute_names(tx: Any, value: Any) -> list[str]:
     """Return the names in the ``__dict__`` of an instance that Dynamo stands for, and guard on them."""
     from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
@@ -190,14 +176,6 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
     return list(held)
 
 
-def guard_identity(source: Any, name: str) -> None:
-    """Let the graph that Dynamo builds guard on an attribute being the same object."""
-    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
-    from torch._dynamo.source import AttrSource  # noqa: PLC0415
-
-    install_guard(AttrSource(source, name).make_guard(GuardBuilder.ID_MATCH))
-
-
 def guard_dual_level() -> None:
     """Let the graph that Dynamo builds guard on the dual level, so that a change traces again."""
     from torch._dynamo.guards import install_guard  # noqa: PLC0415  (as above)
@@ -206,6 +184,11 @@ def guard_dual_level() -> None:
 
     if TracingContext.try_get() is not None:  # Dynamo's; export without it has none
         install_guard(DualLevelContextManager._guards_singleton)  # noqa: SLF001
+
+
+# The compilations in which a branch of a staged cond takes a gradient: their contexts, which last while Dynamo starts
+# over (their numbers are used again after a reset).
+SELECTING: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compilation() -> Any:
@@ -362,15 +345,6 @@ def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], 
     return module._parameters, module._buffers, module._modules  # noqa: SLF001
 
 
-# The way that PyTorch's documentation of subclasses shows.
-make_subclass: Callable[..., Any] = torch.Tensor._make_subclass  # noqa: SLF001
-
-
-def forward_pre_hooks(module: torch.nn.Module) -> list[Any]:
-    """Return what a module calls before its own function."""
-    return list(module._forward_pre_hooks.values())  # noqa: SLF001
-
-
 def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Tensor | None]]:
     """Return the hooks that a user registered on a leaf, and that only the engine runs."""
     return list((tensor._backward_hooks or {}).values())  # noqa: SLF001
@@ -397,9 +371,14 @@ def without_guard_statistics() -> None:
     guards.profile_guard_manager = lambda *_: 0.0
 
 
+def caches_parametrizations() -> bool:
+    """Tell whether ``parametrize.cached()`` is on; there is no public access to it."""
+    return parametrize._cache_enabled > 0  # noqa: SLF001
+
+
 def exchange_cache(cache: Any) -> Any:
-    """Exchange what ``parametrize.cached()`` holds, if it is on; there is no public access to it."""
+    """Exchange what ``parametrize.cached()`` holds, if it is on."""
     before = parametrize._cache  # noqa: SLF001
-    if parametrize._cache_enabled:  # noqa: SLF001
+    if caches_parametrizations():
         parametrize._cache = cache  # noqa: SLF001
     return before

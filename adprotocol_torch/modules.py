@@ -15,15 +15,20 @@ import torch
 from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch import closure_search, distributed, dynamo, functional_copy, internals
+from adprotocol_torch import attributes, internals, stand_in
 from adprotocol_torch.divergence import remedy
-from adprotocol_torch.parameters import here, nothing
+from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from adprotocol_torch.parameters import Calls
 
     # A submodule, its parameters, the name of one, the tensor that was there, and the one to put there.
     _Change = tuple[torch.nn.Module, dict[str, Any], str, Any, Any]
+
+# For each call under way those of its thread, the submodules of what it was given, and its changes.
+_UNDER_WAY: dict[object, tuple[Calls, list[torch.nn.Module], list[_Change]]] = {}
 
 
 @hookimpl
@@ -49,7 +54,6 @@ class _Contents:
         self._module = module
         # The module and its submodules; PyTorch's own list of them recurses.
         self._owners: list[torch.nn.Module] = []
-        self._calls = here()
         # Where submodules keep what they have computed from their tensors.
         self._cached: list[tuple[dict[str, Any], str]] = []
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
@@ -60,7 +64,6 @@ class _Contents:
 
     def _collect(self) -> None:
         module = self._module
-        elsewhere = self._calls.filled_elsewhere()
         # The classes that were met, declare nothing and cache nothing.
         silent: set[type] = set()
         # A declaration holds for all submodules below.
@@ -78,7 +81,7 @@ class _Contents:
             allowed = None
             cls = type(owner)
             if cls not in silent:
-                cached = closure_search.cached_names(cls)
+                cached = attributes.cached_names(cls)
                 self._cached += [(owner.__dict__, name) for name in cached]
                 if declares(cls):
                     allowed = trainable_names(owner, (*parameters, *buffers, *children))
@@ -94,10 +97,8 @@ class _Contents:
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
                     waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
-        # Another thread may also have begun while this one was reading.
-        elsewhere |= self._calls.filled_elsewhere()
-        if elsewhere and any(id(owner) in elsewhere for owner in self._owners):
-            raise _used_by_two(module)
+        if not torch.compiler.is_dynamo_compiling():
+            _refuse_second_user(self._owners)
 
     def _add_parameters(self, prefix: str, owner: torch.nn.Module, parameters: dict[str, Any], allowed: Any) -> None:
         for name, parameter in parameters.items():
@@ -113,7 +114,7 @@ class _Contents:
             self._places[path] = [(owner, parameters, name)]
             if parameter.is_floating_point() or parameter.is_complex():
                 # A tensor that torch.func.functional_call puts there is no parameter, and has no flag.
-                self.flags[path] = (allowed is None or name in allowed) and self._calls.takes_gradient(parameter)
+                self.flags[path] = (allowed is None or name in allowed) and takes_gradient(parameter)
             else:
                 self.flags[path] = None
 
@@ -125,16 +126,33 @@ class _Contents:
             if filled[path] is not self.tensors[path]
             for owner, parameters, name in places
         ]
-        return self._module, _exchange(self._module, changed, self._cached)
+        if torch.compiler.is_dynamo_compiling():
+            if changed:
+                raise refused_in_graph()
+            return self._module, no_op
+        _refuse_scripted(changed)
+        leave = _enter(self._owners, changed)
+        put_back = _exchange(changed, self._cached)
+
+        def restore() -> None:
+            put_back()
+            leave()
+
+        return self._module, restore
 
     def others(self) -> list[Any]:
         """Return the attributes of the module and of its submodules that are tensors, or containers that hold some."""
-        searched = set(map(id, self._owners))
-        return [owner.__dict__[name] for owner in self._owners for name in dynamo.names_of_tensors(owner, searched)]
+        return [owner.__dict__[name] for owner in self._owners for name in attributes.tensor_names(owner)]
 
     def rebuild(self, filled: dict[str, Any]) -> torch.nn.Module:
         """Return a copy of the module with other tensors."""
-        return functional_copy.make(self._module, self.tensors, filled)
+        if torch.compiler.is_dynamo_compiling():
+            raise stand_in.refused(
+                self._module,
+                " in a graph, for Dynamo does not trace copy.deepcopy; make it before the compiled function, or "
+                "compile that without fullgraph=True",
+            )
+        return stand_in.make(self._module, self.tensors, filled)
 
 
 def _refuse_own_declaration(owner: torch.nn.Module) -> None:
@@ -154,38 +172,55 @@ def _is_above(module: torch.nn.Module, above: Any) -> bool:
     return False
 
 
-def _exchange(
-    module: torch.nn.Module, changed: list[_Change], cached: list[tuple[dict[str, Any], str]]
-) -> Callable[[], None]:
-    if torch.compiler.is_dynamo_compiling():
-        wrappers = distributed.wrapper_types()
-        for owner in module.modules() if wrappers else ():
-            if isinstance(owner, wrappers):
-                raise distributed.refused(owner)
-        return _put(changed)
-    if changed:
-        _refuse_scripted(changed)
+def _enter(owners: list[torch.nn.Module], changed: list[_Change]) -> Callable[[], None]:
+    """Note the modules that a call uses until the returned function is called."""
+    key = object()
+    # Before the look at the others, so that of two threads one at least sees the other.
+    _UNDER_WAY[key] = (LOCAL.calls, owners, changed)
+
+    def leave() -> None:
+        del _UNDER_WAY[key]
+
+    try:
+        _refuse_second_user(owners, changed)
+    except ConcurrencyError:
+        leave()
+        raise
+    return leave
+
+
+def _refuse_second_user(owners: list[torch.nn.Module], changed: Sequence[_Change] = ()) -> None:
+    """Refuse modules that hold other tensors for a call in another thread, or would while another thread uses them."""
+    for calls, used, filled in list(_UNDER_WAY.values()):
+        if calls is not LOCAL.calls and (_overlap(owners, filled) or _overlap(used, changed)):
+            raise _used_by_two(owners[0])
+
+
+def _overlap(owners: list[torch.nn.Module], changed: Sequence[_Change]) -> bool:
+    return len(changed) > 0 and not {id(owner) for owner, *_ in changed}.isdisjoint(map(id, owners))
+
+
+def _exchange(changed: list[_Change], cached: list[tuple[dict[str, Any], str]]) -> Callable[[], None]:
     flat = _flat_weights(changed) if changed else []
-    leave = here().use(module, [owner for owner, *_ in changed])
-    if leave is None:
-        raise _used_by_two(module)
-    data = [_data_of(new) for _, _, _, _, new in changed]
-    put_back = here().change(lambda: _put(changed)) if changed else nothing
+    put_back = LOCAL.calls.change(lambda: _put(changed)) if changed else no_op
     # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
     cache = internals.exchange_cache({})
-    held = [(attributes, name, attributes.pop(name)) for attributes, name in cached if name in attributes]
+    held = [(names, name, names.pop(name)) for names, name in cached if name in names]
 
     def restore() -> None:
         put_back()
-        for (_, _, _, old, new), assigned in zip(changed, data, strict=True):
-            _keep_assigned(old, new, assigned)
+        for _, _, _, old, new in changed:
+            if torch.nn.parameter.is_lazy(old) and not torch.nn.parameter.is_lazy(
+                new
+            ):  # the function has set its shape
+                old.materialize(new.shape, device=new.device, dtype=new.dtype)
+                old.data = new.data
         for owner, lists in flat:
             vars(owner).update(lists)
-        for attributes, name in cached:
-            attributes.pop(name, None)
-        for attributes, name, value in held:
-            attributes[name] = value
-        leave()
+        for names, name in cached:
+            names.pop(name, None)
+        for names, name, value in held:
+            names[name] = value
         internals.exchange_cache(cache)
 
     return restore
@@ -198,32 +233,11 @@ def _put(changed: list[_Change]) -> Callable[[], None]:
 
     def put_back() -> None:
         for (_, parameters, name, _, new), old in zip(changed, before, strict=True):
-            # What the function put there itself stays, as after a plain call. (Dynamo cannot always tell.)
-            if torch.compiler.is_dynamo_compiling() or (name in parameters and parameters[name] is new):
+            # What the function put there itself stays, as after a plain call.
+            if name in parameters and parameters[name] is new:
                 parameters[name] = old
 
     return put_back
-
-
-@internals.skip
-def _data_of(tensor: Any) -> Any:
-    """Return what an assignment to the ``data`` of a tensor changes; None where there is none, as in torch.func."""
-    if torch.nn.parameter.is_lazy(tensor) or internals.level_of(tensor) > 0 or type(tensor) not in _PLAIN:
-        return None
-    return internals.memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def _keep_assigned(old: Any, new: Any, data: Any) -> None:
-    """Give a parameter the data that the function assigned to what was in its place."""
-    if torch.nn.parameter.is_lazy(old):
-        if not torch.nn.parameter.is_lazy(new):
-            old.materialize(new.shape, device=new.device, dtype=new.dtype)
-            old.data = new.data
-    elif data is not None and _data_of(new) != data:
-        old.data = new.data
 
 
 def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:

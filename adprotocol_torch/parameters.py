@@ -8,63 +8,44 @@ for that parameter in inner calls: it has the parameter's flag, and is one leaf 
 its places.
 
 Each thread has one `Calls`, in which a call notes what it substitutes, and takes it
-back at its end, after an exception too; so calls nest.
+back at its end, after an exception too; so calls nest. Another thread knows nothing
+of it, as with PyTorch's own modes; it sees the parameter that a tensor stands for, and
+is told of a flag that a call has set (`takes_gradient`).
 
-- Another thread knows nothing of it, as with PyTorch's own modes. What lies in the
-  objects themselves it sees: the parameter that a tensor stands for, a flag that is
-  set, the tensors in a module. It is told of a set flag (`Calls.takes_gradient`), and refused a
-  module that holds tensors of others (`Calls.use`).
-- The child of a fork goes on with the calls of the thread that forked. Those of other
-  threads never end there: what they have lifted stays lifted, and the modules that
-  they have filled stay refused.
+A graph that Dynamo traces has no substitutes: there a gradient with respect to
+parameters is refused (`refused_in_graph`).
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
+from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import in_transform, skip, tape_is_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     # Makes a change, and returns what undoes it.
     Change = Callable[[], Callable[[], None]]
 
 
-class _Process:
-    """What the threads of the process must know of each other."""
-
-    def __init__(self) -> None:
-        self.renew_lock()
-        # For each call under way those of its thread; and whether there is one, as a bool that a compiler can guard on.
-        self.active: list[Calls] = []
-        self.inside = False
-        # How many threads train a parameter against its flag, by id.
-        self.lifted: Counter[int] = Counter()
-
-    def renew_lock(self) -> None:
-        """Forget a lock that is held by a thread which the child of a fork has not."""
-        self.lock = threading.Lock()
-
-
-# An instance: older releases of PyTorch do not guard on what a class holds.
-_PROCESS = _Process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PROCESS.renew_lock)
+# How many calls train a parameter against its flag, in all threads, by the id of the parameter.
+_FORCED: Counter[int] = Counter()
+_LOCK = threading.Lock()
 
 
 class _Substitutes(dict[int, torch.Tensor]):
     """Tensors by the ids of those in whose place they are, which are kept, so that no id is given to another."""
 
-    given: Sequence[torch.Tensor] = ()
+    replaced: Sequence[torch.Tensor] = ()
 
 
 class Calls:
@@ -73,9 +54,6 @@ class Calls:
     def __init__(self) -> None:
         # By id, what stands for a parameter now: of the parameter, of what was given for it, and of what stands for it.
         self.current: _Substitutes = _Substitutes()
-        # The modules in use, and the ids of the submodules among them in which there are other tensors.
-        self.used: list[torch.nn.Module] = []
-        self.filled: set[int] = set()
         # What the calls under way have changed, as functions that change it anew and return how to undo that.
         self.changes: list[Change] = []
 
@@ -97,7 +75,7 @@ class Calls:
             return None
 
         def renew() -> Callable[[], None]:
-            undo = [here().set_current(current), *[change() for change in changes]]
+            undo = [LOCAL.calls.set_current(current), *[change() for change in changes]]
 
             def end() -> None:
                 for restore in reversed(undo):
@@ -111,36 +89,30 @@ class Calls:
         """Return what a call differentiates with respect to in the place of a tensor, or the tensor itself."""
         return self.current.get(id(tensor), tensor)
 
-    def is_variable(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a call differentiates with respect to a tensor; in a graph, whether one may."""
+    def is_differentiated(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a call differentiates with respect to a tensor."""
         return id(tensor) in self.current
 
-    def takes_gradient(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
-        parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
-        return parameter is None or (parameter.requires_grad and id(parameter) not in _PROCESS.lifted)
-
-    def lift(self, leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
+    def force_requires_grad(self, leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
         """Set the flag of the parameters among the leaves, until the returned function is called.
 
         So each stays in its place, and counts wherever the function reaches it.
         """
-        counts = _PROCESS.lifted
         parameters = [
             leaf
             for leaf in leaves
             if isinstance(leaf, torch.nn.Parameter)
-            and not (leaf.requires_grad and id(leaf) not in counts)
-            and not (leaf.is_inference() or self.is_variable(leaf) or torch.nn.parameter.is_lazy(leaf))
+            and not (leaf.requires_grad and id(leaf) not in _FORCED)
+            and not (leaf.is_inference() or self.is_differentiated(leaf) or torch.nn.parameter.is_lazy(leaf))
         ]
-        return self.change(lambda: _lift(parameters)) if parameters else nothing
+        return self.change(lambda: _force(parameters)) if parameters else no_op
 
     def replace(
         self, leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     ) -> Callable[[], None]:
         """Note what is tracked in the place of the leaves that stand for parameters, their `owners`."""
         current = _Substitutes(self.current)
-        current.given = [*self.current.given, *leaves]
+        current.replaced = [*self.current.replaced, *leaves]
         for leaf, new, owner in zip(leaves, tracked, owners, strict=True):
             if owner is not None:
                 current[id(new)] = new
@@ -155,94 +127,30 @@ class Calls:
         """Let tensors stand for parameters, by id, until the returned function is called."""
         before = self.current
         self.current = current
-        with _PROCESS.lock:
-            self._begin()
 
         def put_back() -> None:
             self.current = before
-            with _PROCESS.lock:
-                self._end()
 
         return put_back
 
-    def use(self, module: torch.nn.Module, changed: Iterable[torch.nn.Module]) -> Callable[[], None] | None:
-        """Note that a call puts other tensors into submodules of a module; None if another thread uses these."""
-        owners = set(map(id, changed))
-        with _PROCESS.lock:
-            others = [calls for calls in _PROCESS.active if calls is not self]
-            if others:
-                filled = set().union(*[calls.filled for calls in others])
-                if filled and any(id(part) in filled for part in module.modules()):
-                    return None
-                used = [other for calls in others for other in calls.used] if owners else []
-                if any(id(part) in owners for other in used for part in other.modules()):
-                    return None
-            added = owners - self.filled
-            self.filled |= added
-            self.used.append(module)
-            self._begin()
 
-        def leave() -> None:
-            with _PROCESS.lock:
-                self.filled -= added
-                self.used.remove(module)
-                self._end()
-
-        return leave
-
-    def filled_elsewhere(self) -> set[int]:
-        """Return the ids of the submodules that hold tensors of other threads' calls."""
-        if not _PROCESS.inside:
-            return set()
-        return set().union(*[calls.filled for calls in list(_PROCESS.active) if calls is not self])
-
-    def _begin(self) -> None:
-        _PROCESS.active.append(self)
-        _PROCESS.inside = True
-
-    def _end(self) -> None:
-        _PROCESS.active.remove(self)
-        _PROCESS.inside = bool(_PROCESS.active)
-
-
-def _lift(parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
-    counts = _PROCESS.lifted
-    with _PROCESS.lock:
+def _force(parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
+    with _LOCK:
         # Not those whose flag the user has set since.
-        lifted = [parameter for parameter in parameters if not parameter.requires_grad or id(parameter) in counts]
-        counts.update(map(id, lifted))
-        for parameter in lifted:
+        forced = [parameter for parameter in parameters if not parameter.requires_grad or id(parameter) in _FORCED]
+        _FORCED.update(map(id, forced))
+        for parameter in forced:
             parameter.requires_grad_()
 
-    def lower() -> None:
-        with _PROCESS.lock:
-            counts.subtract(map(id, lifted))
-            for parameter in lifted:
-                if not counts[id(parameter)]:
-                    del counts[id(parameter)]
+    def restore() -> None:
+        with _LOCK:
+            _FORCED.subtract(map(id, forced))
+            for parameter in forced:
+                if not _FORCED[id(parameter)]:
+                    del _FORCED[id(parameter)]
                     parameter.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
 
-    return lower
-
-
-class _InGraph(Calls):
-    """What holds in a graph, where the differentiated tensor is not the parameter itself."""
-
-    def substitute(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def is_variable(self, tensor: torch.Tensor) -> bool:  # noqa: ARG002
-        return _PROCESS.inside
-
-    def takes_gradient(self, tensor: torch.Tensor) -> bool:
-        parameter = parameter_of(tensor)
-        return parameter is None or parameter.requires_grad
-
-    def replace(self, leaves: Any, tracked: Any, owners: Any) -> Callable[[], None]:  # noqa: ARG002
-        return nothing
-
-    def filled_elsewhere(self) -> set[int]:
-        return set()
+    return restore
 
 
 class _Local(threading.local):
@@ -251,34 +159,34 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
-_IN_GRAPH = _InGraph()
 
 
-def nothing() -> None:
+def no_op() -> None:
     """Undo nothing."""
 
 
-def _here_traced() -> Calls:
-    return _IN_GRAPH
+def _takes_gradient_traced(tensor: torch.Tensor) -> bool:
+    return not isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
 
 
-@trace_instead(_here_traced)
+# Where a graph breaks, Dynamo would trace this one, and the next two.
+@trace_instead(_takes_gradient_traced)
 @skip
-def here() -> Calls:
-    """Return the calls of this thread."""
-    return LOCAL.calls
+def takes_gradient(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
+    parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
+    return parameter is None or (parameter.requires_grad and id(parameter) not in _FORCED)
 
 
 def _parameter_of_traced(tensor: Any) -> Any:
     return tensor if isinstance(tensor, torch.nn.Parameter) else None
 
 
-# Where a graph breaks, Dynamo would trace this one.
 @trace_instead(_parameter_of_traced)
 @skip
 def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
     """Return the parameter that a tensor is, or stands for; None for any other tensor."""
-    # 50 ns: to ask a plain tensor for its class runs a metaclass in Python, 0.4 µs; so long takes a missing attribute.
+    # 50 ns: ``type(tensor)`` avoids torch's Python metaclass (0.4 µs); a missing attribute costs as much.
     cls = type(tensor)
     if (cls is torch.Tensor or cls is torch.nn.Parameter) and not tensor.__dict__:
         return tensor if cls is torch.nn.Parameter else None
@@ -300,7 +208,7 @@ def _identity_traced(value: torch.Tensor) -> int | None:
 
 
 @trace_instead(_identity_traced)
-@skip  # as parameter_of
+@skip
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
@@ -324,17 +232,27 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
     parameter = parameter_of(value)
     if parameter is None or not parameter.requires_grad:
         return value
-    if here().is_variable(value) and is_recording():
+    if torch.compiler.is_dynamo_compiling():
+        raise refused_in_graph()
+    if LOCAL.calls.is_differentiated(value) and is_recording():
         return value
-    if not torch.compiler.is_dynamo_compiling() and torch.nn.parameter.is_lazy(value):
+    if torch.nn.parameter.is_lazy(value):
         # The function sets its shape; with that it is put back.
         lazy: Any = torch.nn.parameter.UninitializedParameter
-        substitute = lazy(requires_grad=False, device=value.device, dtype=value.dtype)
-        substitute._adprotocol_parameter = parameter  # noqa: SLF001  (as below)
-        return substitute  # type: ignore[no-any-return]
-    # A variable in a transformation may have tangents, which `detach` cuts and a copy made without gradients keeps.
-    has_levels = in_transform() and here().is_variable(value)
-    constant = value.clone() if has_levels else value.detach()
-    if not torch.compiler.is_dynamo_compiling():
-        constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
-    return constant
+        constant = lazy(requires_grad=False, device=value.device, dtype=value.dtype)
+    elif in_transform() and LOCAL.calls.is_differentiated(value):
+        # It may have tangents, which `detach` cuts and a copy made without gradients keeps.
+        constant = value.clone()
+    else:
+        constant = value.detach()
+    constant._adprotocol_parameter = parameter  # noqa: SLF001  (the plugin's own)
+    return constant  # type: ignore[no-any-return]
+
+
+def refused_in_graph() -> UndecidableError:
+    """Return the error for parameters in a gradient that Dynamo traces."""
+    return UndecidableError(
+        "a call of grad that torch.compile traces was given a module or a parameter to differentiate with respect to, "
+        "or to freeze (by where=, or under torch.no_grad); in a graph nothing can stand in its place. "
+        f"{remedy('parameters-in-compiled-gradients')}"
+    )

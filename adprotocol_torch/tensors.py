@@ -11,7 +11,7 @@ from adprotocol.extend import trace_instead
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import skip
-from adprotocol_torch.parameters import here
+from adprotocol_torch.parameters import takes_gradient
 
 try:
     import numpy as np
@@ -95,7 +95,7 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
 def _trainable_traced(value: torch.Tensor) -> bool | None:
     if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
         return None
-    return here().takes_gradient(value)
+    return takes_gradient(value)
 
 
 @trace_instead(_trainable_traced)

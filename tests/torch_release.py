@@ -49,20 +49,3 @@ def skip_if_sets_end_graphs():
     """Skip where Dynamo does not follow a search of a set: before 2.12."""
     if torch.__version__ < "2.12":
         pytest.skip(_lacks("does not look into a set in a graph"))
-
-
-def skip_if_flags_are_stale():
-    """Skip where PyTorch itself goes on with a graph although a parameter of a module has another flag.
-
-    From 2.9 to 2.11 it guards on the dicts of a module alone.
-    """
-    module = torch.nn.Sequential(torch.nn.Linear(1, 1))
-
-    def count(module, x):
-        return x * sum([p.requires_grad for part in module._modules.values() for p in part._parameters.values()])
-
-    compiled = torch.compile(count, backend="eager", fullgraph=True)
-    compiled(module, torch.ones(()))
-    module[0].bias.requires_grad_(requires_grad=False)
-    if compiled(module, torch.ones(())) != 1.0:
-        pytest.skip(_lacks("itself keeps the graph of a module whose parameter has another flag"))

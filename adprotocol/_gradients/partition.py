@@ -157,8 +157,8 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     Raises:
         TreeError: the structures differ, none was given, or, with `like`, none has
             one of its leaves.
-        UndecidableError: a module that is scripted, or that holds a closure or object
-            with a reference of its own to a part of the module.
+        UndecidableError: a module that is scripted or compiled, or that holds a function
+            with a reference of its own to a part of the module, or a tensor in a list or dict.
 
     After ``equinox.combine`` and ``torch.func.functional_call``.
     """

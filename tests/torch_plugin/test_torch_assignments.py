@@ -15,20 +15,8 @@ class Net(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.tensor([3.0]))
 
 
-def assign(net):
-    net.b.data = torch.tensor([5.0])
-
-
 def change(net):
     net.b.data.mul_(2.0)
-
-
-def resize(net):
-    net.b.data = torch.tensor([5.0, 6.0])
-
-
-def transpose(net):
-    net.b.data = net.b.data.reshape(1, 1)
 
 
 def replace(net):
@@ -39,7 +27,7 @@ def remove(net):
     del net.b
 
 
-CHANGES = [assign, change, resize, transpose, replace, remove]
+CHANGES = [change, replace, remove]
 
 
 def after(net):
@@ -66,37 +54,31 @@ def test_of_a_frozen_parameter(how, fails):
         want = plain.b.sum().item() if hasattr(plain, "b") else 1.0
         assert grad(loss, where="a")(net)["a"].item() == want
     assert after(net) == after(plain)
-    assert (getattr(net, "b", None) is held) == (how in CHANGES[:4])
+    assert (getattr(net, "b", None) is held) == (how is change)
     assert all(p.requires_grad for p in net.parameters())
 
 
-@pytest.mark.parametrize("how", [assign, change])
-def test_of_a_teacher_under_no_grad(how):
-    plain, net = Net(), Net()
-    how(plain)
+def test_of_a_teacher_under_no_grad():
+    net = Net()
 
     def loss(x, net):
-        how(net)
+        change(net)
         return x * net.b.sum()
 
     with torch.no_grad():
-        assert grad(loss)(ONE, net) == plain.b.item()
-    assert after(net) == after(plain)
+        assert grad(loss)(ONE, net) == 6.0
+    assert after(net) == {"a": [2.0], "b": [6.0]}
 
 
-@pytest.mark.parametrize("how", [assign, replace])
-def test_of_a_variable_of_an_enclosing_call(how):
+def test_of_a_variable_of_an_enclosing_call():
     net = Net()
 
     def inner(net):
-        how(net)
+        replace(net)
         return (net.a * net.b).sum()
 
-    assert grad(lambda net: grad(inner, where="a")(net)["a"].sum() * net.a.sum(), where="a")(net)["a"].item() in (
-        5.0,
-        7.0,
-    )
-    assert after(net)["b"] in ([5.0], [7.0])
+    assert grad(lambda net: grad(inner, where="a")(net)["a"].sum() * net.a.sum(), where="a")(net)["a"] == 7.0
+    assert after(net)["b"] == [7.0]
 
 
 def test_an_untouched_parameter_keeps_its_memory():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.utils import parametrize
 
-from adprotocol import combine, grad, partition, within_gradient
+from adprotocol import combine, grad, partition
 from adprotocol.errors import UndecidableError
 
 ONE = torch.tensor(1.0)
@@ -137,10 +137,8 @@ def test_a_stand_in_refuses_a_tensor_that_a_container_keeps(make, mode):
     net = make()
     with mode():
         net(ONE)
-    _, made = new_weight(net)
-    with pytest.raises(UndecidableError, match=rf"'cache' of its {make.__name__}: .*cached_property.*register_buffer"):
-        made(ONE)
-    assert within_gradient(made) is True
+    with pytest.raises(UndecidableError, match=rf"'cache' of its {make.__name__} .*cached_property.*register_buffer"):
+        new_weight(net)
     assert net(ONE) == 4.0
 
 
@@ -152,11 +150,10 @@ def test_an_empty_cache_is_the_stand_ins_own(make):
     assert net(ONE) == 4.0
 
 
-def test_a_stand_in_refuses_a_tensor_with_a_history():
+def test_a_stand_in_has_no_tensor_with_a_history():
     net = WithHistory()
     net(ONE)
-    with pytest.raises(UndecidableError, match="'kept' of its WithHistory"):
-        new_weight(net)[1](ONE)
+    assert new_weight(net)[1](ONE) == 25.0
 
 
 class InObject(Base):
@@ -176,7 +173,7 @@ class InObject(Base):
 def test_a_stand_in_refuses_an_object_with_a_history():
     net = InObject()
     net(ONE)
-    with pytest.raises(UndecidableError, match="'kept' of its InObject holds SimpleNamespace"):
+    with pytest.raises(UndecidableError, match="InObject, which cannot be copied"):
         new_weight(net)
 
 
@@ -185,15 +182,6 @@ def test_what_a_hook_records_is_no_hindrance():
     net.register_forward_hook(lambda _net, _given, result: seen.append(result))
     net(ONE)
     assert new_weight(net)[1](ONE) == 25.0
-
-
-def test_in_a_graph_it_is_refused_at_once():
-    net = Kept()
-    with torch.no_grad():
-        net(ONE)
-    compiled = torch.compile(lambda net: new_weight(net)[1](ONE), fullgraph=True, backend="eager")
-    with pytest.raises(Exception, match="cache"):
-        compiled(net)
 
 
 def test_what_a_stand_in_does_not_use_is_no_hindrance():
@@ -260,7 +248,7 @@ def test_what_a_hook_sets_before_each_call_is_right():
     assert torch.allclose(made(torch.ones(1, 1)), 3.0 * net(torch.ones(1, 1)))
 
 
-def test_stand_ins_share_no_cache_of_parametrizations():
+def test_a_stand_in_is_made_outside_of_cached_parametrizations():
     class Square(torch.nn.Module):
         def forward(self, w):
             return w**2
@@ -269,16 +257,12 @@ def test_stand_ins_share_no_cache_of_parametrizations():
     parametrize.register_parametrization(net, "w", Square())
     net.forward = types.MethodType(lambda self, x: self.w * x, net)
     _, rest = partition(net)
-    before = combine({"parametrizations.w.original": torch.tensor(7.0)}, rest, like=net)
+    new = {"parametrizations.w.original": torch.tensor(7.0)}
+    assert combine(new, rest, like=net)(ONE) == 49.0
     with parametrize.cached():
         assert net(ONE) == 4.0
-        assert before(ONE) == 49.0
-        assert combine(*partition(before), like=before)(ONE) == 49.0
-        for number in range(5):
-            made = combine({"parametrizations.w.original": torch.tensor(float(number))}, rest, like=net)
-            assert made(ONE) == float(number) ** 2
-            assert type(made).__name__ == type(net).__name__
-            assert isinstance(made, Base)
+        with pytest.raises(UndecidableError, match=r"parametrize\.cached\(\)"):
+            combine(new, rest, like=net)
 
 
 @pytest.mark.parametrize("make", [ByProperty, ByDescriptor, Nested])

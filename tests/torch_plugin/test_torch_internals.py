@@ -9,7 +9,7 @@ import adprotocol_torch
 
 MODULES = sorted(Path(adprotocol_torch.__file__).parent.glob("*.py"))
 # The others stand for Dynamo's values while it traces.
-MADE_FOR_THEM = ("internals", "dynamo_handlers", "dynamo_values")
+MADE_FOR_THEM = ("internals", "dynamo_handlers")
 # The lines that every question, every branch and every node of a walk runs, and the frames of Python.
 ALLOWED = {
     ("tracking", "_current_level"),

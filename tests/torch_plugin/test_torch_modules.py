@@ -13,7 +13,6 @@ import weakref
 
 import pytest
 import torch
-import torch_release
 from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, jvp, vmap
@@ -22,7 +21,7 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import combine, partition, register_trainable, trainable, value_and_grad
+from adprotocol import combine, partition, register_trainable, trainable, value_and_grad, within_gradient
 from adprotocol.errors import ConcurrencyError, DeclarationError, NothingTrainableError, SelectionError, TreeError
 
 X = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
@@ -1140,67 +1139,54 @@ def compiled(f, backend="aot_eager"):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize(("where", "backend"), [(None, "aot_eager"), ("0.*", "eager")])
-def test_compiled(where, backend):
-    module = KINDS["batch norm in evaluation"][0]()
-    _, wanted, _ = native(module, X)
+@pytest.mark.parametrize(
+    ("call", "args"),
+    [
+        (adprotocol.grad(loss), lambda m: (m, X)),
+        (adprotocol.grad(loss, where="0.*"), lambda m: (m, X)),
+        (adprotocol.grad(lambda parts: loss(parts["m"], parts["x"]), where="x"), lambda m: ({"m": m, "x": X},)),
+        (adprotocol.grad(lambda w: (w**2).sum()), lambda m: (m[0].weight,)),
+        (adprotocol.grad(lambda ws: sum((w**2).sum() for w in ws)), lambda m: (list(m.parameters()),)),
+    ],
+    ids=["module", "where", "frozen", "parameter", "parameters"],
+)
+def test_a_compiled_gradient_refuses_parameters_and_breaks_the_graph(call, args):
+    module = small()
     with untouched(module):
-        value, gradient = compiled(value_and_grad(loss, where=where), backend)(module, X)
-    agree(gradient, wanted, [name for name in wanted if selection(where)(name)])
-    assert not value.requires_grad
+        with pytest.raises(Exception, match=r"value_and_grad\(torch\.compile\(loss\)\)"):
+            compiled(call, "eager")(*args(module))
+        torch.testing.assert_close(torch.compile(call, backend="eager")(*args(module)), call(*args(module)))
 
 
 @pytest.mark.usefixtures("compiler")
-def test_torch_refuses_a_buffer_that_a_graph_updates_while_it_differentiates():
+def test_the_gradient_of_a_compiled_function_of_a_module():
     module = KINDS["batch norm"][0]()
-    with untouched(module), pytest.raises(Exception, match="in-place"):
-        compiled(adprotocol.grad(loss), "eager")(module, X)
-
-
-@pytest.mark.usefixtures("compiler")
-def test_compiled_follows_flags_of_the_moment():
-    torch_release.skip_if_flags_are_stale()
-    module = Declared()
     _, wanted, _ = native(module, X)
-    f = compiled(adprotocol.grad(loss), "eager")
-    agree(f(module, X), wanted, HEAD)
-    module.head.bias.requires_grad_(False)
-    agree(f(module, X), wanted, ["head.weight"])
-    module.head.bias.requires_grad_()
-    agree(f(module, X), wanted, HEAD)
+    agree(adprotocol.grad(compiled(lambda m: loss(m, X)))(module), wanted)
 
 
 @pytest.mark.usefixtures("compiler")
-def test_compiled_follows_declarations_of_the_moment():
-    module = Declared()
-    _, wanted, _ = native(module, X)
-    f = compiled(adprotocol.grad(loss), "eager")
-    agree(f(module, X), wanted, HEAD)
-    register_trainable(Declared, ["body"])
-    try:
-        agree(f(module, X), wanted, ["body.weight", "body.bias"])
-    finally:
-        register_trainable(Declared, Declared.__trainable__)
-    agree(f(module, X), wanted, HEAD)
+def test_a_compiled_gradient_with_respect_to_tensors_uses_a_module():
+    module, answers = small(), []
 
+    def energy(module, x):
+        answers.append(within_gradient(module))
+        return loss(module, x)
 
-@pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize(("inner", "outer"), [("2.*", None), (None, "0.*")])
-def test_a_compiled_penalty_on_gradients(inner, outer):
-    module = small()
-    wanted = oracle(lambda: module, inner, outer)
-    norm = lambda module: penalty(adprotocol.grad(loss, where=inner)(module, X))
-    agree(compiled(adprotocol.grad(norm, where=outer))(module), wanted)
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_penalty_on_gradients_that_are_compiled():
-    module = small()
-    wanted = oracle(lambda: module, None, None)
-    norm = compiled(lambda module: penalty(adprotocol.grad(loss)(module, X)), "eager")
-    for _ in range(2):
-        assert not norm(module).requires_grad
-        agree(adprotocol.grad(norm)(module), wanted)
+    force = adprotocol.grad(energy, argnums=1)
+    wanted = force(module, X)
+    torch.testing.assert_close(compiled(force, "eager")(module, X), wanted)
+    assert set(answers) == {True}
+    answers.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(force(module, X), wanted)
+        with pytest.raises(Exception, match=r"or under torch\.no_grad"):
+            compiled(force, "eager")(module, X)
+        torch.testing.assert_close(torch.compile(force, backend="eager")(module, X), wanted)
+    assert set(answers) == {False}
+    params = {name: p.detach() for name, p in module.named_parameters()}
+    by_dict = adprotocol.grad(lambda params: torch.func.functional_call(module, params, (X,)).sum())
+    torch.testing.assert_close(compiled(by_dict, "eager")(params), by_dict(params))
 
 
 @pytest.mark.usefixtures("compiler")

@@ -118,16 +118,6 @@ def test_a_nested_call_follows_the_flags_that_the_user_gave():
     assert found[0]["bias"] == 1.0
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_gradient_refuses_a_reference(net, decayed, backend):
-    with pytest.raises(Exception, match="another reference"):
-        torch.compile(lambda n: grad(decayed)(n)["weight"], backend=backend, fullgraph=True)(net)
-    reached = lambda n: n(torch.ones(1, 1)).sum() + sum((p**2).sum() for p in n.parameters())
-    assert torch.compile(lambda n: grad(reached)(n)["weight"], backend=backend, fullgraph=True)(net) == 7.0
-    constant = lambda n: (n.weight * non_differentiable(net.weight)).sum()
-    assert torch.compile(lambda n: grad(constant)(n)["weight"], backend=backend, fullgraph=True)(net) == 3.0
-
-
 def test_a_value_computed_before_the_call_is_a_constant_for_a_tensor():
     x = torch.tensor(2.0, requires_grad=True)
     before = x * 3
