@@ -95,6 +95,10 @@ for _function in (
 wrapper.COMPILER_MARKS += ["_torchdynamo", "_dynamo"]
 
 
+# Py_TPFLAGS_HAVE_GC
+_IS_COLLECTED = 1 << 14
+
+
 # Dynamo would guard on the table, which is filled while it traces.
 @substitute_for(table.lookup)
 def _lookup(cls: type) -> Binding:
@@ -103,13 +107,25 @@ def _lookup(cls: type) -> Binding:
 
 @run_while_tracing
 def _name_of(cls: type) -> str:
-    return table.resolve(cls)
+    import torch  # noqa: PLC0415  (Dynamo traces)
+
+    name = table.resolve(cls)
+    # PyTorch 2.9 follows no search of these in a graph: a shape holds numbers alone, and an instance of a class that the
+    # collector of garbage skips refers to nothing.
+    is_empty = cls is torch.Size or (name == table.BINDINGS.OPAQUE.name and not cls.__flags__ & _IS_COLLECTED)
+    return table.BINDINGS.PLAIN.name if is_empty else name
 
 
 @substitute_for(traversal.binding_for)
 def _binding_for(value: Any) -> Binding:
     binding = _lookup(type(value))
     return traversal.admitted(value) if binding.kind is OPAQUE else binding
+
+
+# Metadata is not needed in a graph. PyTorch 2.9 cannot trace what copies it.
+@substitute_for(wrapper.wrap)
+def _wrap(wrapping: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG001
+    return wrapping
 
 
 # An error in a graph has the frames of what was traced.

@@ -7,6 +7,7 @@ The binding of a class has the functions that flatten and rebuild its instances
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import CLASS, FUNCTION, OPAQUE, Binding
@@ -288,7 +289,7 @@ def tree_unflatten(
 def tree_split(treespec: Treespec, leaves: Sequence[Any], mask: Sequence[bool], tree: Any) -> tuple[Any, Any]:
     """Return two structures like `tree`, whose treespec is `treespec`: with the leaves in the mask, and the others."""
     try:
-        return split(treespec, iter(leaves).__next__, iter(mask).__next__)
+        return split(treespec, functools.partial(next, iter(leaves)), functools.partial(next, iter(mask)))
     # A user's constructor may raise anything when given None.
     except Exception:
         for part in (True, False):  # one of them raises, and says where
