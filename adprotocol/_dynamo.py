@@ -110,8 +110,8 @@ def _name_of(cls: type) -> str:
     import torch  # noqa: PLC0415  (Dynamo traces)
 
     name = table.resolve(cls)
-    # PyTorch 2.9 follows no search of these in a graph: a shape holds numbers alone, and an instance of a class that the
-    # collector of garbage skips refers to nothing.
+    # PyTorch 2.9 follows no search of these in a graph: a shape holds numbers alone, and an instance of a class that
+    # the collector of garbage skips refers to nothing.
     is_empty = cls is torch.Size or (name == table.BINDINGS.OPAQUE.name and not cls.__flags__ & _IS_COLLECTED)
     return table.BINDINGS.PLAIN.name if is_empty else name
 
