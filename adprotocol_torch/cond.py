@@ -89,13 +89,9 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
     floats = [leaf for leaf in leaves if leaf.is_floating_point()]
     like = floats[0] if floats else None
     device = (like if like is not None else pred).device
-    sharing = dynamo.sharing(leaves)
-    if sharing:
+    if dynamo.sharing(leaves):
         # torch.cond refuses operands that share memory, such as two rows of one tensor.
-        again = iter([i in sharing for i in range(len(leaves))])
-        operands = tree_map(
-            lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) and next(again) else leaf, operands
-        )
+        operands = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, operands)
 
     # Operands are closed over, so that they may be anything; Dynamo lifts the
     # tensors among them. torch.cond refuses results that are not tensors, so it gets

@@ -133,7 +133,18 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         call, *arrays = inputs
-        _save(ctx, call, arrays, output, is_forward=functorch_is_active() or internals.is_in_forward_mode())
+        ctx.call = call
+        # Zeros in place of None would have gradients computed that nobody needs.
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*output[call.outline.count :])
+        ctx.shapes = None
+        if not call.rule.keeps_arrays:
+            # Tensors of these shapes that take no memory.
+            ctx.shapes = [torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape) for a in arrays]
+            arrays = []
+        ctx.save_for_backward(*arrays, *output)
+        if internals.in_transform():
+            ctx.save_for_forward(*arrays, *output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -162,22 +173,6 @@ class _Node(torch.autograd.Function):
         rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
         results, call.outline = custom_rule(rule, list(arrays))
         return tuple(results), (0,) * len(results)
-
-
-def _save(ctx: Any, call: _Call, arrays: Sequence[torch.Tensor], results: Any, *, is_forward: bool) -> None:
-    ctx.call = call
-    # Zeros in place of None would have gradients computed that nobody needs.
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*results[call.outline.count :])
-    kept = list(arrays)
-    ctx.shapes = None
-    if not call.rule.keeps_arrays:
-        # Tensors of these shapes that take no memory.
-        ctx.shapes = [torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape) for a in arrays]
-        kept = []
-    ctx.save_for_backward(*kept, *results)
-    if is_forward:
-        ctx.save_for_forward(*kept, *results)
 
 
 def _saved(ctx: Any) -> Values:

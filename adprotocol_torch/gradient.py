@@ -186,7 +186,9 @@ def _by_engine(
         tracked = call.track()
         value, aux = fun(tracked)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() == 0):
-            _check_output(value, call.start)
+            check_output(value, value)
+            if not isinstance(value, torch.Tensor):
+                functorch_gradient.refuse_number(value, call.start)
         is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
         graph = autograd_graph.Graph()
         others = call.search(value, graph) if is_tracked else {}
@@ -221,12 +223,6 @@ def _by_engine(
     return value, aux, gradients
 
 
-def _check_output(value: Any, start: int) -> None:
-    check_output(value, value)
-    if not isinstance(value, torch.Tensor):
-        functorch_gradient.refuse_number(value, start)
-
-
 def _add_others(gradients: list[torch.Tensor | None], others: Mapping[int, torch.Tensor], call: _Call) -> None:
     """Add the derivatives at the end, with respect to what else stands for tracked tensors, to those of these."""
     count = len(call.tracked)
@@ -253,18 +249,12 @@ def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[to
 
 def _separate(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copy gradients that share memory: the terms of a sum do, and clipping writes in place."""
-    # 0.3 µs for each of the usual ones.
-    plain = [storage_of(gradient) for gradient in gradients if _is_plain(gradient)]
-    if len(set(plain)) == len(gradients):
-        return gradients
     seen: set[int] = set()
     for i, gradient in enumerate(gradients):
-        key = memory_of(gradient)
+        # Of the usual ones the key of their storage will do, in 0.3 µs.
+        is_plain = type(gradient) is torch.Tensor and gradient.layout is _STRIDED
+        key = storage_of(gradient) if is_plain else memory_of(gradient)
         if key in seen:
             gradients[i] = gradient.clone()
         seen.add(key)
     return gradients
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided
