@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from adprotocol import divergence, errors
 from adprotocol._dispatch import registry, release
 from adprotocol.conformance import all_scenarios
-from adprotocol.conformance._reports import written
 from adprotocol.conformance.scenario import HOOKS
 
 # A script beside this one; tests load this file from elsewhere.
 sys.path.insert(0, str(Path(__file__).parent))
 import pictures
 import support as recorded
-from matrix_picture import SideBySide, matrix_to_svg
+import support_matrix
+from matrix_picture import matrix_to_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,11 +108,11 @@ def support() -> str:
         for head, found in parts
         if found
     ]
-    return "\n\n".join([*lines, written.matrix_to_markdown(_matrix())])
+    return "\n\n".join([*lines, support_matrix.to_markdown(_matrix())])
 
 
-def _matrix() -> SideBySide:
-    return SideBySide.of_reports([*recorded.reports(), *recorded.others()])
+def _matrix() -> support_matrix.Matrix:
+    return support_matrix.Matrix.of({report.backend: report for report in (*recorded.reports(), *recorded.others())})
 
 
 SUPPORT_TABLE = """\
@@ -143,7 +143,7 @@ svg {{ max-width: 100%; height: auto; }}
 def support_table() -> str:
     """Return the support matrix as a self-contained page: the picture, and a table that names the scenarios."""
     matrix = _matrix()
-    return SUPPORT_TABLE.format(picture=matrix_to_svg(matrix), table=written.matrix_to_html(matrix))
+    return SUPPORT_TABLE.format(picture=matrix_to_svg(matrix), table=support_matrix.to_html(matrix))
 
 
 def support_picture() -> str:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adprotocol.conformance._reports import written
-from adprotocol.conformance._reports.looks import ABSENT, DECLARED, LEGEND, LOUD, RIGHT, SILENT, STAGED, STATES
-from adprotocol.conformance._reports.matrix import Matrix, state_of
-from adprotocol.conformance._reports.words import cut, line
+import support_matrix
+from jinja2 import Environment, StrictUndefined
+from support_matrix import ABSENT, DECLARED, LEGEND, LOUD, RIGHT, SILENT, STAGED, Matrix
+
+from adprotocol.conformance._reports.words import clean, cut, line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from adprotocol.conformance import Report
+    from collections.abc import Mapping
 
 TEMPLATE = Path(__file__).with_name("matrix.svg.jinja")
 
@@ -52,57 +50,19 @@ PATHS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide(Matrix):
-    """Hold the matrix of several reports, whose names are made different where they are not.
-
-    Attributes:
-        versions: the version of each backend's framework, or an empty text.
-        totals: how many scenarios of each backend are in each state.
-    """
-
-    versions: Mapping[str, str]
-    totals: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def of_reports(cls, reports: Sequence[Report]) -> SideBySide:
-        """Return the matrix of some reports."""
-        named = dict(zip(_names(reports), reports, strict=True))
-        found = Matrix.of(named)
-        states = {name: Counter(state_of(each, result) for result in each.results) for name, each in named.items()}
-        return cls(
-            rows=found.rows,
-            hooks=found.hooks,
-            backends=found.backends,
-            cells=found.cells,
-            versions={name: report.framework_version or "" for name, report in named.items()},
-            totals={name: {state: counted[state] for state in STATES} for name, counted in states.items()},
-        )
-
-
-def _names(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Return a name for each report: its backend, with the device, the version or a number where names coincide."""
-    parts = [(report.backend, report.device, report.framework_version) for report in reports]
-    tries = [[line(" ".join(filter(None, part[:length]))) for part in parts] for length in (1, 2, 3)]
-    names: list[str] = []
-    for place in range(len(reports)):
-        name = next((each[place] for each in tries if each.count(each[place]) == 1), tries[-1][place])
-        numbered = (f"{name} #{number}" for number in range(2, len(reports) + 2))
-        names.append(name if name not in names else next(each for each in numbered if each not in names))
-    return tuple(names)
-
-
-def matrix_to_svg(matrix: SideBySide) -> str:
+def matrix_to_svg(matrix: Matrix) -> str:
     """Return a picture for light and dark, with the reasons as tooltips."""
-    template = written.environment("html").from_string(TEMPLATE.read_text("utf-8"))
-    return template.render(matrix=matrix, layout=sys.modules[__name__])
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["lines"] = clean
+    template = environment.from_string(TEMPLATE.read_text("utf-8"))
+    return template.render(matrix=matrix, layout=sys.modules[__name__], looks=support_matrix)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Hold the left edge of the cells, their width, the size of the picture, and the tops of its parts."""
 
-    matrix: SideBySide
+    matrix: Matrix
     left: float
     cell: float
     width: float
@@ -112,7 +72,7 @@ class Layout:
     rows: float
 
     @classmethod
-    def of(cls, matrix: SideBySide) -> Layout:
+    def of(cls, matrix: Matrix) -> Layout:
         """Lay out a matrix, `WIDTH` units wide unless the columns need more."""
         panels, per = max(1, len(matrix.hooks)), max(1, len(matrix.backends))
         titles = [*map(short, matrix.rows), *matrix.groups(), *(titled(matrix, name) for name in matrix.backends)]
@@ -155,7 +115,7 @@ def short(text: str, limit: int = 36) -> str:
     return cut(line(text), limit)
 
 
-def titled(matrix: SideBySide, backend: str) -> str:
+def titled(matrix: Matrix, backend: str) -> str:
     """Return a backend with its version on one line."""
     return short(f"{backend} {matrix.versions[backend]}".strip())
 

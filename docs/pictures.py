@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 
 import support as recorded
 from matrix_picture import PATHS, text_width
-
-from adprotocol.conformance._reports.looks import ABSENT, LEGEND, LOOKS, RIGHT, STAGED, STATES, css_class
-from adprotocol.conformance._reports.matrix import state_of
+from support_matrix import ABSENT, LEGEND, LOOKS, RIGHT, STAGED, STATES, css_class, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

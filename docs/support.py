@@ -91,14 +91,8 @@ def _report(recorded: dict[str, Any]) -> Report:
     return Report(
         backend=recorded["backend"],
         framework_version=recorded["framework_version"],
-        plugin=None,
-        plugin_version=None,
-        device=None,
-        level="MAY",
-        keywords=(),
         total=len(results),
         results=tuple(results),
-        capabilities={},
         divergences=tuple(divergences),
     )
 

@@ -6,19 +6,19 @@ The maintainer of an AD system describes it by a `Harness`, runs
 
     python -m adprotocol conformance BACKEND
 
-or subclasses `ConformanceTests` in their own tests, and publishes the report.
+or has ``test_conformance = suite("BACKEND")`` in their own tests, and publishes the report.
 
-From a call to a report: `_command` (in other processes, by `supervisor`) or `suite` -> `session` -> `backend` (the
-harness and the divergences of a plugin) -> `survey` (does the harness do what it documents?) -> `runner` (each case in
-a thread with a time limit) -> a function of `scenarios`, which calls the harness through `checks` -> `canary` (is the
-framework still sound?) -> `result` -> `_reports`.
+From a call to a report: `_command` -> pytest with `_run.pytest_plugin`, which collects what `suite` returns ->
+`_run.run` (the state of each capability by `_run.harness_checks`, the outcome of each case) -> a function of
+`scenarios`, which calls the harness through `checks` -> `_run.result` -> `_reports`.
 """
 
-from adprotocol.conformance._reports.written import to_html, to_markdown
+from adprotocol.conformance._reports.page import to_html
+from adprotocol.conformance._reports.written import to_markdown
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError
 from adprotocol.conformance._run.result import Report, Result, from_json, to_json
 from adprotocol.conformance._run.rule_check import RuleReport, check_rule
-from adprotocol.conformance._run.suite import ConformanceTests, checked, harness_of, run
+from adprotocol.conformance._run.suite import checked, harness_of, run, suite
 from adprotocol.conformance.checks import Absent, Checked, WrongAnswer
 from adprotocol.conformance.harness import Harness
 from adprotocol.conformance.scenario import MAY, MUST, SHOULD, Scenario
@@ -31,7 +31,6 @@ __all__ = [
     "Absent",
     "BrokenBackend",
     "Checked",
-    "ConformanceTests",
     "Harness",
     "Report",
     "Result",
@@ -45,6 +44,7 @@ __all__ = [
     "from_json",
     "harness_of",
     "run",
+    "suite",
     "to_html",
     "to_json",
     "to_markdown",

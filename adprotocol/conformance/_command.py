@@ -1,4 +1,4 @@
-"""The command ``python -m adprotocol conformance``.
+"""The command ``python -m adprotocol conformance``: pytest on the suite, and its reports.
 
 Exit status 0 means that nothing is wrong, 1 that something is (a scenario, the
 harness, the plugin or its divergences), 2 wrong usage, 130 an interrupt by the
@@ -12,35 +12,33 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import asdict
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adprotocol._cli import terminal
-from adprotocol.conformance._reports import badge, text, written
-from adprotocol.conformance._reports.text import Progress
-from adprotocol.conformance._reports.words import encodable
-from adprotocol.conformance._run import declared, result, runner, supervisor
-from adprotocol.conformance._run.backend import BrokenBackend, UsageError, names, of
+from adprotocol.conformance._reports import page, text, written
+from adprotocol.conformance._run import declared, result
+from adprotocol.conformance._run.backend import BrokenBackend, UsageError, expression_of, names, need, of
 from adprotocol.conformance._run.case import Case, select
-from adprotocol.conformance._run.suite import Interrupted
-from adprotocol.conformance._run.survey import Survey
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.conformance.scenarios import all_scenarios
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from adprotocol.conformance._run.result import Report, Result
+    from adprotocol.conformance._run.result import Report
 
+SECONDS = 60.0
 # So many processes at most, unless more are asked for: each holds the framework.
 MOST = 4
 # The reports that can be written to a file, by option: what each is, and who writes it.
 _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("the whole report, for programs", result.to_json),
-    "html": ("one self-contained page (needs Jinja2)", written.to_html),
-    "markdown": ("Markdown (needs Jinja2)", written.to_markdown),
-    "badge": ("a badge, as the JSON that shields.io reads", badge.to_badge),
+    "html": ("one self-contained page (needs Jinja2)", page.to_html),
+    "markdown": ("Markdown", written.to_markdown),
+    "badge": ("a badge, as the JSON that shields.io reads", written.to_badge),
     "draft-divergences": ("Markdown that declares what fails, for a person to give the reasons", declared.draft),
 }
 
@@ -55,6 +53,7 @@ def _main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         files, backend = _files(arguments), _backend(arguments)
+        select((), arguments.keywords, arguments.level)
         return _list(arguments, backend) if arguments.list else _report(arguments, backend, files)
     except UsageError as error:
         parser.error(str(error))
@@ -74,14 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--harness", metavar="MODULE:CLASS", help="use this harness instead of that of the plugin it names")
     for name, (what, _) in _REPORTS.items():
         add(f"--{name}", dest=name, metavar="FILE", help=f"write {what}; - is standard output")
-    add("--lines", metavar="FILE", help="write each result as it comes, a line of JSON")
     words = "run only what has this word in its id, transform or rule; a glob if it has * ? or [; may be repeated"
     add("-k", dest="keywords", action="append", default=[], metavar="WORD", help=words)
     level = "leave out scenarios less binding than this (default: %(default)s)"
     add("--level", choices=LEVELS, default=MAY, help=level)
     add("--device", help="the device of the arrays, one that the harness names")
     limit = "time limit of each scenario (default: %(default)g)"
-    add("--time-limit", type=_seconds, default=runner.SECONDS, metavar="SECONDS", help=limit)
+    add("--time-limit", type=_positive, default=SECONDS, metavar="SECONDS", help=limit)
     jobs = "run the scenarios in so many processes beside each other (default: %(default)s, a core each)"
     add("--jobs", type=_count, default=min(os.cpu_count() or 1, MOST), metavar="N", help=jobs)
     add("--list", action="store_true", help="list the scenarios, those of BACKEND if given, and run none")
@@ -89,17 +87,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seconds(given: str) -> float:
+def _positive(argument: str) -> float:
     with contextlib.suppress(ValueError):
-        if 0 < float(given) <= runner.LONGEST:
-            return float(given)
-    raise argparse.ArgumentTypeError(f"{given!r} is not a positive number of seconds")
+        if 0 < float(argument) < float("inf"):
+            return float(argument)
+    raise argparse.ArgumentTypeError(f"{argument!r} is not a positive number of seconds")
 
 
-def _count(given: str) -> int:
-    if given.isdecimal() and int(given):
-        return int(given)
-    raise argparse.ArgumentTypeError(f"{given!r} is not a positive number")
+def _count(argument: str) -> int:
+    if argument.isdecimal() and int(argument):
+        return int(argument)
+    raise argparse.ArgumentTypeError(f"{argument!r} is not a positive number")
 
 
 def _backend(arguments: argparse.Namespace) -> str:
@@ -113,51 +111,32 @@ def _backend(arguments: argparse.Namespace) -> str:
 
 def _files(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the file of each report that was asked for; one that cannot be written is an error before the run."""
-    known = (*_REPORTS, "lines")
-    files = {name: target for name, target in vars(arguments).items() if name in known and target is not None}
+    files = {name: vars(arguments)[name] for name in _REPORTS if vars(arguments)[name] is not None}
     if arguments.list and files:
         raise UsageError("--list runs nothing, so there is nothing to report")
-    if files.get("badge", "").endswith(".svg"):
-        raise UsageError(f"--badge {files['badge']}: a badge is JSON, from which shields.io draws the image")
-    if {"html", "markdown"} & set(files):
-        written.need_jinja2()
-    if files.get("lines") == "-":
-        raise UsageError("--lines writes to a file, which holds what ran whatever ends the run")
+    if "html" in files:
+        page.need_jinja2()
     if list(files.values()).count("-") > 1:
         raise UsageError("only one report can go to standard output")
-    taken: dict[Path, str] = {}
     for name, target in files.items():
+        path = Path(target)
         if target == "-":
             continue
-        if wrong := _unwritable(Path(target)):
-            raise UsageError(f"--{name} {target}: {wrong}")
-        other = taken.setdefault(Path(target).resolve(), name)
-        if other != name:
-            raise UsageError(f"--{other} and --{name} both write {target}")
+        if path.is_dir() or not path.parent.is_dir():
+            what = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise UsageError(f"--{name} {target}: {what}")
     return files
-
-
-def _unwritable(path: Path) -> str:
-    """Return why a file cannot be written, as far as that is known without writing; else an empty text."""
-    try:
-        if path.is_dir():
-            return "it is a folder"
-        if not path.parent.is_dir():
-            return f"there is no folder {path.parent}"
-    except OSError as error:
-        return str(error.strerror)
-    place = path if path.exists() else path.parent
-    return "" if os.access(place, os.W_OK) else f"{place} is not writable"
 
 
 def _list(arguments: argparse.Namespace, backend: str) -> int:
     """List the cases of a backend, or without one every scenario."""
-    problems, every = [], list(map(Case, all_scenarios().values()))
+    cases = list(map(Case, all_scenarios().values()))
     if backend:
-        found = of(backend, arguments.device)
-        with _prints_apart(), contextlib.closing(Survey(found, arguments.time_limit)) as survey:
-            every, problems = survey.cases(), survey.problems
-    chosen = select(every, arguments.keywords, arguments.level)
+        from adprotocol.conformance._run.run import Run  # noqa: PLC0415  (a list of every scenario does without NumPy)
+
+        with contextlib.redirect_stdout(sys.stderr):
+            cases = Run(of(backend, arguments.device)).cases
+    chosen = select(cases, arguments.keywords, arguments.level)
     if not chosen:
         raise UsageError(f"no scenario has {', '.join(map(repr, arguments.keywords))}")
     for case in chosen:
@@ -165,80 +144,53 @@ def _list(arguments: argparse.Namespace, backend: str) -> int:
         needs = f" [{', '.join(scenario.needs)}]" if scenario.needs else ""
         sys.stdout.write(f"{scenario.level:<6} {scenario.rule:<3} {case.id}  {scenario.summary}{needs}\n")
     sys.stdout.write(f"{len(chosen)} scenarios\n")
-    for problem in problems:
-        sys.stderr.write(f"adprotocol conformance: {problem.where}: {problem.message}\n")
-    return 1 if problems else 0
+    return 0
 
 
 def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) -> int:
     """Run the suite, and write the reports."""
-    report, interrupted = _run(arguments, backend)
-    if not report.results and not interrupted:
+    report, interrupted = _run(arguments, backend, sys.stderr if "-" in files.values() else sys.stdout)
+    if not report.results and not report.problems:
         words = " ".join([*(f"-k {word!r}" for word in arguments.keywords), f"--level {arguments.level}"])
         raise UsageError(f"nothing is selected by {words}; --list shows what there is")
     # A report on standard output must not be mixed with text for people.
-    if "-" not in files.values():
-        text.write(report, sys.stdout, verbose=arguments.verbose)
-    saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items() if name in _REPORTS]
+    text.write(report, sys.stderr if "-" in files.values() else sys.stdout, verbose=arguments.verbose)
+    saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
     if interrupted:
-        sys.stderr.write(f"adprotocol conformance: {interrupted}\n")
         return terminal.INTERRUPTED
     return 0 if report.ok and all(saved) else 1
 
 
-def _run(arguments: argparse.Namespace, backend: str) -> tuple[Report, str]:
-    """Return the report, and the message of an interrupt by the user if there was one."""
-    with Progress() as progress, contextlib.ExitStack() as stack:
-        lines = stack.enter_context(Path(arguments.lines).open("w", encoding="utf-8")) if arguments.lines else None
+def _run(arguments: argparse.Namespace, backend: str, stream: text.TextIO) -> tuple[Report, bool]:
+    """Return the report, and whether the user interrupted the run."""
+    for module, what in (("numpy", "NumPy"), ("pytest", "pytest"), ("xdist", "pytest-xdist")):
+        need(module, f"the conformance suite needs {what}")
+    from adprotocol.conformance._run import pytest_plugin  # noqa: PLC0415  (pytest is an optional dependency)
 
-        def advance(found: Result) -> None:
-            progress.advance(found)
-            if lines is not None:
-                lines.write(json.dumps(asdict(found)) + "\n")
-                lines.flush()
-
-        try:
-            report = supervisor.run(
-                backend,
-                keywords=arguments.keywords,
-                level=arguments.level,
-                device=arguments.device,
-                jobs=arguments.jobs,
-                seconds=arguments.time_limit,
-                **({"plugin": arguments.backend} if arguments.harness and arguments.backend else {}),
-                on_start=progress.start,
-                on_result=advance,
-            )
-        except Interrupted as interrupt:
-            return interrupt.report, str(interrupt)
-    return report, ""
-
-
-@contextlib.contextmanager
-def _prints_apart() -> Iterator[None]:
-    """Send what frameworks and harnesses print, compiled code included, to standard error: reports use the other."""
-    try:
-        output, error = sys.stdout.fileno(), sys.stderr.fileno()
-    except (OSError, ValueError):  # captured, or closed
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(output)
-    os.dup2(error, output)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, output)
-        os.close(kept)
+    begin = time.perf_counter()
+    selection = {"keywords": arguments.keywords, "level": arguments.level}
+    options = {"backend": backend, "device": arguments.device, **selection}
+    collector = pytest_plugin.Collector(expression_of(backend, arguments.device), arguments.time_limit)
+    with tempfile.TemporaryDirectory(prefix="adprotocol-", ignore_cleanup_errors=True) as folder:
+        os.environ |= {pytest_plugin.VARIABLE: json.dumps(options), pytest_plugin.FOLDER: folder}
+        status = pytest_plugin.main(collector, jobs=arguments.jobs, limit=arguments.time_limit, stream=stream)
+    if collector.refusal is not None:
+        raise collector.refusal
+    interrupted = status == pytest_plugin.INTERRUPTED
+    seconds = round(time.perf_counter() - begin, 2)
+    report = collector.report(
+        backend, interrupted=interrupted, seconds=seconds, level=arguments.level, keywords=tuple(arguments.keywords)
+    )
+    if arguments.harness and arguments.backend and report.backend != arguments.backend:
+        what = f"the harness is for {report.backend!r}, and {arguments.backend!r} was named"
+        raise UsageError(f"{what}; leave that out")
+    return report, interrupted
 
 
 def _save(content: str, target: str) -> bool:
     """Write a report and return whether it could be; a lone surrogate is written as its escape."""
     if target == "-":
-        sys.stdout.write(encodable(sys.stdout, content))
+        sys.stdout.write(text.encodable(sys.stdout, content))
         return True
     try:
         Path(target).write_text(content, encoding="utf-8", errors="backslashreplace")

@@ -74,10 +74,10 @@ def scenarios(*functions, **known):
         yield
 
 
-def ran(harness, *functions, seconds=20.0, level="MUST", needs=(), varies=False, **options):
+def ran(harness, *functions, level="MUST", needs=(), varies=False, **options):
     """The report of a run of some functions as scenarios."""
     with scenarios(*functions, level=level, needs=needs, varies=varies):
-        return conformance.run(harness, seconds=seconds, **options)
+        return conformance.run(harness, **options)
 
 
 @contextlib.contextmanager

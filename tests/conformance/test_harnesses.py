@@ -12,7 +12,7 @@ import torch
 import adprotocol
 from adprotocol import conformance
 from adprotocol.conformance import checked, harness_of
-from adprotocol.conformance._run import preflight
+from adprotocol.conformance._run import harness_checks
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 NAMES = ["jax", "torch", "autograd"]
@@ -52,7 +52,7 @@ def test_capabilities_are_right_without_adprotocol(name, capability):
     ways = [None, *({capability: way} for way in harness.variants.get(capability, {}).values())]
     with mock.patch.multiple(adprotocol, **dict.fromkeys(hooks, forbidden)):
         for way in ways:
-            preflight.check(harness, capability, way)
+            harness_checks.check(harness, capability, way)
 
 
 # Of x ** 4 at 2, with vmap over x and 2 x and scan with the weights 1 and 2.
@@ -102,8 +102,8 @@ def test_the_switch_of_torch_does_not_reach_a_gradient_inside_of_it():
 @on_each
 def test_arrays_are_made_on_the_device(name, monkeypatch):
     # Whether the harness is right is asked above; here it would be asked on every device.
-    monkeypatch.setattr(preflight, "check", lambda *args: None)
-    monkeypatch.setattr(preflight, "RESULTS", {})
+    monkeypatch.setattr(harness_checks, "check", lambda *args: None)
+    monkeypatch.setattr(harness_checks, "RESULTS", {})
     for device in harness_of(name).devices():
         harness = harness_of(name, device)
         for value in (1.0, 1, True, 1j, [[1.0, 2.0]]):

@@ -1,8 +1,4 @@
-"""Results: the outcome of each scenario, the report of a run, and both as JSON.
-
-Whatever people read (text, Markdown, HTML, badge, support matrix) is written from
-the data here, so it can be written again from a JSON file alone.
-"""
+"""Results: the outcome of each case, the report of a run, and both as JSON, from which every report is written."""
 
 from __future__ import annotations
 
@@ -22,11 +18,11 @@ if TYPE_CHECKING:
     from adprotocol.conformance.scenario import Scenario
 
 # Changes only when readers of the JSON have to.
-SCHEMA = 1
+SCHEMA = 2
 
 # An answer that is wrong with no error: the first of the failures in every report.
 WRONG = "silently wrong"
-# The process ended, by a signal for example, or hung where only its end helps.
+# The process ended, by a signal for example.
 CRASHED = "crashed"
 FAIL = "fail"
 EXPECTED = "expected failure"
@@ -39,12 +35,9 @@ PLUGIN, HARNESS, DIVERGENCES, TIME = "plugin", "harness", "divergences", "time l
 
 # The states of a capability.
 THERE, ABSENT, BROKEN = "there", "absent", "broken"
-# Why a capability is absent if the harness gives no reason.
-UNDEFINED = "the harness does not define it"
 
 # Where a problem is if neither the harness nor a divergence is at fault: the run did not come to its end.
 RUN = "run"
-
 
 _OF_SCENARIO = ("id", "hook", "level", "rule", "transform", "needs", "since", "source", "summary", "description")
 
@@ -92,6 +85,16 @@ class Result:
         data = {name: getattr(scenario, name) for name in _OF_SCENARIO}
         return cls(**(data | known))
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the result that the JSON has."""
+        return cls(**{**data, "needs": tuple(data["needs"])})
+
+    @property
+    def applied(self) -> bool:
+        """Return whether it applied and ran."""
+        return self.ran and self.outcome != NOT_APPLICABLE
+
     @property
     def bad(self) -> bool:
         """Return whether it fails the suite: silently wrong or crashed at any level, a failure above MAY."""
@@ -135,21 +138,26 @@ class Report:
     """
 
     backend: str
-    framework_version: str | None
-    plugin: str | None
-    plugin_version: str | None
-    device: str | None
-    level: str
-    keywords: tuple[str, ...]
-    total: int
-    results: tuple[Result, ...]
-    capabilities: Mapping[str, str]
+    framework_version: str | None = None
+    plugin: str | None = None
+    plugin_version: str | None = None
+    device: str | None = None
+    level: str = MAY
+    keywords: tuple[str, ...] = ()
+    total: int = 0
+    results: tuple[Result, ...] = ()
+    capabilities: Mapping[str, str] = field(default_factory=dict)
     divergences: tuple[Divergence, ...] = ()
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
     adprotocol: str = adprotocol.__version__
     python: str = field(default_factory=platform.python_version)
     platform: str = field(default_factory=platform.platform)
+
+    @property
+    def title(self) -> str:
+        """Return the backend with the version of its framework."""
+        return " ".join(filter(None, [self.backend, self.framework_version]))
 
     @property
     def ok(self) -> bool:
@@ -159,7 +167,7 @@ class Report:
     @property
     def ran(self) -> int:
         """Count the results that applied and ran."""
-        return count_ran(self.results)
+        return sum(result.applied for result in self.results)
 
     @property
     def blocked(self) -> int:
@@ -178,44 +186,20 @@ class Report:
 
     def reason(self, result: Result) -> str:
         """Return why a result is not a pass: what went wrong, or the title and the remedy of its divergence."""
-        if result.outcome != EXPECTED:
-            return result.message
-        declared = self.divergence_of(result)
-        return (declared.brief if declared is not None else result.divergence) or result.message
-
-    @property
-    def troubled(self) -> str:
-        """Return words to follow "problems": where they are; empty for those of the run itself."""
-        return "" if any(problem.where == RUN for problem in self.problems) else " with the harness or the divergences"
-
-    def counts(self) -> dict[str, int]:
-        """Count the results of each outcome."""
-        return counts(self.results)
-
-    def state(self, capability: str) -> tuple[str, str]:
-        """Return whether a capability is there, absent or broken, and why."""
-        state, _, reason = self.capabilities.get(capability, THERE).partition(": ")
-        return state, reason
-
-    def sorted(self) -> list[Result]:
-        """Return the results, the worst outcomes first and MUST before MAY."""
-        return sorted(self.results, key=lambda result: (OUTCOMES.index(result.outcome), LEVELS.index(result.level)))
-
-    def slowest(self, count: int = 5) -> list[Result]:
-        """Return the slowest results of those that ran."""
-        ran = (result for result in self.results if count_ran([result]))
-        return sorted(ran, key=lambda result: -result.seconds)[:count]
+        declared = self.divergence_of(result) if result.outcome == EXPECTED else None
+        return declared.brief if declared is not None else result.message
 
     def sentence(self) -> str:
         """Return how many of how many ran, and the count of each outcome, in words."""
-        counts = self.counts()
-        silent = {EXPECTED: f" ({self.declared_wrong} of them silently wrong)"} if self.declared_wrong else {}
+        silent = f" ({self.declared_wrong} of them silently wrong)" if self.declared_wrong else ""
         words = ", ".join(
-            f"{counts[outcome]} {outcome}{silent.get(outcome, '')}" for outcome in OUTCOMES if counts[outcome]
+            f"{count} {outcome}{silent if outcome == EXPECTED else ''}"
+            for outcome, count in counts(self.results).items()
+            if count
         )
         blocked = f", {self.blocked} could not for a fault of the harness" if self.blocked else ""
         of_all = f" (selected from {self.total})" if len(self.results) != self.total else ""
-        problems = f"; {len(self.problems)} problem(s){self.troubled}" if self.problems else ""
+        problems = f"; {len(self.problems)} problem(s)" if self.problems else ""
         return f"{self.ran} of {len(self.results)} scenarios ran{blocked}{of_all}: {words or 'nothing'}{problems}"
 
     def data(self) -> dict[str, Any]:
@@ -228,11 +212,23 @@ class Report:
                 "selected": len(self.results),
                 "ran": self.ran,
                 "blocked": self.blocked,
-                **self.counts(),
+                **counts(self.results),
                 "levels": {level: counts(each for each in self.results if each.level == level) for level in LEVELS},
                 "sentence": self.sentence(),
             },
         }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the report that the JSON has."""
+        kept = {key: value for key, value in data.items() if key not in ("schema", "ok", "summary")}
+        kept["keywords"] = tuple(kept["keywords"])
+        kept["results"] = tuple(map(Result.from_data, kept["results"]))
+        kept["divergences"] = tuple(
+            Divergence(**{**entry, "scenarios": tuple(entry["scenarios"])}) for entry in kept["divergences"]
+        )
+        kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])
+        return cls(**kept)
 
 
 def to_json(report: Report) -> str:
@@ -246,27 +242,15 @@ def from_json(text: str) -> Report:
     Raises ValueError unless it is a report of schema `SCHEMA`.
     """
     data = json.loads(text)
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != SCHEMA:
-        what = f"not a conformance report of schema {SCHEMA}: its schema is {found!r}"
-        raise ValueError(f"this is {what}; run the suite again")
-    kept = {key: value for key, value in data.items() if key not in ("schema", "ok", "summary")}
-    kept["results"] = tuple(Result(**_tuples(result, "needs")) for result in kept["results"])
-    kept["divergences"] = tuple(Divergence(**_tuples(entry, "scenarios")) for entry in kept["divergences"])
-    kept["problems"] = tuple(Problem(**problem) for problem in kept["problems"])
-    return Report(**_tuples(kept, "keywords"))
-
-
-def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: tuple(value) if key in names else value for key, value in data.items()}
-
-
-def count_ran(results: Iterable[Result]) -> int:
-    """Count the results that applied and ran."""
-    return sum(result.ran and result.outcome != NOT_APPLICABLE for result in results)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(
+            f"this is not a conformance report of schema {SCHEMA}: its schema is {schema!r}; run the suite again"
+        )
+    return Report.from_data(data)
 
 
 def counts(results: Iterable[Result]) -> dict[str, int]:
     """Count the results of each outcome, the worst outcome first."""
-    found = Counter(result.outcome for result in results)
-    return {outcome: found[outcome] for outcome in OUTCOMES}
+    counted = Counter(result.outcome for result in results)
+    return {outcome: counted[outcome] for outcome in OUTCOMES}

@@ -1,18 +1,15 @@
-"""The suite in Python: a function that returns a report, and a class for maintainers' own tests."""
+"""The suite in Python: as a test function of pytest's, as a function that returns a report, and a scenario alone."""
 
 from __future__ import annotations
 
-import os
-import sys
-import unittest
-from typing import TYPE_CHECKING, Any, ClassVar
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance._run import backend as backends
-from adprotocol.conformance._run.canary import Canary
 from adprotocol.conformance._run.case import select
-from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS, Report
-from adprotocol.conformance._run.runner import SECONDS, Runner
-from adprotocol.conformance._run.session import Log, Selection, Session
+from adprotocol.conformance._run.result import EXPECTED, NOT_APPLICABLE, PASS, RUN, Problem, Report, Result
+from adprotocol.conformance._run.run import CHECKS, Run
 from adprotocol.conformance.checks import Checked
 from adprotocol.conformance.scenario import MAY
 
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from adprotocol.conformance._run.case import Case
-    from adprotocol.conformance._run.result import Result
     from adprotocol.conformance.harness import Harness
 
 
@@ -53,177 +49,138 @@ def checked(harness: Harness, variant: str = "") -> Checked:
         raise backends.UsageError(msg) from None
 
 
-class Interrupted(KeyboardInterrupt):
-    """The user interrupted a run; `report` has what ran until then, and a problem that says so."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(report.problems[-1].message)
-        self.report = report
-
-
-def run(  # noqa: PLR0913  (the options of the command line)
+def run(
     backend: str | Harness | type[Harness],
     *,
     keywords: Sequence[str] = (),
     level: str = MAY,
     device: str | None = None,
-    seconds: float = SECONDS,
-    on_start: Callable[[int], None] = lambda _: None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> Report:
-    """Run the suite and return its report.
+    """Run the suite in this process and return its report.
 
     >>> from adprotocol import conformance
     >>> conformance.run("numpy", keywords=["within_gradient/vmap"]).ok
     True
+
+    It stops behind a scenario that leaves the framework broken. The command survives scenarios that hang or end the
+    process, too.
 
     Args:
         backend: the name of a plugin or "numpy", a path "module:class", or a harness.
         keywords: run only scenarios with one of these words, or globs, in their id, transform or rule.
         level: leave out scenarios less binding than "MUST", "SHOULD" or "MAY".
         device: the device of the arrays, one that the harness names.
-        seconds: the time limit for each scenario.
-        on_start: called with the number of scenarios selected.
         on_result: called with each `Result`.
 
     Raises:
-        UsageError: for an unknown backend, harness, device or level, or a time limit that is not a positive number.
+        UsageError: for an unknown backend, harness, device or level.
         BrokenBackend: if the plugin, its framework or the making of the harness fails.
-        KeyboardInterrupt: after an interrupt by the user; its attribute `report` has what ran until then.
     """
-    log = Log(on_start, on_result)
-    strand = log.strand()
-    session = Session(backends.of(backend, device), Selection(keywords=keywords, level=level, seconds=seconds))
-    try:
-        session.run(strand.take)
-    except KeyboardInterrupt as error:
-        raise Interrupted(log.interrupted()) from error
-    if not strand.ended:
-        strand.broken()
-    return log.report()
+    begin = time.perf_counter()
+    made = Run(backends.of(backend, device))
+    chosen = select(made.cases, keywords, level)
+    for name in CHECKS:
+        made.check(name)
+    results: list[Result] = []
+    for case in chosen:
+        results.append(made.result(case))
+        on_result(results[-1])
+        if made.fault:
+            made.problems.append(stopped([made.fault], len(chosen) - len(results)))
+            break
+    report = made.report(level=level, keywords=tuple(keywords), results=tuple(results))
+    return replace(report, seconds=round(time.perf_counter() - begin, 2))
 
 
-class ConformanceTests:
-    """Run every scenario as a test of your own suite, under pytest or unittest.
+def stopped(faults: Sequence[str], left: int) -> Problem:
+    """Return the problem of a run that a broken system has ended."""
+    return Problem(where=RUN, message=f"{'; '.join(faults)}; {left} scenarios have no result")
 
-    Subclass it under a name that your test runner collects, and set the harness:
 
-    .. code-block:: python
-
-        from adprotocol.conformance import ConformanceTests
-        from mysystem.testing import MyHarness
-
-        class TestConformance(ConformanceTests):
-            harness = MyHarness
-
-    With unittest, derive from ``unittest.TestCase`` as well. Each scenario is a
-    test method. One that does not apply is skipped and an expected failure is an
-    expected failure of the test run, both with their reason. `test_harness_and_divergences` fails
-    for a capability that does not do what `Harness` documents, and for a
-    divergence that names an unknown scenario.
+class Item:
+    """A check of the harness or a case, as a parameter of a test.
 
     Attributes:
-        harness: a `Harness`, its class, or the name of a backend.
-        keywords: as those of `run`.
-        level: as that of `run`.
-        seconds: the time limit for each scenario.
+        id: its id, as reports name it.
+        data: what it adds to a report, once it has run.
     """
 
-    harness: ClassVar[Any] = None
-    keywords: ClassVar[Sequence[str]] = ()
-    level: ClassVar[str] = MAY
-    seconds: ClassVar[float] = SECONDS
-    # For pytest where it collects more than Test*: this class is not a test, its subclasses are.
-    __test__: ClassVar[bool] = False
-    _runner: ClassVar[Runner | None] = None
-    _canary: ClassVar[Canary | None] = None
-    # In which way a scenario has left the system broken: what follows would show that, and nothing of its own.
-    _fault: ClassVar[str] = ""
+    def __init__(self, made: Run, case: Case | None, name: str = "") -> None:
+        self.run, self.case = made, case
+        self.id = case.id if case is not None else f"harness/{name.replace(' ', '-')}"
+        self.name = name
+        self.data: dict[str, Any] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._runner, cls._canary, cls._fault = None, None, ""
-        if "__test__" not in vars(cls):
-            cls.__test__ = True
-        if cls.harness is None:
+    def __call__(self) -> None:
+        """Run it, and tell pytest the outcome."""
+        import pytest  # noqa: PLC0415  (an optional dependency)
+
+        if self.case is None:
+            problems = self.run.check(self.name)
+            self.data = self.run.report().data()
+            if problems:
+                pytest.fail("\n".join(f"{problem.where}: {problem.message}" for problem in problems), pytrace=False)
             return
-        runner = Runner(backends.of(cls.harness), cls.seconds)
-        chosen = {_name(case): case for case in select(runner.survey.cases(), cls.keywords, cls.level)}
-        for name, case in chosen.items():
-            # A method that the class itself defines takes precedence.
-            if name not in vars(cls):
-                setattr(cls, name, _method(name, case))
-        for name in dir(cls):
-            # Selected by a base class and not by this one.
-            if name not in chosen and hasattr(getattr(cls, name), "case"):
-                setattr(cls, name, None)
-        cls._runner = runner
-
-    def test_harness_and_divergences(self) -> None:
-        """Check the harness and the divergences themselves."""
-        problems = self._prepared().survey.problems
-        if problems:
-            raise AssertionError("\n".join(f"{problem.where}: {problem.message}" for problem in problems))
-
-    @classmethod
-    def _result(cls, case: Case) -> Result:
-        runner = cls._prepared()
-        if cls._fault:
-            raise unittest.SkipTest(f"not run: {cls._fault}")
-        if cls._canary is None:
-            cls._canary = Canary(runner.survey)
-        result = runner.run(case)
-        if fault := cls._canary.behind(result):
-            cls._fault = f"behind {case.id}, or one of the few scenarios before it, the system is broken: {fault}"
-            raise AssertionError(cls._fault)
-        return result
-
-    @classmethod
-    def _prepared(cls) -> Runner:
-        if cls._runner is None:
-            raise backends.UsageError(f"{cls.__qualname__} has no harness; set the attribute harness")
-        cls._runner.survey.make()
-        return cls._runner
-
-
-def _name(case: Case) -> str:
-    """Return the name of a test method."""
-    return f"test_{case.id.translate(str.maketrans('/-@=', '____'))}"
-
-
-def _method(name: str, case: Case) -> Callable[[ConformanceTests], None]:
-    def test(self: ConformanceTests) -> None:
-        result = self._result(case)
+        if self.run.fault:
+            pytest.skip(f"not run: {self.run.fault}")
+        result = self.run.result(self.case)
+        self.data = {"result": asdict(result), "fault": self.run.fault}
         if result.outcome == NOT_APPLICABLE:
-            raise unittest.SkipTest(result.message)
+            pytest.skip(result.message)
         if result.outcome == EXPECTED:
-            _expected_failure(f"{result.divergence}: {result.message}")
+            pytest.xfail(f"{result.divergence}: {result.message}")
         if result.bad:
-            raise AssertionError(_explained(result))
+            pytest.fail(explained(result), pytrace=False)
         if result.outcome != PASS:
-            _expected_failure(f"it MAY fail: {result.message}")
-
-    test.__name__ = test.__qualname__ = name
-    test.__doc__ = f"{case.scenario.level} {case.scenario.rule}: {case.scenario.summary}"
-    test.case = case  # type: ignore[attr-defined]
-    return test
+            pytest.xfail(f"it MAY fail: {result.message}")
 
 
-def _expected_failure(reason: str) -> None:
-    # unittest has no expected failure that is decided while a test runs; pytest may be imported there all the same.
-    pytest = sys.modules.get("pytest")
-    if pytest is not None and "PYTEST_CURRENT_TEST" in os.environ:
-        pytest.xfail(reason)
-    raise unittest.SkipTest(f"expected failure: {reason}")
-
-
-def _explained(result: Result) -> str:
+def explained(result: Result) -> str:
+    """Return what a failing test shows."""
     lines = [
         f"{result.outcome}: {result.id} ({result.level}, rule {result.rule})",
         result.description,
-        f"found:   {result.message}",
-        f"source:  {result.source}",
+        result.message,
+        f"source: {result.source}",
         result.detail,
         result.repro and f"To reproduce:\n\n{result.repro}",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def suite(
+    backend: str | Harness | type[Harness],
+    *,
+    keywords: Sequence[str] = (),
+    level: str = MAY,
+    device: str | None = None,
+) -> Callable[..., None]:
+    """Return a test function for pytest, which runs once for each check of the harness and for each scenario.
+
+    .. code-block:: python
+
+        from adprotocol.conformance import suite
+
+        test_conformance = suite("mysystem")
+
+    The arguments are those of `run`. The id of a test is that of its scenario. One that does not apply is skipped; a
+    declared divergence, and a failure at the level MAY, is an expected failure, each with its reason. A divergence is
+    strict: a scenario that passes although it is declared to fail, fails.
+
+    Raises:
+        UsageError: as `run`, and without pytest.
+        BrokenBackend: as `run`.
+    """
+    backends.need("pytest", "the conformance suite runs on pytest")
+    import pytest  # noqa: PLC0415  (an optional dependency)
+
+    made = Run(backends.of(backend, device))
+    items = [Item(made, None, name) for name in CHECKS]
+    items += [Item(made, case) for case in select(made.cases, keywords, level)]
+
+    @pytest.mark.parametrize("item", [pytest.param(item, id=item.id) for item in items])
+    def test(item: Item) -> None:
+        item()
+
+    return test

@@ -1,9 +1,5 @@
 """The conformance suite, as tests."""
 
-from adprotocol.conformance import ConformanceTests
+from adprotocol.conformance import suite
 
-
-class TestConformance(ConformanceTests):
-    """One test for each scenario."""
-
-    harness = "mlx"
+test_conformance = suite("mlx")

@@ -1,7 +1,5 @@
 """The conformance suite, as tests."""
 
-from adprotocol.conformance import ConformanceTests
+from adprotocol.conformance import suite
 
-
-class TestConformance(ConformanceTests):
-    harness = "pytensor"
+test_conformance = suite("pytensor")

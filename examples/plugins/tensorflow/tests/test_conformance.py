@@ -1,9 +1,5 @@
-"""The conformance suite."""
+"""The conformance suite, as tests."""
 
-from adprotocol.conformance import ConformanceTests
+from adprotocol.conformance import suite
 
-
-class TestConformance(ConformanceTests):
-    """Each scenario is a test."""
-
-    harness = "tensorflow"
+test_conformance = suite("tensorflow")

@@ -1,5 +1,5 @@
-from adprotocol.conformance import ConformanceTests
+"""The conformance suite, as tests."""
 
+from adprotocol.conformance import suite
 
-class TestConformance(ConformanceTests):
-    harness = "tinygrad"
+test_conformance = suite("tinygrad")

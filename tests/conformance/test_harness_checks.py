@@ -1,7 +1,6 @@
 """The harness under test: what it does wrong is its own fault, and is said before any scenario runs."""
 
 import re
-import time
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ import toyad
 from small import Autograd, Plain, ToyHarness, made, ran, toy
 
 from adprotocol.conformance import Harness, run
-from adprotocol.conformance._run import preflight, probe
-from adprotocol.conformance.checks import HarnessFault
-from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
+from adprotocol.conformance._run import harness_checks
+from adprotocol.conformance.harness import CAPABILITIES, KNOWN, REQUIRED
 
 EVERY = (*REQUIRED, *CAPABILITIES)
 
@@ -28,11 +26,11 @@ def problems(harness, **options):
 
 @pytest.mark.parametrize("capability", EVERY)
 def test_a_right_harness_passes_each_check(capability):
-    preflight.check(ToyHarness(), capability)
+    harness_checks.check(ToyHarness(), capability)
 
 
 def test_every_capability_has_a_check():
-    assert set(probe.CHECKS) == set(EVERY)
+    assert set(harness_checks.CHECKS) == set(KNOWN)
 
 
 def change(x):
@@ -144,7 +142,7 @@ WRONG = {
 @pytest.mark.parametrize(("members", "capability", "words"), WRONG.values(), ids=WRONG)
 def test_each_way_to_be_wrong_is_found(members, capability, words):
     with pytest.raises(Exception, match=re.escape(words)) as caught:
-        preflight.check(made(ToyHarness, **members)(), capability)
+        harness_checks.check(made(ToyHarness, **members)(), capability)
     assert not isinstance(caught.value, AssertionError)
 
 
@@ -214,27 +212,7 @@ def test_a_fault_of_grad_is_none_of_what_is_checked_with_it():
     assert report.capabilities["jit"] == "there"
 
 
-def test_a_check_that_hangs_is_reported_with_its_place_and_the_others_go_on():
-    def hang(self, fun, primal, tangent):
-        time.sleep(3)
-
-    begin = time.perf_counter()
-    report = ran(made(jvp=hang), fine, seconds=0.2)
-    assert time.perf_counter() - begin < 2
-    (problem,) = report.problems
-    assert problem.message == "jvp: its check did not return: it did not return within 0.2 s"
-    assert "in hang" in problem.detail
-    assert [result.outcome for result in report.results] == ["pass"]
-
-
-def test_an_array_that_hangs_is_waited_for_once():
-    begin = time.perf_counter()
-    report = ran(made(array=lambda self, value: time.sleep(3)), fine, seconds=0.2)
-    assert time.perf_counter() - begin < 2
-    assert len(report.problems) == 1
-
-
-@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), RecursionError("too deep")])
+@pytest.mark.parametrize("error", [SystemExit(0), RecursionError("too deep")])
 def test_whatever_a_harness_raises_is_a_problem_of_the_harness(error):
     def fails(self, fun, primal, tangent):
         raise error
@@ -250,7 +228,7 @@ def test_a_problem_has_the_traceback_down_to_the_harness():
     (problem,) = ran(made(jvp=fails), fine).problems
     assert "in fails" in problem.detail
     assert problem.detail.rstrip().endswith("ValueError: deep down")
-    assert "runner.py" not in problem.detail
+    assert "run.py" not in problem.detail
 
 
 @pytest.mark.parametrize("absent", [None, ["jit"], "jit", 3])
@@ -301,11 +279,6 @@ def test_variants_that_raise_are_a_problem():
     assert messages == ["variants: ZeroDivisionError: division by zero"]
 
 
-def test_variants_that_hang_are_a_problem():
-    messages = problems(made(variants=property(lambda self: time.sleep(3))), seconds=0.2)
-    assert messages == ["variants: TimeLimit: it did not return within 0.2 s"]
-
-
 def test_a_variant_that_is_broken_is_not_run_and_the_others_are():
     variants = {"grad": {"broken": lambda fun: None, "right": Autograd().grad}}
     report = ran(made(variants=variants), fine, needs=("grad",), varies=True)
@@ -330,7 +303,3 @@ def test_variants_are_read_once_so_that_a_property_may_make_them():
 
 def test_prepared_on_the_real_scenarios_numpy_has_no_problem():
     assert run(Plain, keywords=["within_gradient/vmap"]).problems == ()
-
-
-def test_a_fault_is_not_an_answer():
-    assert not issubclass(HarnessFault, AssertionError)

@@ -1,0 +1,339 @@
+"""A run on one backend: the state of each capability, and the result of each case.
+
+Nothing that a harness, a plugin or a scenario does is raised: it is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import adprotocol
+from adprotocol.conformance import nesting
+from adprotocol.conformance._run import declared, harness_checks
+from adprotocol.conformance._run import result as results
+from adprotocol.conformance._run.case import cases
+from adprotocol.conformance._run.repro import repro
+from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, Report, Result
+from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
+from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED, TRIED
+from adprotocol.divergence import ERROR, WRONG
+from adprotocol.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from adprotocol.conformance._run.backend import Backend
+    from adprotocol.conformance._run.case import Case
+    from adprotocol.conformance.scenario import Scenario
+
+# What is checked before any scenario.
+CHECKS = ("attributes", "divergences", *REQUIRED, *CAPABILITIES, *TRIED)
+# How many frames of a failure are shown.
+FRAMES = 20
+
+
+class LeftBroken(Exception):  # noqa: N818
+    """The system does no longer what it did before a case."""
+
+
+class Run:
+    """Check a harness, and judge cases on it.
+
+    Attributes:
+        capabilities: of those checked so far, each with "there", "absent: why" or "broken: why".
+        problems: the faults of the harness and of the divergences.
+        fault: in which way a case has left the system broken: what follows would show that, and nothing of its own.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.harness = backend, backend.harness
+        self.capabilities: dict[str, str] = {}
+        self.problems: list[Problem] = []
+        self.fault = ""
+        self.native = functools.cache(self._native)
+
+    def report(self, **known: Any) -> Report:
+        """Return what is known but the results."""
+        backend = self.backend
+        return Report(
+            backend=backend.name,
+            framework_version=backend.framework_version,
+            plugin=backend.plugin,
+            plugin_version=backend.plugin_version,
+            device=self.harness.device,
+            total=len(self.cases),
+            capabilities={name: self.capabilities[name] for name in KNOWN if name in self.capabilities},
+            divergences=declared.reported(self.divergences),
+            problems=tuple(self.problems),
+            **known,
+        )
+
+    @functools.cached_property
+    def reasons(self) -> Mapping[str, str]:
+        """Return why the harness says that a capability or a nesting is absent."""
+        return self._read("harness", "absent", lambda: harness_checks.reasons(self.harness)) or {}
+
+    @functools.cached_property
+    def variants(self) -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+        """Return the variants of the harness by capability and name."""
+        return self._read("harness", "variants", lambda: harness_checks.variants(self.harness)) or {}
+
+    @functools.cached_property
+    def divergences(self) -> tuple[Any, ...]:
+        """Return what the plugin declares."""
+        return self._read("divergences", "divergences", lambda: tuple(self.backend.divergences())) or ()
+
+    @functools.cached_property
+    def cases(self) -> list[Case]:
+        """Return every case of the harness."""
+        return cases(self.variants)
+
+    def _read(self, where: str, what: str, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's code may raise anything)
+            message = str(error) if isinstance(error, HarnessFault) else f"{what}: {one_line(error)}"
+            self.problems.append(Problem(where=where, message=message, detail=detail_of(error)))
+            return None
+
+    def check(self, name: str) -> list[Problem]:
+        """Make one of `CHECKS`, and return the problems."""
+        if name == "attributes":
+            misspelt = self._read("harness", name, lambda: list(harness_checks.misspelt(self.harness, self.variants)))
+            wrong = [*(misspelt or ()), *self._wrong_reasons()]
+            self.problems += [Problem(where="harness", message=message) for message in wrong]
+            return self.problems
+        if name == "divergences":
+            wrong = list(declared.problems(self.divergences, [case.id for case in self.cases]))
+            self.problems += [Problem(where=name, message=message) for message in wrong]
+            return [problem for problem in self.problems if problem.where == name]
+        for variant in ("", *self.variants.get(name, {})):
+            self.state(f"{name}={variant}" if variant else name)
+        own = (f"{name}: ", f"variant {name}=")
+        return [problem for problem in self.problems if problem.message.startswith(own)]
+
+    def _wrong_reasons(self) -> Iterator[str]:
+        """Yield what is wrong with the nestings that the harness says the system lacks."""
+        for name in self.reasons:
+            if name in KNOWN:
+                continue
+            if not nesting.native(name):
+                yield f"absent names {name!r}, no capability and no nesting of {', '.join(nesting.TRANSFORMS)}"
+            elif all(self.state(part) == THERE for part in nesting.parse(name)) and self.native(name) is None:
+                yield f"absent names {name!r}, which the system does, and rightly; take it out"
+
+    def state(self, name: str) -> str:
+        """Return the state of a capability, or of a variant of one, checked once; what is broken is a problem."""
+        if name not in self.capabilities:
+            self.capabilities[name] = self._state(name)
+        return self.capabilities[name]
+
+    def _state(self, name: str) -> str:
+        capability, _, variant = name.partition("=")
+        try:
+            with isolated():
+                harness_checks.require(self.harness, capability, self.reasons)
+                # A broken basis of many checks is reported once.
+                bases = (
+                    () if capability == "array" else ("array", "to_numpy", *harness_checks.BASIS.get(capability, ()))
+                )
+                for basis in bases:
+                    if basis != capability and self.state(basis).startswith(BROKEN):
+                        return f"{BROKEN}: not checked, for {basis} is broken"
+                harness_checks.check(self.harness, capability, self.functions(name) if variant else None)
+                if not variant:
+                    harness_checks.check_untracked(self.harness, capability)
+                if name == HIGHER_ORDER:
+                    with contextlib.suppress(Absent):
+                        harness_checks.check_enclosed(self.harness)
+        except Absent as reason:
+            return f"{ABSENT}: {reason}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (somebody else's code may raise anything)
+            message = str(error) if isinstance(error, HarnessFault) else one_line(error)
+            what = f"variant {name}" if variant else name
+            self.problems.append(Problem(where="harness", message=f"{what}: {message}", detail=detail_of(error)))
+            return f"{BROKEN}: {message}"
+        return THERE
+
+    def functions(self, variant: str) -> dict[str, Callable[..., Any]]:
+        """Return the function of a variant by its capability; empty without a variant."""
+        capability, _, name = variant.partition("=")
+        return {capability: self.variants[capability][name]} if variant else {}
+
+    def _native(self, transforms: str, variant: str = "") -> Exception | None:
+        """Return how the system itself fails at a nesting: `Absent` if it refuses, `HarnessFault` if it is wrong."""
+        try:
+            with isolated():
+                harness_checks.native(self.harness, transforms, self.functions(variant))
+        except (HarnessFault, Absent) as error:
+            return error.with_traceback(None)
+        return None
+
+    def result(self, case: Case) -> Result:
+        """Run one case and return its result."""
+        made = functools.partial(Result.of, case.scenario, id=case.id)
+        if missing := self._missing(case):
+            return made(**missing)
+        h = Checked(self.harness, self.functions(case.variant))
+        sound = self._sound  # before the first case
+        begin = time.perf_counter()
+        try:
+            with isolated():
+                case.scenario.function(h)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a scenario runs somebody else's code)
+            known = self._judged(case, self._natively(case, error))
+            release(error)
+        else:
+            known = self._judged(case, None)
+        if fault := self._fault(sound):
+            message = f"it leaves the system in a broken state: {fault}"
+            self.fault = f"{case.id} left the system broken: {fault}"
+            if known["outcome"] == results.PASS or known.get("cause") == results.DIVERGENCES:
+                known = self._judged(case, LeftBroken(message))
+            else:
+                known["message"] += f"; {message}"
+        staged = bool(h.staged) and known["outcome"] != results.NOT_APPLICABLE
+        return made(seconds=round(time.perf_counter() - begin, 4), staged=staged, **known)
+
+    def _missing(self, case: Case) -> dict[str, Any]:
+        """Return the outcome of a case for which the harness lacks or breaks a capability; empty if there is all."""
+        names = ["array", "to_numpy", *case.scenario.needs, *filter(None, [case.variant])]
+        states = {name: self.state(name).partition(": ") for name in names}
+        for name, (state, _, reason) in states.items():
+            if state == BROKEN:
+                what = "the variant" if "=" in name else name
+                message = f"not run: {what} of the harness is broken: {reason}"
+                return {"outcome": results.FAIL, "cause": results.HARNESS, "message": message, "ran": False}
+        lacking = [f"{name} ({reason})" for name, (state, _, reason) in states.items() if state == ABSENT]
+        hook = case.scenario.hook
+        if hook == "value_and_grad" and hook not in self.backend.hooks:
+            lacking.append("value_and_grad (the plugin does not have this optional hook)")
+        nestings = {name: why for name, why in self.reasons.items() if name not in KNOWN and nesting.native(name)}
+        lacking += [f"{name} ({why})" for name, why in nestings.items() if nesting.contains(case.scenario.native, name)]
+        return {"outcome": results.NOT_APPLICABLE, "message": f"it needs {', '.join(lacking)}"} if lacking else {}
+
+    def _natively(self, case: Case, error: BaseException) -> BaseException:
+        """Return the error of a case, or what the system itself does without adprotocol, if that explains it."""
+        transforms = nesting.native(case.scenario.native)
+        native = self.native(transforms, case.variant) if transforms and not isinstance(error, Absent) else None
+        if isinstance(native, Absent) and not isinstance(error, WrongAnswer):  # which no refusal explains
+            return native
+        if isinstance(native, HarnessFault) and declared.of(self.divergences, case.id) is None:
+            return native
+        return error
+
+    def _judged(self, case: Case, error: BaseException | None) -> dict[str, Any]:
+        """Return the outcome of a case that ran, with its message."""
+        known = declared.of(self.divergences, case.id)
+        if isinstance(error, Absent):
+            return {"outcome": results.NOT_APPLICABLE, "message": str(error)}
+        if error is None:
+            if known is None:
+                return {"outcome": results.PASS}
+            message = f"it passes, although the divergence {known.name!r} declares that it fails; remove that"
+            return {"outcome": results.FAIL, "cause": results.DIVERGENCES, "message": message}
+        silent = isinstance(error, WrongAnswer)
+        message = str(error) if isinstance(error, (WrongAnswer, NoError, LeftBroken)) else one_line(error)
+        detail = detail_of(error)
+        # A fault of the harness is not the error that a divergence declares.
+        manner = WRONG if silent or isinstance(error, NoError) else ERROR * (not isinstance(error, HarnessFault))
+        if known is not None and known.outcome == manner:
+            return {"outcome": results.EXPECTED, "message": message, "divergence": known.name, "detail": detail}
+        if known is not None:
+            message += f" (the divergence {known.name!r} declares {known.outcome!r}, which this is not)"
+        return {
+            "outcome": results.WRONG if silent else results.FAIL,
+            "cause": results.HARNESS if not silent and self._in_harness(error) else results.PLUGIN,
+            "message": message,
+            "detail": detail,
+            "repro": repro(case.scenario, self.backend.expression, case.variant),
+        }
+
+    def _in_harness(self, error: BaseException) -> bool:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        own = tuple(f"{cls.__qualname__}." for cls in type(self.harness).__mro__)
+        return isinstance(error, HarnessFault) or bool(frames and frames[-1][0].f_code.co_qualname.startswith(own))
+
+    def _fault(self, sound: list[Callable[[harness_checks.Probe], None]]) -> str:
+        """Return in which way the system no longer passes checks that it passed, in words."""
+        for check in sound:
+            try:
+                with isolated():
+                    check(harness_checks.Probe(self.harness))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  (a broken system may raise anything)
+                return str(error) if isinstance(error, HarnessFault) else f"trying a known gradient: {one_line(error)}"
+        return ""
+
+    @functools.cached_property
+    def _sound(self) -> list[Callable[[harness_checks.Probe], None]]:
+        """Return the checks, of a gradient and of answers, that the system passes."""
+        passed: list[Callable[[harness_checks.Probe], None]] = []
+        for capability, check in _CANARIES:
+            if self.state(capability) == THERE:
+                with contextlib.suppress(Exception, SystemExit), isolated():
+                    check(harness_checks.Probe(self.harness))
+                    passed.append(check)
+        return passed
+
+
+def _gradient(h: harness_checks.Probe) -> None:
+    h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0, "the gradient of x * x at 3")
+
+
+def _tangent(h: harness_checks.Probe) -> None:
+    h.assert_equal(h.jvp(lambda x: x * x, h.array(3.0), h.array(1.0))[1], 6.0, "the tangent of x * x at 3")
+
+
+def _untracked(h: harness_checks.Probe) -> None:
+    answer = adprotocol.within_gradient(2.0 * h.array(3.0))
+    h.check(answer is False, "the answer is not False where nothing is differentiated")
+
+
+_CANARIES = (("grad", _gradient), ("jvp", _tangent), ("array", _untracked))
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[None]:
+    """Ignore warnings, of experimental features and of divisions by zero; they are no results."""
+    import numpy as np  # noqa: PLC0415  (--list does without)
+
+    with warnings.catch_warnings(), np.errstate():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def release(error: BaseException | None) -> None:
+    """Clear the frames of an exception and of those behind it.
+
+    A context that a framework entered in a generator, as a checkpoint of PyTorch before 2.13 does, would stay entered
+    as long as the frames are held, and every later call would run in it.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def detail_of(error: BaseException) -> str:
+    """Return the traceback of an error and its causes, without the frames of this module and this machine's folders."""
+    shown = traceback.TracebackException.from_exception(error, limit=-FRAMES, compact=True)
+    shown.stack[:] = [frame for frame in shown.stack if frame.filename != __file__]
+    text = "".join(shown.format())
+    for folder in sorted({*sys.path, str(Path.cwd())}, key=len, reverse=True):
+        text = text.replace(f'File "{folder}/', 'File "') if folder else text
+    return text
+
+
+def crashed(scenario: Scenario, identifier: str, message: str, expression: str) -> Result:
+    """Return the result of a case that ended its process."""
+    variant = identifier.partition("@")[2]
+    outcome = {"outcome": results.CRASHED, "cause": results.PLUGIN, "message": message}
+    return Result.of(scenario, id=identifier, repro=repro(scenario, expression, variant), **outcome)

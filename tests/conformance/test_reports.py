@@ -1,0 +1,107 @@
+"""The written reports: what each says of a run, and that nothing in a message is taken for markup."""
+
+import io
+import json
+
+import pytest
+from small import Autograd, ran
+
+from adprotocol.conformance import Report, to_html, to_markdown
+from adprotocol.conformance._reports import text
+from adprotocol.conformance._reports.words import clean, line, some
+from adprotocol.conformance._reports.written import to_badge
+from adprotocol.conformance._run.declared import draft
+from adprotocol.conformance._run.result import Divergence
+
+UGLY = "<script>alert(1)</script> | `a` *b* \x1b[31m"
+
+
+def fine(h):
+    h.assert_equal(h.array(1.0), 1.0)
+
+
+def wrong(h):
+    h.assert_equal(h.array(1.0), 2.0)
+
+
+def ugly(h):
+    raise ValueError(UGLY)
+
+
+def ugly_too(h):
+    raise ValueError(UGLY)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return ran(Autograd, fine, ugly, ugly_too, wrong)
+
+
+def shown(report, **options):
+    stream = io.StringIO()
+    text.write(report, stream, **options)
+    return stream.getvalue()
+
+
+def test_what_is_silently_wrong_comes_first_and_what_one_fault_explains_once(report):
+    out = shown(report)
+    assert out.index("SILENTLY WRONG (1)") < out.index("FAIL (2)")
+    assert "2 scenarios, cond/ugly, cond/ugly-too  MUST C1: ValueError: " in out
+    assert out.count("to reproduce, paste into Python") == 2
+    assert "\x1b" not in out
+    assert "Traceback" not in out
+    assert "Traceback" in shown(report, verbose=True)
+
+
+def test_no_message_is_markup(report):
+    page, document = to_html(report), to_markdown(report)
+    assert page.count("<script>") == 1
+    assert "\x1b" not in page + document
+    assert "<script>" not in document.replace("```python", "").split("## Every scenario")[1]
+    for name in ("cond/fine", "cond/ugly", "cond/wrong"):
+        assert name in page
+        assert name in document
+
+
+def test_the_page_takes_nothing_from_elsewhere(report):
+    page = to_html(report)
+    assert "default-src 'none'" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "src=" not in page
+
+
+@pytest.mark.parametrize(
+    ("functions", "message", "colour"),
+    [
+        ([fine], "1/1", "green"),
+        ([fine, ugly], "1 of 2 fail", "red"),
+        ([fine, ugly, wrong], "1 silently wrong", "red"),
+    ],
+)
+def test_the_badge_shows_the_worst_outcome(functions, message, colour):
+    badge = json.loads(to_badge(ran(Autograd, *functions)))
+    assert (badge["message"], badge["color"]) == (message, colour)
+    assert badge["isError"] == (colour == "red")
+
+
+def test_the_badge_of_nothing_and_of_a_selection():
+    assert json.loads(to_badge(Report(backend="numpy")))["message"] == "nothing ran"
+    part = ran(Autograd, fine, wrong, keywords=["cond/fine"])
+    assert json.loads(to_badge(part))["message"] == "1/1 of 2 selected"
+
+
+def test_a_draft_of_divergences_has_an_entry_for_each_way_to_fail(report):
+    text = draft(report)
+    assert text.count("- name: draft-") == 2
+    assert "- scenarios: `cond/ugly`, `cond/ugly-too`" in text
+
+
+def test_a_divergence_is_brief_in_its_title_and_remedy():
+    entry = Divergence(name="a", title="A title", text="", remedy="Do it", outcome="error", scenarios=())
+    assert entry.brief == "A title; remedy: Do it"
+
+
+def test_texts_are_fit_to_show():
+    assert clean("a\x1b[0m\n\tb") == "a\\x1b[0m\n\tb"
+    assert line(" a\n b ") == "a b"
+    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"

@@ -1,0 +1,213 @@
+"""A case and its outcome: what the suite makes of a scenario that passes, fails, answers wrongly or does not apply."""
+
+import warnings
+
+import numpy as np
+import pytest
+from small import Autograd, ToyHarness, made, ran, scenarios, toy
+
+import adprotocol
+from adprotocol.conformance import Absent, UsageError, checked, from_json, harness_of, run, to_json
+from adprotocol.conformance._run.result import EXPECTED, FAIL, HARNESS, NOT_APPLICABLE, PASS, PLUGIN, WRONG
+from adprotocol.extend import Divergence
+
+
+def passes(h):
+    h.assert_equal(h.array(1.0), 1.0)
+
+
+def answers_wrongly(h):
+    h.assert_equal(h.array(1.0), 2.0)
+
+
+def refuses(h):
+    raise ValueError("refused")
+
+
+def exits(h):
+    raise SystemExit(3)
+
+
+def misses_an_error(h):
+    with h.raises(ZeroDivisionError):
+        h.array(1.0)
+
+
+def applies_not(h):
+    raise Absent("it has no moon")
+
+
+def gets_no_array(h):
+    h.numpy(h.harness)
+
+
+def one(harness, function, **options):
+    (result,) = ran(harness, function, **options).results
+    return result
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome", "cause", "message"),
+    [
+        (passes, PASS, "", ""),
+        (answers_wrongly, WRONG, PLUGIN, "the result is 1.; 2. was expected"),
+        (refuses, FAIL, PLUGIN, "ValueError: refused"),
+        (exits, FAIL, PLUGIN, "SystemExit: 3"),
+        (misses_an_error, FAIL, PLUGIN, "no error; a ZeroDivisionError was expected"),
+        (applies_not, NOT_APPLICABLE, "", "it has no moon"),
+        (gets_no_array, FAIL, HARNESS, "HarnessFault: to_numpy of the harness returned"),
+    ],
+)
+def test_each_outcome_with_its_cause_and_message(function, outcome, cause, message):
+    harness = made(to_numpy=lambda self, array: array if array is self else np.asarray(array))
+    result = one(harness, function)
+    assert (result.outcome, result.cause) == (outcome, cause)
+    assert result.message.startswith(message)
+    assert bool(result.repro) == (outcome in (WRONG, FAIL))
+    assert bool(result.detail) == (outcome in (WRONG, FAIL))
+
+
+@pytest.mark.parametrize(("level", "bad"), [("MUST", True), ("SHOULD", True), ("MAY", False)])
+def test_a_failure_counts_by_its_level_and_a_wrong_answer_at_any(level, bad):
+    assert one(Autograd, refuses, level=level).bad == bad
+    assert one(Autograd, answers_wrongly, level=level).bad
+
+
+def test_what_the_harness_lacks_does_not_apply_with_the_reason():
+    result = one(made(absent={"jit": "no compiler"}), passes, needs=("jit", "vmap"))
+    assert result.outcome == NOT_APPLICABLE
+    assert result.message == "it needs jit (no compiler), vmap (the harness does not define it)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "function", "expected"),
+    [
+        ("wrong", answers_wrongly, (EXPECTED, "")),
+        ("wrong", misses_an_error, (EXPECTED, "")),
+        ("error", refuses, (EXPECTED, "")),
+        ("error", answers_wrongly, (WRONG, "plugin")),
+        ("wrong", refuses, (FAIL, "plugin")),
+        ("error", passes, (FAIL, "divergences")),
+    ],
+)
+def test_a_declared_divergence_is_strict_in_that_it_fails_and_how(outcome, function, expected):
+    entry = Divergence(name="known", title="A title", text="A text.", scenarios=("cond/*",), outcome=outcome)
+    with toy() as plugin:
+        plugin.hooks = plugin.hooks | {"divergences": lambda: (entry,)}
+        result = one(ToyHarness, function)
+    assert (result.outcome, result.cause) == expected
+    assert result.divergence == ("known" if expected[0] == EXPECTED else "")
+
+
+def test_a_nesting_that_the_system_refuses_does_not_apply_and_one_it_gets_wrong_is_the_harnesss_fault():
+    def refusing(self, fun):
+        raise NotImplementedError("no loops here")
+
+    for jit, outcome, cause in (
+        (refusing, NOT_APPLICABLE, ""),
+        (lambda self, fun: lambda x: fun(x) + x, FAIL, HARNESS),
+        (lambda self, fun: fun, FAIL, PLUGIN),
+    ):
+        with scenarios(refuses, level="MUST", transform="grad of jit", needs=()):
+            (result,) = run(made(jit=jit)).results
+        assert (result.outcome, result.cause) == (outcome, cause)
+
+
+def test_what_follows_a_broken_system_has_no_result():
+    switch = []
+
+    class Breaks(Autograd):
+        def grad(self, fun):
+            gradient = super().grad(fun)
+            return lambda x, *y: (0.0 if switch else 1.0) * gradient(x, *y)
+
+    def breaks(h):
+        switch.append(True)
+
+    report = ran(Breaks, passes, breaks, answers_wrongly)
+    assert [result.outcome for result in report.results] == [PASS, FAIL]
+    assert report.results[1].message == (
+        "it leaves the system in a broken state: the gradient of x * x at 3 is 0.; 6. was expected"
+    )
+    (problem,) = report.problems
+    assert problem.message.startswith("cond/breaks left the system broken: ")
+    assert problem.message.endswith("; 1 scenarios have no result")
+
+
+def test_warnings_are_no_results_though_the_caller_makes_them_errors():
+    def warns(h):
+        warnings.warn("experimental", UserWarning, stacklevel=1)
+        np.array(1.0) / np.array(0.0)
+
+    assert one(Autograd, warns).outcome == PASS
+
+
+def test_a_context_that_a_generator_holds_is_left_behind_a_failure():
+    entered = []
+
+    def hold():
+        entered.append(1)
+        try:
+            yield
+        finally:
+            entered.remove(1)
+
+    def holds(h):
+        held = hold()
+        next(held)
+        raise ValueError("refused")
+
+    def looks(h):
+        h.check(not entered, "a context is still entered")
+
+    assert [result.outcome for result in ran(Autograd, holds, looks).results] == [FAIL, PASS]
+
+
+def test_an_open_answer_is_noted_as_staged():
+    def asks(h):
+        h.jit(h.probe)(h.array(3.0))
+
+    with toy():
+        assert one(ToyHarness, asks, needs=("jit",)).staged
+    assert not one(Autograd, passes).staged
+
+
+def test_a_scenario_that_varies_runs_once_more_with_each_variant():
+    def differentiates(h):
+        h.assert_equal(h.grad(lambda x: x * x)(h.array(3.0)), 6.0)
+
+    harness = made(variants=property(lambda self: {"grad": {"again": self.grad}}))
+    report = ran(harness, differentiates, needs=("grad",), varies=True)
+    assert [result.id for result in report.results] == ["cond/differentiates", "cond/differentiates@grad=again"]
+    checked(harness(), "grad=again")
+    with pytest.raises(UsageError, match="has no variant 'grad=other'; there are grad=again"):
+        checked(harness(), "grad=other")
+
+
+def test_the_repro_runs_and_fails_in_the_same_way():
+    repro = one(Autograd, answers_wrongly).repro
+    assert "def answers_wrongly(h):" in repro
+    with scenarios(answers_wrongly, level="MUST", needs=()), pytest.raises(AssertionError, match="was expected"):
+        exec(repro, {})  # noqa: S102  (it is to be pasted)
+
+
+def test_a_report_is_the_same_behind_its_json():
+    report = run("numpy", keywords=["within_gradient/v*"])
+    assert report.ok
+    assert from_json(to_json(report)) == report
+    with pytest.raises(ValueError, match="its schema is 1; run the suite again"):
+        from_json('{"schema": 1}')
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"keywords": "jit"}, "keywords is 'jit'; it is a list"), ({"level": "must"}, "it is one of MUST, SHOULD, MAY")],
+)
+def test_a_wrong_selection_is_refused(options, words):
+    with pytest.raises(UsageError, match=words):
+        run("numpy", **options)
+
+
+def test_harness_of_a_name_is_its_harness():
+    assert harness_of("numpy").name == "numpy"
+    assert adprotocol.within_gradient(harness_of("numpy").array(1.0)) is False
