@@ -38,7 +38,7 @@ def array_types() -> tuple[type, ...]:
 @hookimpl
 def within_gradient(value: Any) -> bool:
     """Tell whether there is a real or complex floating number in the box."""
-    if len(primitive_vjps) != Checkpoints.without and checkpoints.are_used():
+    if len(primitive_vjps) != Checkpoints.rule_count and checkpoints.are_used():
         checkpoints.refuse_second_run(value)
     raw = value._value  # noqa: SLF001  (one level down; the full loop of getval costs 60 ns)
     if type(raw) is float:
@@ -57,8 +57,8 @@ def within_gradient(value: Any) -> bool:
 def non_differentiable(value: Any) -> Any:
     """Take the value out of its boxes at all levels; a list or object array may hold boxes of outer levels."""
     raw = getval(value)
-    holds_more = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
-    return constant_tree(raw) if holds_more else raw
+    may_hold_boxes = isinstance(value, (SequenceBox, DictBox)) or (type(raw) is ndarray and raw.dtype.hasobject)
+    return constant_tree(raw) if may_hold_boxes else raw
 
 
 @hookimpl

@@ -1,8 +1,8 @@
-"""The second run of a checkpoint, whose first could not be told that a derivative follows.
+"""The second run of a checkpoint, whose first could not know that a derivative follows.
 
 ``autograd.checkpoint`` makes a function a primitive, whose first run is on plain
-arrays, and runs it again for the derivative. What is tracked in the second run alone
-was answered False in the first.
+arrays, and runs it again for the derivative. A question about a value that only the
+second run tracks was answered False in the first.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from autograd.tracer import isbox, trace, trace_stack
 from adprotocol.errors import UndecidableError
 from adprotocol_autograd import gradient
 
-# The function that runs a checkpoint again. Its caller's caller starts the trace, at most so many frames below.
-(_AGAIN,) = (
+# The code that runs a checkpoint again. Its caller's caller starts the trace, at most `_FRAMES_BELOW` frames below.
+(_SECOND_RUN,) = (
     const for const in checkpoint.__code__.co_consts
     if isinstance(const, types.CodeType) and const.co_name == "wrapped_grad"
 )  # fmt: skip
 _TRACES = (trace.__code__, gradient.traced.__code__)
-_BELOW = 6
+_FRAMES_BELOW = 6
 
 
 class Checkpoints:
-    """How many functions had a derivative rule when none of them was a checkpoint; -1 once one is."""
+    """The number of functions with a rule when it was last counted and none was a checkpoint; -1 once one is."""
 
-    without = 0
+    rule_count = 0
 
 
 def are_used() -> bool:
     """Tell whether the program has made a checkpoint."""
-    if len(primitive_vjps) != Checkpoints.without >= 0:
-        is_used = any(map(_runs_again, tuple(primitive_vjps.values())))
-        Checkpoints.without = -1 if is_used else len(primitive_vjps)
-    return Checkpoints.without < 0
+    if len(primitive_vjps) != Checkpoints.rule_count >= 0:
+        is_used = any(map(_is_checkpoint, tuple(primitive_vjps.values())))
+        Checkpoints.rule_count = -1 if is_used else len(primitive_vjps)
+    return Checkpoints.rule_count < 0
 
 
-def _runs_again(rule: Any) -> bool:
+def _is_checkpoint(rule: Any) -> bool:
     cells = getattr(rule, "__closure__", None) or ()
-    return any(getattr(cell.cell_contents, "__code__", None) is _AGAIN for cell in cells)
+    return any(getattr(cell.cell_contents, "__code__", None) is _SECOND_RUN for cell in cells)
 
 
 def refuse_second_run(box: Any) -> None:
@@ -52,9 +52,9 @@ def refuse_second_run(box: Any) -> None:
         return
     codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
     innermost = next((place for place, code in enumerate(codes) if code in _TRACES), len(codes))
-    if _AGAIN in codes[innermost + 1 : innermost + 1 + _BELOW]:
+    if _SECOND_RUN in codes[innermost + 1 : innermost + 1 + _FRAMES_BELOW]:
         msg = (
-            "a function given to autograd.checkpoint asks about its argument, of which the first of its two runs "
-            "cannot be told that it is differentiated. Ask outside and close over the answer"
+            "a function in autograd.checkpoint asks about its argument, but the first of its two runs does not see "
+            "that the argument is differentiated. Ask outside and close over the answer"
         )
         raise UndecidableError(msg)

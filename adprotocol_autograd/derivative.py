@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Return what the function returns, boxed where an array is."""
-    # The outline, what the function returned besides its arrays, is known as soon as it has run.
+    """Return the results of the function, boxed if an array is."""
+    # `outline`, the results without their arrays, is set when the function has run.
     call = SimpleNamespace(rule=rule, outline=None)
     results = _split(_applied(call, *arrays), call.outline)
     return results, call.outline
@@ -39,7 +39,7 @@ def _applied(call: SimpleNamespace, *arrays: Any) -> Any:
 
 
 def _split(value: Any, outline: Outline) -> list[Any]:
-    """Return the results, of which the primitive returns one as it is."""
+    """Return the results as a list; the primitive returns a single one by itself."""
     return [value] if outline.count == 1 else [value[i] for i in range(outline.count)]
 
 
@@ -72,10 +72,10 @@ class _Derivative:
                 gradients = _transposed(self.forward, [vspace(like).zeros() for like in self.likes], cotangents)
         return [_as_like(gradient, like) for gradient, like in zip(gradients, self.likes, strict=True)]
 
-    def forward(self, moving: list[Any]) -> list[Any]:
+    def forward(self, nonzero: list[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arrays that are needed."""
         if self.rule.has_jvp:
-            remaining = iter(moving)
+            remaining = iter(nonzero)
             tangents = [
                 _read_only(next(remaining)) if need else vspace(array).zeros() if gradient.is_inexact(array) else None
                 for array, need in zip(self.arrays, self.needed, strict=True)
@@ -83,7 +83,7 @@ class _Derivative:
             pushed = self.rule.jvp(tangents, self.results, self.outline, self.arrays)
         else:
             # The vjp is linear in the cotangent, so that its own transpose is the jvp.
-            pushed = _transposed(self.backward, [vspace(result).zeros() for result in self.results], moving)
+            pushed = _transposed(self.backward, [vspace(result).zeros() for result in self.results], nonzero)
         return [_as_like(tangent, result) for tangent, result in zip(pushed, self.results, strict=True)]
 
 
@@ -116,7 +116,7 @@ def _transposed(fun: Callable[[list[Any]], list[Any]], points: list[Any], cotang
 
 
 def _read_only(value: Any) -> Any:
-    """Return what a rule is given as an array that it cannot change: a cotangent of several terms is one array."""
+    """Return an argument of a rule as a read-only array: autograd may pass one array to several rules."""
     if type(value) is not ndarray:
         return value
     view = value.view()
@@ -130,9 +130,9 @@ def _as_like(value: Any, array: Any) -> Any:
         return vspace(array).zeros()
     raw = getval(array)
     dtype = asarray(raw).dtype
-    if not hasattr(value, "dtype"):  # to NumPy, None is a name of float64
+    if not hasattr(value, "dtype"):  # NumPy takes the dtype None for float64
         return value if type(value) is type(raw) else asarray(value, dtype)[... if type(raw) is ndarray else ()]
-    if type(value) is ndarray and not value.flags.writeable:  # what the rule was given, or a view of it
+    if type(value) is ndarray and not value.flags.writeable:  # an argument of the rule, or a view of it
         return value.astype(dtype)
     return value if value.dtype == dtype else value.astype(dtype)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Enclosing(threading.local):
-    """The number of this module's innermost active trace in this thread."""
+    """The number of the innermost trace that this module opened in this thread."""
 
     trace = -1
 

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 tree.register_label()
 
-# What JAX made of a function. It holds the types of the arguments, and constants,
-# which are not looked at: as with a function, ask about the values themselves.
+# A function as JAX traced or compiled it, with the types of its arguments and constants, which
+# are no values to ask about.
 _PROGRAMS = (Jaxpr, ClosedJaxpr, jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled, jax.export.Exported)
 _NEVER_TRAINED = (jax.custom_derivatives.SymbolicZero, jax.core.AbstractValue, *_PROGRAMS)
-# Arrays by their marks, or by those of what they hold: no number, and nothing flows through them.
+# Types, not values: they look like arrays, but carry no number and no derivative.
 _ABSTRACT = (jax.ShapeDtypeStruct, *_NEVER_TRAINED)
-# As global names: a model has thousands of leaves.
+# Global names save time: a model has thousands of leaves.
 _CONCRETE, _is_differentiated = internals.ArrayImpl, internals.is_differentiated
 
 
 @hookimpl
 def array_types() -> dict[type, bool]:
-    """Claim arrays, tracers and mutable references; what is concrete carries no derivative, only tracers do."""
+    """Claim arrays, tracers and mutable references; only tracers carry a derivative."""
     constant = (internals.ArrayImpl, *_ABSTRACT, *internals.LITERALS)
     return dict.fromkeys((jax.Array, jax.core.Tracer, jax.Ref), True) | dict.fromkeys(constant, False)
 
@@ -62,8 +62,8 @@ def any_within_gradient(values: Sequence[Any]) -> Any:
 
     A concrete array that is closed over becomes a constant of the program that is
     traced, and a later transformation may differentiate it (``jax.make_jaxpr`` and
-    ``eval_jaxpr``, ``equinox.filter_closure_convert``). Where a tracer is asked about
-    as well, the answer may be staged anyhow, so the array is asked about with it.
+    ``eval_jaxpr``, ``equinox.filter_closure_convert``). Beside a tracer the answer may be
+    staged anyhow, so the question includes such arrays.
     """
     has_tangent, tracked = False, []
     for value in values:
@@ -168,7 +168,7 @@ def label_protocol() -> dict[str, Any]:
 
 @hookimpl
 def explain(value: Any) -> str:
-    """Say what JAX's tracer tells."""
+    """Explain the answer for an array or a tracer."""
     if isinstance(value, _PROGRAMS):
         return "a program; ask about its arguments"
     hint = f"; {ASK_PARAMETERS}" if internals.is_differentiating() else ""
@@ -206,7 +206,7 @@ def _can_be_tracked(value: Any) -> bool:
 def _refuse_no_array(value: Any) -> None:
     if internals.is_no_array(value):
         msg = (
-            f"adprotocol was given a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
+            f"adprotocol got a mutable JAX reference (jax.Ref) or another value of JAX that is no array "
             f"({getattr(value, 'aval', value)}), and only arrays carry a derivative. Pass the arrays in it (ref[...] "
             "of a reference)"
         )

@@ -1,14 +1,14 @@
-"""The answer of `within_gradient`, and what a staged one was about, for the branch that runs when it is False.
+"""The staged answers of `within_gradient`, with the values asked about, for the branch that runs when one is False.
 
 With a staged predicate JAX differentiates both branches of `cond`. Where the
 predicate is an answer of `within_gradient`, False means that no trace tracks the
 values that it was asked about. So the branch for False may see these values as
 constants, and may do what JAX cannot differentiate: a callback, a while loop, a
-kernel. Not so where the answer is a constant of a program that is traced in its turn
-(``jax.closure_convert``): the values may be made inputs of it and be differentiated,
-while the answer stays.
+kernel. The exception is an answer that is a constant of an inner traced program
+(``jax.closure_convert``): the values may become inputs of that program and be
+differentiated, while the answer stays.
 
-Answers are noted with weak references alone, so that no tracer outlives its trace.
+Only weak references are held, so that no tracer outlives its trace.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from adprotocol_jax.solver import refuse_solver
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# By id, for a tracer has no hash: the answer, and the values that it was asked about.
-_NOTED: dict[int, tuple[weakref.ref[Any], tuple[weakref.ref[Any], ...]]] = {}
+# By the id of an answer, for a tracer has no hash: the answer, and the values asked about.
+_ANSWERS: dict[int, tuple[weakref.ref[Any], tuple[weakref.ref[Any], ...]]] = {}
 
 
 def ask(*values: Any) -> Any:
-    """Ask about inexact tracers: a Python bool if JAX knows now, else a staged one."""
+    """Ask about inexact tracers: return a Python bool if JAX knows the answer now, else a staged one."""
     answer = within_gradient_p.bind(*values)
     if answer is True:
         return True
@@ -41,24 +41,24 @@ def ask(*values: Any) -> Any:
         return bool(answer)
     if isinstance(answer, jax.core.Tracer):
         key = id(answer)
-        _NOTED[key] = (weakref.ref(answer, lambda _: _NOTED.pop(key, None)), tuple(map(weakref.ref, values)))
+        _ANSWERS[key] = (weakref.ref(answer, lambda _: _ANSWERS.pop(key, None)), tuple(map(weakref.ref, values)))
     return answer
 
 
 def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (the value of pred)
     """Return the values that no trace tracks if a staged predicate comes out as `outcome`.
 
-    Known for an answer, and for what `~`, `|` and `&` make of answers and other predicates. None, for all
-    values, if it cannot come out so: the answer True, known at once, may have been joined with a tracer.
+    Known for an answer, and for answers and other predicates joined by `~`, `|` and `&`. None, for all values, if
+    that outcome is impossible: a tracer may have been joined with the known answer True.
     """
     constants: list[Any] = []
-    waiting, seen = [(pred, outcome)], set()
-    while waiting:
-        tracer, value = waiting.pop()
+    pending, seen = [(pred, outcome)], set()
+    while pending:
+        tracer, value = pending.pop()
         if (id(tracer), value) in seen:
             continue
         seen.add((id(tracer), value))
-        answer, values = _NOTED.get(id(tracer), (None, ()))
+        answer, values = _ANSWERS.get(id(tracer), (None, ()))
         if answer is not None and answer() is tracer:
             if not value and not internals.is_closed_over_by_program(tracer):
                 constants += [asked for asked in (reference() for reference in values) if asked is not None]
@@ -68,31 +68,31 @@ def untracked(pred: Any, outcome: bool) -> list[Any] | None:  # noqa: FBT001  (t
             return None
         name, operands = internals.operation(tracer)
         if name == "not":
-            waiting.append((operands[0], not value))
+            pending.append((operands[0], not value))
         elif (name, value) in (("or", False), ("and", True)):
-            waiting += [(operand, value) for operand in operands]
+            pending += [(operand, value) for operand in operands]
     return constants
 
 
 def with_constants(fun: Callable[[], list[Any]], values: Sequence[Any] | None) -> Callable[[], list[Any]]:
     """Return `fun`, which returns a list of arrays, with `values` constant wherever it closes over them (None: all).
 
-    To be traced where it is made.
+    Call this in the trace that will call `fun`.
     """
     if values is not None and not values:
         return fun
-    around = internals.current_trace()
+    outer = internals.current_trace()
     kept_alive: list[Any] = []
 
     def constant(closed_over: Any) -> Any:
-        is_one = values is None or any(closed_over is value for value in values)
-        return as_constant_if_tracked(closed_over) if is_one else closed_over
+        is_constant = values is None or any(closed_over is value for value in values)
+        return as_constant_if_tracked(closed_over) if is_constant else closed_over
 
     def run() -> list[Any]:
         results = fun()
         program = internals.current_trace()
-        with internals.set_current_trace(around):
+        with internals.set_current_trace(outer):
             kept_alive.extend(internals.change_closed_over(program, constant))
-            return [leaf if internals.is_of(program, leaf) else constant(leaf) for leaf in results]
+            return [leaf if internals.is_tracer_of(program, leaf) else constant(leaf) for leaf in results]
 
     return run

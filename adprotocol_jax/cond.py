@@ -42,10 +42,10 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
             "elementwise with jnp.where"
         )
         raise UndecidableError(msg)
-    known_true, known_false = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
+    true_constants, false_constants = untracked(pred, True), untracked(pred, False)  # noqa: FBT003  (what pred may be)
 
     def stage(run_true: Callable[[], list[Any]], run_false: Callable[[], list[Any]]) -> Any:
-        return jax.lax.cond(pred, with_constants(run_true, known_true), with_constants(run_false, known_false))
+        return jax.lax.cond(pred, with_constants(run_true, true_constants), with_constants(run_false, false_constants))
 
     # Operands are closed over, so that they may be anything, including strings and modules; JAX itself turns the
     # traced ones into operands.
@@ -59,39 +59,39 @@ def _stage(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any
         types = [_type(one, other) for one, other in pairs]
         if all(_short(_type(kind)) == _short(cast) for pair, cast in zip(pairs, types, strict=True) for kind in pair):
             raise
-        # The branches differ only in the kind of a Python number, an int against a float, which arithmetic would
-        # promote. Trace again with the numbers cast.
+        # The branches differ only in the class of a Python number, such as int and float, which arithmetic promotes.
+        # Trace again with the numbers cast.
         arrays = stage(lambda: _cast(branches.run_true(), types), lambda: _cast(branches.run_false(), types))
     return branches.result(arrays)
 
 
 class _Branches(Branches):
-    """Branches whose arrays have the types that JAX gives them."""
+    """Branches whose results are compared by the types of JAX."""
 
     def type_of(self, leaf: Any) -> Any:
-        """Return the type of what is a value for JAX; that of a Python number may follow the other branch."""
+        """Return the type of a leaf in JAX; a Python number has none, since it may follow the other branch."""
         try:
             return None if isinstance(leaf, _NUMBERS) else jax.typeof(leaf)
         except TypeError:
             return None
 
     def agree(self, one: Any, other: Any) -> bool:
-        """Compare the types, but for their weakness, that of a number as JAX would promote it."""
+        """Compare the types without their weakness, a number after promotion."""
         return _short(_type(one, other)) == _short(_type(other, one))
 
     def show(self, kind: Any) -> str:
-        """Return a type as JAX's errors show it."""
+        """Return a type in the words of JAX's errors."""
         return _short(_type(kind))
 
     @property
     def remedy(self) -> str:
-        """Tell of the axes of a mesh, if it is these that differ."""
-        of_true, of_false = (
+        """Name the axes of a mesh, if only these differ."""
+        true_axes, false_axes = (
             [internals.varying_axes(kind) for lifted, kind in leaves if lifted] for _, leaves in self.returned()
         )
-        if of_true == of_false:
+        if true_axes == false_axes:
             return super().remedy
-        # Not cast here: with a result that varies, JAX sums the derivative in what does not over the devices.
+        # The result is not cast: if it varies, JAX sums the derivative in an invariant value over the devices.
         return (
             "Results of jax.shard_map vary along the axes that {V:...} names; let both vary along the same, "
             'with jax.lax.pcast(result, axes, to="varying")'

@@ -6,8 +6,8 @@ primitive is the linear one, which evaluates by the rule for forward mode and is
 transposed by the rule for reverse mode. Differentiated again, it is the rule that is
 differentiated, as ordinary operations.
 
-Where values are concrete, the function runs as it is written. In a program that is
-staged it is traced once, so that what it closes over becomes an operand.
+On concrete values the function itself runs. In a staged program it is traced once, so
+that the values it closes over become operands.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _CLOSED_OVER = (
 
 
 def apply(rule: DerivativeRule, arrays: list[Any]) -> tuple[list[Any], Outline]:
-    """Return what the function returns; its derivative is that of the rule."""
+    """Call the function; the derivative of its results is that of the rule."""
     call = RuleCall(rule, arrays)
-    # A tracer that the function closes over is of a trace that the primitive's rules know nothing of.
+    # The primitive's rules do not see a tracer that the function closes over.
     if not internals.is_eager() or any(isinstance(value, jax.core.Tracer) for value in rule.closed_over()):
         arrays = _stage(call, arrays)
     results = _function_p.bind(*arrays, call=call)
@@ -81,12 +81,12 @@ def _abstract(*types: Any, call: RuleCall) -> Any:
     return call.program.out_avals, call.program.effects
 
 
-def _is_moving(tangent: Any) -> bool:
+def _is_nonzero(tangent: Any) -> bool:
     return type(tangent) is not ad.Zero and getattr(tangent, "dtype", None) != jax.dtypes.float0
 
 
 def _as_arrays(values: Iterable[Any]) -> list[Any]:
-    """Return the operands of a primitive as JAX's: what it differentiates may be a number, or an array of NumPy."""
+    """Return the operands of a primitive as JAX arrays: JAX may pass a number or a NumPy array to its rules."""
     return [jnp.asarray(value) if isinstance(value, _CONVERTED) else value for value in values]
 
 
@@ -101,16 +101,16 @@ def _refuse_closed_over(arrays: Sequence[Any], needed: tuple[bool, ...], call: R
 
 def _tangents(kept: Sequence[Any], tangents: Sequence[Any], needed: tuple[bool, ...], call: RuleCall) -> list[Any]:
     """Return the tangents of all results."""
-    moving = [tangent for tangent, need in zip(tangents, needed, strict=True) if need]
+    nonzero = [tangent for tangent, need in zip(tangents, needed, strict=True) if need]
     count = call.outline.count
     results = kept[: len(kept) - (len(call.types) if call.rule.keeps_arrays else 0)]
-    if not moving or count == 0:
+    if not nonzero or count == 0:
         return _zeros(results)
-    return [*_linear_p.bind(*kept, *moving, call=call, needed=needed), *_zeros(results[count:])]
+    return [*_linear_p.bind(*kept, *nonzero, call=call, needed=needed), *_zeros(results[count:])]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: RuleCall) -> tuple[list[Any], list[Any]]:
-    arrays, needed = _as_arrays(primals), tuple(map(_is_moving, tangents))
+    arrays, needed = _as_arrays(primals), tuple(map(_is_nonzero, tangents))
     _refuse_closed_over(arrays, needed, call)
     results = _function_p.bind(*arrays, call=call)
     return results, _tangents(call.kept(results, arrays), tangents, needed, call)
@@ -165,15 +165,15 @@ def _linear_abstract(*types: Any, call: RuleCall, needed: tuple[bool, ...]) -> l
 
 def _linear_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
     """Differentiate the rule itself."""
-    moving = [place for place, tangent in enumerate(tangents) if _is_moving(tangent)]
+    places = [place for place, tangent in enumerate(tangents) if _is_nonzero(tangent)]
 
-    def by_moving(*values: Any) -> list[Any]:
+    def by_nonzero(*values: Any) -> list[Any]:
         filled = list(operands)
-        for place, value in zip(moving, values, strict=True):
+        for place, value in zip(places, values, strict=True):
             filled[place] = value
         return _evaluate(*filled, **params)
 
-    return jax.jvp(by_moving, [operands[place] for place in moving], [tangents[place] for place in moving])
+    return jax.jvp(by_nonzero, [operands[place] for place in places], [tangents[place] for place in places])
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, call: RuleCall, needed: tuple[bool, ...]) -> list[Any]:

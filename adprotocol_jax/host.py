@@ -26,8 +26,8 @@ def call(
         return [jnp.asarray(_as_dtype(one, internals.type_like(one).dtype), device=device) for one in results]
     if like is None:
         msg = (
-            "a host function was given a value that JAX traces, in jit or vmap, and tells nothing of the shapes of its "
-            "result; give it host_function(like=...)"
+            "a host function was called with a value that JAX traces, in jit or vmap, and does not tell the shapes of "
+            "its results; declare them by host_function(like=...)"
         )
         raise RuleError(msg)
     types = [internals.type_like(kind) for kind in like]
@@ -38,13 +38,13 @@ def call(
 
     method = "broadcast_all" if batched else "sequential"
     results = jax.pure_callback(callback, types, *arrays, vmap_method=method)
-    # JAX takes what a callback returns for equal on all devices of a mesh.
+    # JAX assumes that the results of a callback are equal on all devices of a mesh.
     axes = frozenset().union(*map(internals.varying_axes, arrays))
     return [internals.as_varying(result, axes) for result in results]
 
 
 def _as_dtype(result: Any, dtype: Any) -> Any:
-    """Return a result in a dtype of JAX's, which without ``jax_enable_x64`` has 32 bits and would cut integers off."""
+    """Return a result in a dtype of JAX, 32 bits wide without ``jax_enable_x64``; refuse integers that overflow."""
     cast = np.asarray(result, dtype)
     if cast is not result and cast.dtype.kind in "iu" and (cast != result).any():
         msg = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.export
 import jax.numpy as jnp
-from jax._src import core as _core  # trace_ctx, the trace under way
+from jax._src import core as _core  # trace_ctx, the active trace
 from jax._src import tree_util as _tree_util
 from jax._src import util as _util  # which classes caches hold weakly
 from jax._src.array import ArrayImpl as _ArrayImpl
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 # inside a trace, where jnp.zeros() is a tracer.
 ArrayImpl: Any = _ArrayImpl
 
-# What JAX makes of a Python number or a NumPy array that was differentiated, once it
-# is a constant again. Subclasses of float and ndarray, which nothing public names.
+# The classes of a Python number or a NumPy array that was differentiated and is a constant again: subclasses of
+# float and ndarray without a public name.
 LITERALS: tuple[type, ...] = (TypedInt, TypedFloat, TypedComplex, TypedNdArray)
 
-# The zeros that a symbolic zero stands for, and anything else as it is. Public, but without types.
+# Replaces a symbolic zero by an array of zeros, and returns anything else unchanged. Public, but without types.
 instantiated: Callable[[Any], Any] = ad.instantiate_zeros
 
-# The classes registered with jax.tree_util: nothing public counts them, or tells of a class without an instance.
+# The classes registered with jax.tree_util: no public function counts them, or looks up a class without an instance.
 NODES: dict[type, Any] = getattr(_tree_util, "_registry", {})
 
 # The zero tangent with which ``grad`` marks an output as constant. The class is
@@ -54,11 +54,11 @@ _ShapedArray, _Zero, _trace_ctx = jax.core.ShapedArray, ad.Zero, _core.trace_ctx
 
 
 def type_like(value: Any) -> Any:
-    """Return the shape and dtype of an array, NumPy's or JAX's, as JAX has it."""
-    make: Any = jax.ShapeDtypeStruct  # not typed
+    """Return the shape and dtype that an array, NumPy's or JAX's, has in JAX."""
+    shape_dtype_struct: Any = jax.ShapeDtypeStruct  # not typed
     extended = jnp.issubdtype(value.dtype, jax.dtypes.extended)  # a random key
     dtype = value.dtype if extended else jax.dtypes.canonicalize_dtype(value.dtype)
-    return make(tuple(value.shape), dtype)
+    return shape_dtype_struct(tuple(value.shape), dtype)
 
 
 def is_by_fields(flatten: Any) -> bool:
@@ -101,8 +101,8 @@ _FLOATS = frozenset(map(jnp.dtype, ("float16", "bfloat16", "float32", "float64",
 def has_tangent_now(value: Any) -> bool:
     """Tell whether the current trace is one of grad or jvp that gave a value, a tracer of an array, a tangent.
 
-    True is what JAX's ``process_primitive`` would find on its way to the JVP rule;
-    False leaves it open, because an outer trace may have given it a tangent.
+    True is what JAX's ``process_primitive`` would find before it calls the JVP rule.
+    False does not exclude a tangent of an outer trace.
     """
     if type(value) not in _TANGENT_TRACERS or type(value.tangent) is _Zero:
         return False
@@ -113,7 +113,7 @@ def has_tangent_now(value: Any) -> bool:
 def is_differentiating() -> bool:
     """Tell whether the code runs inside ``grad`` or ``jvp``, whichever values these differentiate.
 
-    A function that is traced by jit is called once, so what surrounds it is not known there.
+    A function that jit traces is called once, so the transformations around its later calls are unknown there.
     """
     trace = _core.trace_ctx.trace
     while trace is not None and not isinstance(trace, _TANGENT_TRACES):
@@ -124,14 +124,14 @@ def is_differentiating() -> bool:
 def is_eager() -> bool:
     """Tell whether code runs as it is written: at most inside grad, jvp and vmap, in no program that is staged."""
     trace = _core.trace_ctx.trace
-    # These evaluate what the trace around them would.
+    # These evaluate as the trace around them does.
     while isinstance(trace, (*_TANGENT_TRACES, _batching.BatchTrace, _pe.JaxprTrace)):
         trace = trace.parent_trace
     return isinstance(trace, _core.EvalTrace)
 
 
-def is_of_ended_trace(value: Any) -> bool:
-    """Tell whether a value is a tracer of a trace that is over, as far as the traces under way are known."""
+def is_tracer_of_ended_trace(value: Any) -> bool:
+    """Tell whether a value is a tracer of a trace that has ended, as far as the active traces are known."""
     trace = _core.trace_ctx.trace
     while trace is not None and trace is not getattr(value, "_trace", trace):
         if isinstance(trace, _core.EvalTrace):
@@ -140,10 +140,10 @@ def is_of_ended_trace(value: Any) -> bool:
     return False
 
 
-# A context in which no transformation is under way: a tracer that is reached there is an error.
+# A context without any transformation: using a tracer in it is an error.
 eval_context: Callable[[], Any] = _core.eval_context
 
-# A context in which what is computed goes into another trace.
+# A context in which operations are recorded by another trace.
 set_current_trace: Callable[[Any], AbstractContextManager[Any]] = _core.set_current_trace
 
 
@@ -153,11 +153,11 @@ def without_constants(program: Any) -> Any:
 
 
 def current_trace() -> Any:
-    """Return the trace under way."""
+    """Return the innermost active trace."""
     return _core.trace_ctx.trace
 
 
-def is_of(trace: Any, value: Any) -> bool:
+def is_tracer_of(trace: Any, value: Any) -> bool:
     """Tell whether a value is a tracer of a trace."""
     return isinstance(value, jax.core.Tracer) and value._trace is trace  # noqa: SLF001
 
@@ -165,19 +165,19 @@ def is_of(trace: Any, value: Any) -> bool:
 def change_closed_over(trace: Any, change: Callable[[Any], Any]) -> list[Any]:
     """Change what a program that is being traced closes over; types stay.
 
-    JAX knows what was there by its id: the returned list has to live until the trace ends.
+    JAX identifies constants by id: the returned list has to live until the trace ends.
     """
     closed_over = trace.frame.constvar_to_val
-    before = list(closed_over.items())
-    # In 0.8 a constant is stored with what it was made from.
+    originals = list(closed_over.items())
+    # JAX 0.8 stores a constant beside the value that it was made from.
     is_pair = hasattr(_pe, "Constants")
-    for variable, value in before:
+    for variable, value in originals:
         closed_over[variable] = value._replace(canonical=change(value.canonical)) if is_pair else change(value)
-    return before
+    return originals
 
 
-# For what a function is traced that becomes a program, whose constants others can make inputs of; the
-# other forms (scan, checkpoint, cond) stay equations of the trace around them.
+# Transformations that trace a function to a program, whose constants may be made inputs later; scan, checkpoint
+# and cond stay equations of the trace around them.
 _PROGRAMS = ("jit", "make_jaxpr", "closure_convert")
 
 
@@ -199,7 +199,7 @@ def operation(tracer: Any) -> tuple[str, Sequence[Any]]:
 
 
 def literal(tracer: Any) -> Any:
-    """Return the number that a staged tracer stands for, or None if it is none."""
+    """Return the number behind a staged tracer of a literal, else None."""
     atom = tracer if isinstance(tracer, Literal) else getattr(tracer, "val", None)
     return atom.val if isinstance(atom, Literal) else None
 
@@ -209,7 +209,7 @@ def _type_of(value: Any) -> Any:
 
 
 def varying_axes(value: Any) -> frozenset[Any]:
-    """Return the axes of a mesh along which a value, or values of a type, may differ, if ``jax.shard_map`` tells."""
+    """Return the axes of a mesh along which a value, or values of a type, may differ in ``jax.shard_map``."""
     aval = _type_of(value)
     axes = getattr(getattr(aval, "mat", None), "varying", None)  # the newest name
     return frozenset(getattr(aval, "vma", ()) if axes is None else axes)
@@ -226,7 +226,7 @@ def as_varying(value: Any, axes: frozenset[Any]) -> Any:
 
 
 def _as_sharded(value: Any, like: Any) -> Any:
-    """Return a value sharded as a type says, which only one with explicit axes of a mesh does."""
+    """Return a value with the sharding of a type, which matters for explicit axes of a mesh."""
     wanted, current = (getattr(kind, "sharding", None) for kind in (like, jax.typeof(value)))
     if tuple(getattr(wanted, "spec", ())) == tuple(getattr(current, "spec", ())):
         return value
@@ -244,14 +244,14 @@ def array_like(value: Any, like: Any) -> Any:
 
 
 def linearize_by(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Register the rule that ``grad`` uses; without one JAX traces that for the JVP, 98 µs a call against about 10."""
-    # Since 0.9 a rule is told first whether it is for reverse mode.
-    is_told = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
-    _ad.primitive_linearizations[primitive] = rule if is_told else functools.partial(rule, None)
+    """Register the rule that ``grad`` uses; without one JAX traces the JVP rule, at 98 µs a call instead of 10."""
+    # Since 0.9 the first argument of a rule says whether it is for reverse mode.
+    takes_is_vjp = "_is_vjp" in inspect.signature(_ad.fallback_linearize_rule).parameters
+    _ad.primitive_linearizations[primitive] = rule if takes_is_vjp else functools.partial(rule, None)
 
 
 def batch_by(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Register the rule that ``vmap`` uses, which gets the axis that is mapped, its name and size."""
+    """Register the rule that ``vmap`` uses, whose first argument is the mapped axis, with name and size."""
     _batching.fancy_primitive_batchers[primitive] = rule
 
 
@@ -261,12 +261,12 @@ def hold_weakly(cls: type) -> None:
 
 
 def is_named(axis: Any) -> bool:
-    """Tell whether a mapped axis has a name, by which a function may tell rows apart that have equal operands."""
+    """Tell whether a mapped axis has a name, by which a function can distinguish rows with equal operands."""
     return axis.name is not _core.no_axis_name
 
 
 def vmap_like(axis: Any) -> Callable[..., Any]:
-    """Return ``jax.vmap`` for an axis that is mapped already."""
+    """Return ``jax.vmap`` with the size and names of an axis that is already mapped."""
     return functools.partial(jax.vmap, axis_size=axis.size, axis_name=axis.name, spmd_axis_name=axis.spmd_name)
 
 
@@ -274,14 +274,14 @@ def vmap_like(axis: Any) -> Callable[..., Any]:
 def share_contexts() -> None:
     """Let all programs that a thread lowers share one context of MLIR; JAX fills one for each, in 5 ms.
 
-    For processes of tests: a fifth of their time. A context keeps what was ever in it.
+    For processes of tests, where it saves a fifth of the time. A context is never emptied.
     """
     mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
-    make, local = mlir.make_ir_context, threading.local()
+    make_context, local = mlir.make_ir_context, threading.local()
 
     def context_of_thread() -> Any:
         if not hasattr(local, "context"):
-            local.context = make()
+            local.context = make_context()
         return local.context
 
     mlir.make_ir_context = context_of_thread

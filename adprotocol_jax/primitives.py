@@ -48,7 +48,7 @@ mlir.register_lowering(within_gradient_p, mlir.lower_fun(lambda *_values: np.zer
 
 
 def _identity(name: str) -> Any:
-    """Return a primitive that passes its operand on, and has no derivative rule yet."""
+    """Make a primitive that returns its operand, without a derivative rule."""
     identity: Any = Primitive(name)
     identity.def_impl(lambda value, **_params: value)
     identity.def_abstract_eval(lambda aval, **_params: aval)
@@ -61,17 +61,17 @@ _constant_p, _prevention_p = _identity("adprotocol_constant"), _identity("adprot
 
 
 def as_constant(value: Any) -> Any:
-    """Return a tracer as a constant at every level; what is concrete, or no array, as it is."""
+    """Return a tracer as a constant at every level; a concrete value, or one that is no array, stays as it is."""
     if not isinstance(value, jax.core.Tracer) or internals.is_no_array(value):
         return value
     stopped = jax.lax.stop_gradient(value)
-    # JAX returns arrays of its extended dtypes as they are, though some (the 8-bit scales of flax) have tangents, and
-    # 0.8 an integer with its tracer.
+    # JAX returns arrays of its extended dtypes unchanged, though some (the 8-bit scales of flax) have tangents; and
+    # JAX 0.8 returns an integer tracer unchanged.
     return _constant_p.bind(value) if stopped is value else stopped
 
 
 def as_constant_if_tracked(value: Any) -> Any:
-    """Return a tracer that may have a tangent as a constant, and anything else as it is."""
+    """Return a tracer that may have a tangent as a constant, and anything else unchanged."""
     return as_constant(value) if internals.is_inexact(value) else value
 
 

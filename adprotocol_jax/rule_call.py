@@ -1,7 +1,7 @@
-"""What one call of a function with a derivative rule computes: the function, and its derivative in both directions.
+"""One call of a function with a derivative rule: how it is evaluated, and its derivative in both modes.
 
-A call is a parameter of the primitives (`derivative`), which says how these are
-evaluated, differentiated and batched.
+A call is a parameter of the primitives in `derivative`, whose rules evaluate,
+differentiate and batch it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class RuleCall:
-    """What one call computes: the function, and its derivative as a linear function of some tangents.
+    """One call: its function, and the derivative as a linear function of the nonzero tangents.
 
-    `results` are all that the function returns, `arrays` its arguments, after the values that it closes over.
+    `results` are all arrays that the function returns; `arrays` are the values it closes over, then its arguments.
     """
 
     def __init__(self, rule: DerivativeRule, arrays: Sequence[Any]) -> None:
         self.rule = rule
         self.types: list[Any] = [jax.typeof(array) for array in arrays]
-        # Known as soon as the function has run, which it does before anything is differentiated.
+        # Set when the function has run, which is before any derivative.
         self.outline: Any = None
-        # For a staged program; its first operands are what the function closes over.
+        # For a staged program; its first operands are the values that the function closes over.
         self.program: ClosedJaxpr | None = None
         self.closed_over = 0
 
@@ -54,13 +54,13 @@ class RuleCall:
         return [jnp.asarray(result) for result in results]
 
     def kept(self, results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-        """Return what a derivative needs of the results and the arguments."""
+        """Return the results and arguments that a derivative needs."""
         return [*results, *(arrays[self.closed_over :] if self.rule.keeps_arrays else ())]
 
-    def _known(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _results_and_arrays(self, kept: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return results and arguments, or types of the arguments if these are not kept."""
         rule = self.rule
-        if any(map(internals.is_of_ended_trace, rule.closed_over_by_rules())):
+        if any(map(internals.is_tracer_of_ended_trace, rule.closed_over_by_rules())):
             msg = (
                 f"a derivative rule of {rule.name} uses a value that JAX traces and that is no argument, and "
                 "JAX calls the rule when that trace is over; pass the value as a positional argument, whose gradient "
@@ -72,15 +72,15 @@ class RuleCall:
             kept = [primitives.prevented(value, rule.once) for value in kept]
         return list(kept[:count]), list(kept[count:]) if rule.keeps_arrays else list(self.types)
 
-    def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
+    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, given those of the arguments that are needed."""
         if not self.rule.has_jvp:
             # Linear in the cotangent, so that its own transpose is the jvp. (`jax.linear_transpose` needs no point, but
             # goes through the functions that the rule calls instead of using their rules.)
             zeros = [internals.array_like(None, result) for result in kept[: self.outline.count]]
-            return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(moving))[0])
-        results, arrays = self._known(kept)
-        remaining = iter(moving)
+            return list(jax.vjp(lambda cotangents: self.backward(needed, kept, cotangents), zeros)[1](list(nonzero))[0])
+        results, arrays = self._results_and_arrays(kept)
+        remaining = iter(nonzero)
         tangents = [
             next(remaining)
             if need
@@ -100,9 +100,9 @@ class RuleCall:
             zeros = [internals.array_like(None, kind) for kind in likes]
             before = (False,) * self.closed_over
             with transposing(self.rule.name):
-                transpose = jax.vjp(lambda moving: self.forward((*before, *needed), kept, moving), zeros)[1]
+                transpose = jax.vjp(lambda nonzero: self.forward((*before, *needed), kept, nonzero), zeros)[1]
                 return list(transpose(list(cotangents))[0])
-        results, arrays = self._known(kept)
+        results, arrays = self._results_and_arrays(kept)
         pulled = self.rule.vjp(needed, list(cotangents), results, self.outline, arrays)
         return [internals.array_like(gradient, like) for gradient, like in zip(pulled, likes, strict=True)]
 
@@ -141,13 +141,13 @@ class BatchedCall(RuleCall):
     def _needed(self, needed: Sequence[bool]) -> list[int | None]:
         return [dim for dim, need in zip(self.dims, needed, strict=True) if need]
 
-    def forward(self, needed: Sequence[bool], kept: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
+    def forward(self, needed: Sequence[bool], kept: Sequence[Any], nonzero: Sequence[Any]) -> list[Any]:
         """Return the tangents of each row."""
         rows = self.mapped(
-            lambda kept, moving: self.call.forward(needed, kept, moving),
+            lambda kept, nonzero: self.call.forward(needed, kept, nonzero),
             in_axes=(self._axes(kept), self._needed(needed)),
         )
-        return list(rows(list(kept), list(moving)))
+        return list(rows(list(kept), list(nonzero)))
 
     def backward(self, needed: Sequence[bool], kept: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Return the gradients of each row, summed for an operand that all rows share."""

@@ -3,10 +3,10 @@
 JAX does not show the first run that a derivative follows, so an answer in it would
 be that of the wrong branch. There is no mark that all of them leave on a tracer: some
 have rules of ``jax.custom_jvp``, some primitives of their own, and some trace the
-function before. What they have in common is who calls it.
+function before. Only the caller identifies them.
 
-A function that ``jax.jit`` traced before is not asked again. Then the second run finds
-out, unless ``jax.jit`` keeps the derivative as well.
+A function that ``jax.jit`` traced before does not run again. Then the second run raises,
+unless ``jax.jit`` has cached the derivative as well.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ _FUNCTIONS = {
     "custom_linear_solve": "jax.lax.custom_linear_solve",
     "linear_call": "jax.custom_derivatives.linear_call",
 }
-# Those that differentiate what they have run.
+# Solvers that differentiate their own steps.
 _DIRECT = frozenset({"DirectAdjoint", "ForwardMode"})
 
-# Rules of JAX that differentiate what ran before, or what is stored, by their names: there is no other mark.
+# Rules of JAX that differentiate an earlier run or a stored program, by name: they have no other mark.
 _RULES = {
     "_custom_linear_solve_jvp": "jax.lax.custom_linear_solve",
     "_root_jvp": "jax.lax.custom_root",
     "fun_vjp_jax": "jax.export",
 }
-_TWICE = "runs, which differentiates it in a second run: the first could not be told"
+_TWICE = "runs for the value and again for the derivative, and the first run cannot see that a derivative follows"
 _ASK_OUTSIDE = "Ask outside, and pass the answer in as an argument of the function that is solved"
 _STORED = (
     "stores as two programs, the plain one and its derivative: a branch on the answer would take the value from the "
     "one and the gradient from the other"
 )
 _EXPORT_BOTH = "Export jax.value_and_grad of the function instead"
-# Whose code is between such a rule, or a solver, and the rule of a question.
-_PASSED = frozenset({"adprotocol_jax", "contextlib", "equinox", "functools", "jax"})
+# Packages whose frames lie between such a rule or solver and the rule of a question.
+_TRANSPARENT = frozenset({"adprotocol_jax", "contextlib", "equinox", "functools", "jax"})
 
 
 def refuse_solver() -> None:
-    """Raise `UndecidableError` in a function that such a solver runs."""
-    name = _calling()
+    """Raise `UndecidableError` inside a function that such a solver runs."""
+    name = _calling_solver()
     if name is not None:
         raise _refused(name)
 
 
 def refuse_second_run() -> None:
-    """Raise `UndecidableError` where a question is differentiated that had its answer for the value in another run."""
+    """Raise `UndecidableError` for a differentiated question that was answered for the value in an earlier run."""
     name, frame = None, sys._getframe(1)  # noqa: SLF001
     # A function of the user's in between differentiates in the program itself.
     while name is None and frame is not None:
         module = frame.f_globals.get("__name__", "")
         package = module.partition(".")[0]
-        if package not in _PASSED or module in _MODULES:
-            name = _calling() if package in _PACKAGES or module in _MODULES else None
+        if package not in _TRANSPARENT or module in _MODULES:
+            name = _calling_solver() if package in _PACKAGES or module in _MODULES else None
             break
         name, frame = _RULES.get(frame.f_code.co_name), frame.f_back  # type: ignore[assignment]
     if name is not None:
@@ -67,11 +67,11 @@ def refuse_second_run() -> None:
 
 
 def _refused(name: str) -> UndecidableError:
-    what, remedy = (_STORED, _EXPORT_BOTH) if name == "jax.export" else (_TWICE, _ASK_OUTSIDE)
-    return UndecidableError(f"within_gradient was asked in a function that {name} {what}. {remedy}")
+    reason, remedy = (_STORED, _EXPORT_BOTH) if name == "jax.export" else (_TWICE, _ASK_OUTSIDE)
+    return UndecidableError(f"within_gradient was asked in a function that {name} {reason}. {remedy}")
 
 
-def _calling() -> str | None:
+def _calling_solver() -> str | None:
     """Return the name of the solver among the callers of this function, or None."""
     name = None
     frame: Any = sys._getframe()  # noqa: SLF001  (40 ns a frame, in a trace)

@@ -27,7 +27,7 @@ def _node(value: Any) -> Any:
     entry = internals.NODES.get(type(value))
     if entry is None:
         return None
-    # What flax calls a statistic is no parameter; nothing in JAX's trees says so.
+    # A statistic of flax is no parameter, which JAX's trees do not show.
     statistic = getattr(sys.modules.get("flax.nnx"), "BatchStat", None)
     if statistic is not None and isinstance(value, statistic) and not declares(type(value)):
         register_trainable(statistic, [])
@@ -89,7 +89,7 @@ def _name(key: Any) -> str:
 
 
 def _register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Iterable[Any]], Any]) -> None:
-    """Register a class, with the names of its children as keys; one that JAX knows stays as it is."""
+    """Register a class, with the names of its children as keys, unless JAX knows it."""
     if cls in internals.NODES:
         return
 
@@ -127,7 +127,7 @@ def register_label() -> None:
 
 
 def _constant(held: Any) -> Any:
-    """Return what a label holds, without its tangents: a leaf of `jax.tree.leaves` is a way out of it, too."""
+    """Return the value in a label without tangents, since `jax.tree.leaves` takes it out of the label."""
     if isinstance(held, jax.core.Tracer):
         return as_constant_if_tracked(held)
     leaves, treedef = jax.tree.flatten(held)

@@ -265,14 +265,14 @@ def test_nothing_outlives_its_trace():
         return cond(asked, lambda: x**3, lambda: callback(x))
 
     gc.collect()
-    before = len(answer._NOTED)
+    before = len(answer._ANSWERS)
     with jax.checking_leaks():
         assert jax.jit(f)(X) == pytest.approx(np.sin(1.0))
         assert jax.grad(jax.jit(f))(X) == 3.0
         assert jax.jit(jax.grad(jax.checkpoint(f)))(X) == 3.0
         assert jax.grad(scanned(f))(X) == 3.0
     gc.collect()
-    assert len(answer._NOTED) == before
+    assert len(answer._ANSWERS) == before
 
 
 # What is traced into a program may become its argument later, without the question.
