@@ -17,28 +17,17 @@ from adprotocol_torch.custom_rule import custom_rule
 from adprotocol_torch.gradient import value_and_grad
 from adprotocol_torch.host_call import host_call
 from adprotocol_torch.modules import views
-from adprotocol_torch.parameters import freeze, identity, is_recording
+from adprotocol_torch.parameters import freeze, identity, is_recording, trainable
 from adprotocol_torch.pytrees import label_protocol, tree_library
-from adprotocol_torch.tensors import array_types, non_differentiable, trainable
+from adprotocol_torch.tensors import array_types, divergences, non_differentiable
 from adprotocol_torch.tracking import any_within_gradient, explain, within_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from adprotocol.conformance import Harness
-    from adprotocol.extend import Divergence
 
 pytrees.register_label()
 checkpoints.register()
 dynamo.mark()
-
-
-@hookimpl
-def divergences() -> Sequence[Divergence]:
-    """List the declared divergences of PyTorch."""
-    from adprotocol_torch.divergence import declared  # noqa: PLC0415  (only its readers need it)
-
-    return declared()
 
 
 @hookimpl

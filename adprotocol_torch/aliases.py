@@ -21,9 +21,9 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import UndecidableError
 from adprotocol_torch.autograd_graph import leaf_of
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import sequence_number, use_count
 from adprotocol_torch.parameters import LOCAL
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import CheckpointFunction
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import LOCAL
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

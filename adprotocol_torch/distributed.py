@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing
 from adprotocol_torch import internals
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import no_op, parameter_of
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

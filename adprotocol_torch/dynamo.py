@@ -26,7 +26,7 @@ from adprotocol.extend import (
 from adprotocol_torch import attributes, checkpoints, internals, tracking
 from adprotocol_torch.custom_rule import custom_rule as eager_rule
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
-from adprotocol_torch.divergence import remedy
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

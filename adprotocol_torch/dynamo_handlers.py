@@ -26,7 +26,7 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from adprotocol.extend import tree_structure
 from adprotocol_torch import attributes, internals, tracking
 from adprotocol_torch.custom_rule import left_to_eager_code as run_eagerly
-from adprotocol_torch.divergence import remedy
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,10 +9,9 @@ import torch
 from adprotocol.errors import OutputError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
 from adprotocol_torch import aliases, distributed, dynamo, internals
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import next_sequence_number, skip
 from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph
-from adprotocol_torch.tensors import laid_out
+from adprotocol_torch.tensors import laid_out, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

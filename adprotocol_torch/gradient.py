@@ -18,10 +18,9 @@ from adprotocol.extend import check_output, map_aux, partition_aux
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import aliases, autograd_graph, distributed, functorch_gradient, internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_reentrant
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import memory_of, next_sequence_number, run_engine, set_grad_enabled, skip, storage_of
 from adprotocol_torch.parameters import LOCAL, owners_of
-from adprotocol_torch.tensors import laid_out, tensor_of
+from adprotocol_torch.tensors import laid_out, remedy, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

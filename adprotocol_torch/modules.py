@@ -16,8 +16,8 @@ from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, Und
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import attributes, internals, stand_in
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gradient
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,8 +27,8 @@ import torch
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import run_while_tracing, trace_instead
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.divergence import remedy
 from adprotocol_torch.internals import in_transform, skip, tape_is_on
+from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,6 +192,22 @@ def parameter_of(tensor: Any) -> torch.nn.Parameter | None:
         return tensor if cls is torch.nn.Parameter else None
     parameter = getattr(tensor, "_adprotocol_parameter", tensor)
     return parameter if isinstance(parameter, torch.nn.Parameter) else None
+
+
+def _trainable_traced(value: torch.Tensor) -> bool | None:
+    if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
+        return None
+    return takes_gradient(value)
+
+
+@trace_instead(_trainable_traced)
+@skip  # where a graph breaks, Dynamo would trace this one
+@hookimpl
+def trainable(value: torch.Tensor) -> bool | None:
+    """Answer by the dtype; a parameter follows its flag, a buffer takes no gradient."""
+    if type(value) is torch.Tensor and not value.__dict__:  # neither
+        return True if value.is_floating_point() or value.is_complex() else None
+    return _trainable_traced(value)
 
 
 def owners_of(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Parameter | None]:

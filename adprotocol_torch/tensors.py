@@ -1,17 +1,21 @@
-"""Tensors: the types that PyTorch owns, what becomes one, and the hooks that make one constant or trainable."""
+"""Tensors: the types that PyTorch owns, and what becomes one; and what errors advise."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.errors import SelectionError, full_kind_of
-from adprotocol.extend import trace_instead
+from adprotocol.extend import read_divergences, run_while_tracing
 from adprotocol.hookspecs import hookimpl
-from adprotocol_torch.divergence import remedy
-from adprotocol_torch.internals import skip
-from adprotocol_torch.parameters import takes_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from adprotocol.extend import Divergence
 
 try:
     import numpy as np
@@ -92,17 +96,18 @@ def non_differentiable(value: torch.Tensor) -> torch.Tensor:
     return value.detach() if value.is_floating_point() or value.is_complex() else value
 
 
-def _trainable_traced(value: torch.Tensor) -> bool | None:
-    if not (value.is_floating_point() or value.is_complex()) or getattr(value, "_is_buffer", False):
-        return None
-    return takes_gradient(value)
+@functools.cache
+def _divergences() -> Mapping[str, Divergence]:
+    return read_divergences(Path(__file__).with_name("divergences.md"))
 
 
-@trace_instead(_trainable_traced)
-@skip  # where a graph breaks, Dynamo would trace this one
 @hookimpl
-def trainable(value: torch.Tensor) -> bool | None:
-    """Answer by the dtype; a parameter follows its flag, a buffer takes no gradient."""
-    if type(value) is torch.Tensor and not value.__dict__:  # neither
-        return True if value.is_floating_point() or value.is_complex() else None
-    return _trainable_traced(value)
+def divergences() -> Sequence[Divergence]:
+    """List the rules that PyTorch does not allow this plugin to keep."""
+    return list(_divergences().values())
+
+
+@run_while_tracing
+def remedy(divergence: str) -> str:
+    """Return what an error advises: the remedy of a divergence, one sentence."""
+    return _divergences()[divergence].remedy
