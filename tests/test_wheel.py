@@ -50,7 +50,7 @@ def test_wheel_holds_the_four_packages_with_types_and_data(wheel):
     assert "adprotocol/__init__.pyi" in names
     assert {
         "adprotocol/conformance/_reports/report.html.jinja",
-        "adprotocol/conformance/scenarios/cond/grid.py",
+        "adprotocol/conformance/scenarios/cond/transformations.py",
     } <= set(names)
     assert {"adprotocol/_demo/model.py", "adprotocol/_demo/run.py"} <= set(names)
     assert not any("co2" in name for name in names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.dtypes import first_element
+from adprotocol.conformance.scenarios.arrays import first_element
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

@@ -12,7 +12,7 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import NoError
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
+from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.errors import BranchError, PredicateError, kind_of
 
 if TYPE_CHECKING:

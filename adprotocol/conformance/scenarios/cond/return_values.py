@@ -10,9 +10,9 @@ from adprotocol import NonDifferentiable
 from adprotocol.conformance.checks import Absent, NoError
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.programs import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.functions import FACTORS, asked_product, squares
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
-from adprotocol.conformance.scenarios.within_gradient.return_values import FACTORS, asked_product, squares
 from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:

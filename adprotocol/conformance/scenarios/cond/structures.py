@@ -1,23 +1,28 @@
-"""Structures that a staged or batched `cond` takes and returns: dataclasses, named tuples, labels."""
+"""Structures that branches return, take and close over."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import adprotocol
 from adprotocol import NonDifferentiable
+from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios.cond.untaken_nan import FAR, cube
+from adprotocol.conformance.scenarios.grid import X
 from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _DATACLASSES = "JAX: dataclasses as pytrees: https://github.com/jax-ml/jax/issues/2371"
 
-scenario: Decorator = defaults("cond", rule="C8", transform="grad of {way}")
+scenario: Decorator = defaults("cond", rule="C8", transform="grad of {way}", source=_DATACLASSES)
 
 
 class Inner(NamedTuple):
@@ -58,7 +63,7 @@ def value_of(h: Checked, result: Any) -> Any:
     return inner.value
 
 
-@scenario(source=_DATACLASSES)
+@scenario()
 def structure_returned(h: Checked, way: str) -> None:
     """Branches of a staged cond return a dataclass that no framework knows.
 
@@ -70,7 +75,7 @@ def structure_returned(h: Checked, way: str) -> None:
     h.assert_value_and_grad(jitted, (h.array(-2.0),), 4.0, -4.0, "at -2")
 
 
-@scenario(transform="vmap of grad", source=_DATACLASSES)
+@scenario(transform="vmap of grad")
 def structure_returned_under_vmap(h: Checked) -> None:
     """Branches of a batched cond return a dataclass that no framework knows.
 
@@ -136,3 +141,174 @@ def other_structures(h: Checked, way: str) -> None:
 
         with h.raises(BranchMismatchError, words=("true_fun", "false_fun")):
             h.trace(way, f)(h.array(2.0))
+
+
+_FAILED = "PyTorch: functions that torch.cond takes as branches: https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
+
+
+class Layer:
+    """An object that holds a value, with the two branches as methods."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def bad(self) -> Any:
+        """Return 0 / 0."""
+        return (self.value - self.value) / (self.value - self.value)
+
+    def cube(self) -> Any:
+        """Return the third power."""
+        return self.value * self.value * self.value
+
+
+class Called:
+    """An object that is a branch."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.held: dict[str, Any] = {"value": value}
+        self.name = name
+
+    def __call__(self) -> Any:
+        """Return what the method with the name does for the value."""
+        return getattr(Layer(self.held["value"]), self.name)()
+
+
+def _bad(x: Any) -> Any:
+    return Layer(x).bad()
+
+
+def _cube(x: Any) -> Any:
+    return Layer(x).cube()
+
+
+def _called(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def bad() -> Any:
+        return _bad(x)
+
+    def outer() -> Any:
+        return 1.0 * bad()
+
+    return outer, lambda: _cube(x)
+
+
+def _partial_closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    bad, power = functools.partial(_bad, x), functools.partial(_cube, x)
+    return lambda: 1.0 * bad(), lambda: 1.0 * power()
+
+
+def _method_closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    bad, power = Layer(x).bad, Layer(x).cube
+    return lambda: 1.0 * bad(), lambda: 1.0 * power()
+
+
+def _closed_over(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    layer = Layer(x)
+    return lambda: 1.0 * layer.bad(), lambda: 1.0 * layer.cube()
+
+
+def _defaulting(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def bad(y: Any = x) -> Any:
+        return _bad(y)
+
+    def power(y: Any = x) -> Any:
+        return _cube(y)
+
+    return bad, power
+
+
+def _by_keyword(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def bad(*, y: Any = x) -> Any:
+        return _bad(y)
+
+    def power(*, y: Any = x) -> Any:
+        return _cube(y)
+
+    return bad, power
+
+
+def _listed(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    held = [{"x": x}]
+    return lambda: _bad(held[0]["x"]), lambda: _cube(held[0]["x"])
+
+
+# From x: the branch that is 0 / 0 for every x, and that which is x ** 3.
+_CARRIERS: dict[str, Callable[[Any], tuple[Callable[[], Any], Callable[[], Any]]]] = {
+    "a default": _defaulting,
+    "a keyword default": _by_keyword,
+    "a partial function": lambda x: (functools.partial(_bad, x), functools.partial(_cube, x)),
+    "a keyword of one": lambda x: (functools.partial(_bad, x=x), functools.partial(_cube, x=x)),
+    "a partial function closed over": _partial_closed_over,
+    "a method": lambda x: (Layer(x).bad, Layer(x).cube),
+    "a method closed over": _method_closed_over,
+    "an object": lambda x: (Called(x, "bad"), Called(x, "cube")),
+    "an object closed over": _closed_over,
+    "a function that is called": _called,
+    "a list": _listed,
+}
+
+
+@scenario(
+    rule="C4",
+    transform=("grad", "grad of jit", "grad of compile", "vmap of grad", "grad of vmap", "grad of grad of vmap"),
+    source="JAX: where and the gradient of what is not selected: https://github.com/jax-ml/jax/issues/1052",
+)
+def nan_in_what_carries(h: Checked, transforms: str) -> None:
+    """A NaN not taken, of what comes in by other ways than a closure, stays out under {transforms}.
+
+    The taken branches give x ** 3, and the others 0 / 0 of an x in a default, a partial function, a method, an object
+    or a list: expect {transforms} of x ** 3 at 2.5.
+    """
+    want = nesting.expected(transforms, cube)(X)[0]
+    for what, make in _CARRIERS.items():
+
+        def f(x: Any, make: Any = make) -> Any:
+            return adprotocol.cond(x > FAR, *make(x))
+
+        h.assert_equal(h.nest(transforms, f)(h.array(X)), want, f"the result with {what}")
+
+
+@scenario(rule="C6", transform="vmap of grad", needs=("grad", "vmap"), source=_FAILED)
+def after_an_error_under_vmap(h: Checked) -> None:
+    """An exception in a batched branch leaves what the branch closes over as it was.
+
+    One branch raises while it closes over a = 2; afterwards 3 a is 6, and the rows of a x and -a x have the gradients 2
+    and -2.
+    """
+    a, points = h.array(2.0), h.array([2.0, -2.0])
+    failing = True
+
+    def other(x: Any) -> Any:
+        if failing:
+            msg = "the branch fails"
+            raise ArithmeticError(msg)
+        return -1.0 * a * x
+
+    rows = h.vmap(h.grad(lambda x: adprotocol.cond(x > 0.0, lambda x: a * x, other, x)))
+    # A compiler that runs Python may show the error as one of its own, with the text.
+    with h.raises(Exception, words=["the branch fails"]):
+        rows(points)
+    h.assert_equal(3.0 * a, 6.0, "what was closed over")
+    failing = False
+    h.assert_equal(rows(points), [2.0, -2.0], "the gradients")
+    h.assert_equal(3.0 * a, 6.0, "what was closed over, afterwards")
+
+
+@scenario(rule="C6", transform="vmap", source=_FAILED)
+def assigned_in_a_branch_of_rows(h: Checked) -> None:
+    """What a branch assigns to a name that it closes over, or to an attribute, is there behind it.
+
+    Expect 3 x by a branch that sets x, which it closes over, to 7, plus what x is behind it, at 2 and 3: 13 and 16.
+    """
+
+    def row(x: Any) -> Any:
+        held, kept = Layer(x), x
+
+        def assigns() -> Any:
+            nonlocal kept
+            found = 2.0 * kept + held.value
+            kept, held.value = 3.0, 4.0
+            return found
+
+        return adprotocol.cond(x > 0.0, assigns, lambda: 5.0 * x) + kept + held.value
+
+    h.assert_equal(h.vmap(row)(h.array([2.0, 3.0])), [13.0, 16.0])

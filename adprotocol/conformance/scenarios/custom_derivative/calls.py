@@ -12,6 +12,7 @@ import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.grid import compare
+from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
     VJP_SOURCE,
@@ -19,7 +20,6 @@ from adprotocol.conformance.scenarios.rules import (
     square,
     vjp_of_cube,
 )
-from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 from adprotocol.errors import GradientPreventedError, RuleError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.dtypes import assert_near
+from adprotocol.conformance.scenarios.arrays import assert_near
 from adprotocol.conformance.scenarios.grid import compare
-from adprotocol.conformance.scenarios.inner import behind_a_gradient
+from adprotocol.conformance.scenarios.programs import behind_a_gradient
 from adprotocol.conformance.scenarios.rules import (
     FUNCTION_SOURCE,
     VJP_SOURCE,

@@ -1,4 +1,4 @@
-"""`non_differentiable` inside transformations: constant for all levels, and for what is stopped alone."""
+"""Constants under every transformation, and at all levels of nested derivatives."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.harness import HIGHER_ORDER
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.inner import behind_a_gradient
-from adprotocol.conformance.scenarios.threads import in_threads
+from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, LOOPS, SINGLE, compare, grid
+from adprotocol.conformance.scenarios.programs import behind_a_gradient, in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,17 +16,54 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _PERTURBATION = "J. M. Siskind, B. A. Pearlmutter: Perturbation confusion and referential transparency, IFL 2005"
+
+scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad of grad", source=_PERTURBATION)
+
+
+def with_constant(x: float) -> list[float]:
+    """Return the derivatives of c x x where c is x."""
+    return [x**3, 2 * x**2, 2 * x, 0.0, 0.0]
+
+
+def _estimated(x: float) -> list[float]:
+    """Return the value of x ** 3 with the derivatives of x."""
+    return [x**3, 1.0, 0.0, 0.0, 0.0]
+
+
+@grid(
+    "non_differentiable/",
+    (*SINGLE, *DERIVATIVE_PAIRS, *LOOPS),
+    rule="N1",
+)
+def constant(h: Checked, transforms: str) -> None:
+    """A constant stays one under {transforms}.
+
+    Expect {transforms} of c x x at 2.5, with c the constant of x.
+    """
+    compare(h, transforms, lambda x: adprotocol.non_differentiable(x) * x * x, with_constant)
+
+
+@grid(
+    "non_differentiable/straight-through-",
+    ("grad", "jvp", "grad of jit", "jit of grad", "grad of vmap", "vmap of grad", "grad of grad", "compile of grad"),
+    rule="N1",
+)
+def straight_through(h: Checked, transforms: str) -> None:
+    """The straight-through estimator has the derivative of its input under {transforms}.
+
+    Expect {transforms} of x + constant(x ** 3 - x) at 2.5, which has the value x ** 3 and the derivative of x.
+    """
+    compare(h, transforms, lambda x: x + adprotocol.non_differentiable(x * x * x - x), _estimated)
+
+
 _LEVELS = (
     "JAX: nested gradients are all stopped: https://docs.jax.dev/en/latest/_autosummary/jax.lax.stop_gradient.html"
 )
 _VMAP = "PyTorch, vmap hides what is tracked: https://github.com/pytorch/pytorch/issues/158610"
 
-scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad of grad")
 
-
-@scenario(source=_PERTURBATION)
+@scenario()
 def outer_variable_inside_inner_grad(h: Checked) -> None:
     """Inside a gradient in y, a constant of x is constant for the gradient in x around it.
 
@@ -66,7 +103,7 @@ def other_variables_go_on(h: Checked) -> None:
     h.assert_value_and_grad(inner, (h.array(2.0),), 6.0, 3.0)
 
 
-@scenario(transform="jvp of jvp", source=_PERTURBATION)
+@scenario(transform="jvp of jvp")
 def forward_mode_of_outer_variable(h: Checked) -> None:
     """Inside a forward derivative in y, a constant of x has no tangent of x.
 
@@ -177,7 +214,7 @@ def constant_closed_over(h: Checked, way: str) -> None:
     h.assert_equal(h.grad(h.grad(f))(x), 0.0, "the second derivative")
 
 
-@scenario(rule="W9", source=_PERTURBATION)
+@scenario(rule="W9")
 def result_is_not_within_outer_gradient(h: Checked) -> None:
     """A constant is within neither of two gradients.
 

@@ -1,4 +1,4 @@
-"""`non_differentiable` on values: unchanged, and constant for every order, mode and level."""
+"""A constant has the value of what it is made of, whatever its dtype and rank."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.harness import PROMOTION
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+from adprotocol.conformance.scenarios import arrays
+from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.conformance.scenarios.rules import noted
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _ESTIMATOR = "JAX, on the straight-through estimator: https://github.com/jax-ml/jax/issues/9032"
 
-scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad")
+scenario: Decorator = defaults("non_differentiable", rule="N1", transform="grad", source=_ESTIMATOR)
 
 
-@scenario(transform="", source=_ESTIMATOR)
+@scenario(transform="")
 def value_is_unchanged(h: Checked) -> None:
     """A constant has the bits, the shape and the dtype of the value.
 
@@ -35,7 +35,7 @@ def value_is_unchanged(h: Checked) -> None:
         h.check(after.tobytes() == before.tobytes(), f"the constant of {value} is {after}")
 
 
-@scenario(source=_ESTIMATOR)
+@scenario()
 def value_is_unchanged_under_grad(h: Checked) -> None:
     """The sign of zero survives while the value is tracked.
 
@@ -255,3 +255,34 @@ def of_each_operation(h: Checked) -> None:
             return h.probe_by(v, adprotocol.non_differentiable(operation(v)), operation(c))[0]
 
         h.assert_equal(h.grad(f)(v), [5.0, 0.0], f"{name}: the gradient")
+
+
+@scenario(source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html")
+def ranks_under_grad(h: Checked) -> None:
+    """The constant of a variable of any rank has its value and shape, and no derivative.
+
+    Expect c x with c the constant of x, for x of one to four axes: the gradient 2 in the first element.
+    """
+    for shape in arrays.SHAPES:
+        x = arrays.filled(h, shape, 2.0)
+        h.assert_equal(adprotocol.non_differentiable(x), arrays.nested(shape, 2.0), f"plain, shape {shape}")
+
+        def f(x: Any, shape: tuple[int, ...] = shape) -> Any:
+            return arrays.first(adprotocol.non_differentiable(x) * x, shape)
+
+        h.assert_equal(h.grad(f)(x), arrays.corner(shape, 2.0), f"the gradient, shape {shape}")
+
+
+@scenario(
+    transform="jvp",
+    source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html",
+)
+def ranks_under_jvp(h: Checked) -> None:
+    """In forward mode, too, the constant of a variable of any rank has no derivative.
+
+    Expect c x with c the constant of x, for x of one to four axes: 4 with the tangent 2 along ones.
+    """
+    for shape in arrays.SHAPES:
+        x, along = arrays.filled(h, shape, 2.0), arrays.filled(h, shape, 1.0)
+        want = arrays.nested(shape, 4.0), arrays.nested(shape, 2.0)
+        h.assert_value_and_tangent(lambda x: adprotocol.non_differentiable(x) * x, x, along, *want, f"shape {shape}")

@@ -8,9 +8,9 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.conformance.scenarios.inner import behind_a_gradient
 from adprotocol.conformance.scenarios.models import Pair
-from adprotocol.conformance.scenarios.prevent_gradient.grid import MESSAGE, guarded
+from adprotocol.conformance.scenarios.prevent_gradient.programs import MESSAGE, guarded
+from adprotocol.conformance.scenarios.programs import behind_a_gradient
 from adprotocol.conformance.scenarios.within_gradient.parameters import NEEDS
 from adprotocol.errors import GradientPreventedError
 

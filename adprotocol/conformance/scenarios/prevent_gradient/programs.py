@@ -1,23 +1,54 @@
-"""Guards in compiled functions, in functions that these call, and in branches: which raises, with which message."""
+"""`prevent_gradient` under every transformation, and in compiled functions and branches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import MAY, SHOULD, defaults
-from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.grid import PAIRS, SINGLE, X, compare, grid
+from adprotocol.conformance.scenarios.non_differentiable.levels import with_constant
+from adprotocol.conformance.scenarios.programs import in_both_orders
+from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _CHECKS = "JAX: checks inside of transformed functions, and which of them failed: https://docs.jax.dev/en/latest/debugging/checkify_guide.html"
+
+scenario: Decorator = defaults("prevent_gradient", rule="N5", transform="grad of {way}", source=_CHECKS)
+
+
+MESSAGE = "nobody may differentiate this"
+
+
+def guarded(value: Any) -> Any:
+    """Return a value that nobody may differentiate."""
+    return adprotocol.prevent_gradient(value, MESSAGE)
+
+
+@grid("prevent_gradient/", (*SINGLE, *PAIRS), rule="N5")
+def prevented(h: Checked, transforms: str) -> None:
+    """`prevent_gradient` passes what nobody differentiates, and nothing else, under {transforms}.
+
+    Without a derivative expect x ** 3 at 2.5. With one expect {transforms} of c x x for a guarded constant c of x, and
+    an error with the message for a guarded x.
+    """
+    if not nesting.differentiates(transforms):
+        compare(h, transforms, lambda x: guarded(x) * x * x, with_constant)
+        return
+    compare(h, transforms, lambda x: guarded(adprotocol.non_differentiable(x)) * x * x, with_constant)
+    # A compiler that runs Python may show an error that is raised meanwhile as one of its own, with the text.
+    traced = {"jit", "compile"} & {*nesting.parse(transforms)}
+    expected = (Exception,) if traced else (GradientPreventedError,)
+    with h.raises(*expected, words=[MESSAGE]):
+        h.nest(transforms, lambda x: guarded(x) * x * x)(h.array(X))
+
+
 _CALLED = "TensorFlow: a function calls another: https://www.tensorflow.org/guide/function"
 _NESTED = "jax-mps, wrong gradients of a nested cond: https://github.com/tillahoffmann/jax-mps/issues/195"
-
-scenario: Decorator = defaults("prevent_gradient", rule="N5", source=_CHECKS, transform="grad of {way}")
 
 
 @scenario()

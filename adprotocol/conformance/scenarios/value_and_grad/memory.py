@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.conformance.scenarios import ranks
-from adprotocol.conformance.scenarios.within_gradient.freed import assert_freed
+from adprotocol.conformance.scenarios import arrays
+from adprotocol.conformance.scenarios.within_gradient.errors import assert_freed
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
@@ -86,11 +86,11 @@ def zeros_of_each_dtype(h: Checked) -> None:
     """
     for dtype in h.dtypes():
         for shape in ((), (2,), (2, 1, 3)):
-            leaf = h.cast(h.array(ranks.nested(shape, 2.0)), dtype)
+            leaf = h.cast(h.array(arrays.nested(shape, 2.0)), dtype)
             for loss in (lambda m: m["w"] * m["w"], lambda _: 3.0):
                 gradient = adprotocol.grad(loss, backend=h.name)({"w": h.array(2.0), "u": leaf})
                 h.assert_equal(
-                    h.cast(gradient["u"], h.dtypes()[0]), ranks.nested(shape, 0.0), f"zeros of {dtype}, {shape}"
+                    h.cast(gradient["u"], h.dtypes()[0]), arrays.nested(shape, 0.0), f"zeros of {dtype}, {shape}"
                 )
                 found, want = h.numpy(gradient["u"]).dtype, h.numpy(leaf).dtype
                 h.check(found == want, f"the zeros of a leaf of {want.name} have dtype {found.name}")
@@ -130,12 +130,12 @@ def ranks_of_leaves(h: Checked) -> None:
 
     Expect x y in the first element for leaves of one to four axes: gradients 3 and 2 there, zeros of an unused leaf.
     """
-    for shape in ranks.SHAPES:
-        model = {name: ranks.filled(h, shape, value) for name, value in (("x", 2.0), ("y", 3.0), ("u", 4.0))}
-        run = adprotocol.value_and_grad(lambda m: ranks.first(m["x"] * m["y"], shape), backend=h.name)  # noqa: B023
+    for shape in arrays.SHAPES:
+        model = {name: arrays.filled(h, shape, value) for name, value in (("x", 2.0), ("y", 3.0), ("u", 4.0))}
+        run = adprotocol.value_and_grad(lambda m: arrays.first(m["x"] * m["y"], shape), backend=h.name)  # noqa: B023
         value, gradient = run(model)
         h.assert_equal(value, 6.0, f"the value, shape {shape}")
-        want = {"x": ranks.corner(shape, 3.0), "y": ranks.corner(shape, 2.0), "u": ranks.nested(shape, 0.0)}
+        want = {"x": arrays.corner(shape, 3.0), "y": arrays.corner(shape, 2.0), "u": arrays.nested(shape, 0.0)}
         h.assert_gradients(gradient, want, f"the gradient, shape {shape},")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol import errors
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.threads import in_threads
+from adprotocol.conformance.scenarios.programs import in_threads
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.orders import in_both_orders
+from adprotocol.conformance.scenarios.programs import in_both_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The query by its definition: True exactly where a derivative would come out, decided by the value alone."""
+"""The definition: an answer agrees with the derivative, under every transformation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import adprotocol
 from adprotocol.conformance import nesting
 from adprotocol.conformance.harness import HIGHER_ORDER, PROMOTION
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.inner import behind_a_gradient
+from adprotocol.conformance.scenarios.grid import LOOPS, PAIRS, SINGLE, compare, grid
+from adprotocol.conformance.scenarios.programs import behind_a_gradient
 from adprotocol.conformance.scenarios.rules import noted
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _ENZYME = "Enzyme.jl: is a function called inside autodiff? https://github.com/EnzymeAD/Enzyme.jl/issues/1761"
+
+scenario: Decorator = defaults("within_gradient", rule="W1", transform="grad", source=_ENZYME)
+
+
 _GLOBAL_MODE = "Flux: one global istraining() for all models: https://github.com/FluxML/Flux.jl/issues/909"
 _TESSERACT = "tesseract-jax: what jit traces is taken for differentiated: https://github.com/pasteurlabs/tesseract-jax/issues/137"
-
-scenario: Decorator = defaults("within_gradient", rule="W2", transform="grad")
 
 # Values made of x, which is differentiated, and c, which is not.
 _VALUES: dict[str, Callable[[Any, Any], Any]] = {
@@ -35,7 +37,7 @@ _VALUES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@scenario(rule="W1", transform=("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile"), source=_ENZYME)
+@scenario(transform=("grad", "jvp", "grad of jit", "jvp of jit", "grad of compile"))
 def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
     """The answer is what the system's own derivative shows, under {transforms}.
 
@@ -57,7 +59,7 @@ def agrees_with_the_derivative(h: Checked, transforms: str) -> None:
         h.assert_equal(h.nest(transforms, asking)(x), (3.0 if differentiated else 5.0) * derivative, f"with v = {name}")
 
 
-@scenario(rule="W9", needs=("grad", PROMOTION), varies=True, source=_ENZYME)
+@scenario(rule="W9", needs=("grad", PROMOTION), varies=True)
 def comparison_times_constant(h: Checked) -> None:
     """A comparison of what is tracked, times a constant, is not tracked.
 
@@ -67,7 +69,7 @@ def comparison_times_constant(h: Checked) -> None:
     h.assert_value_and_grad(lambda x: h.probe((x > 1.0) * c) * x, [h.array(2.0)], 40.0, 20.0)
 
 
-@scenario(varies=True, source=_GLOBAL_MODE)
+@scenario(rule="W2", varies=True, source=_GLOBAL_MODE)
 def same_array_outside(h: Checked) -> None:
     """The array that a gradient is called with is itself not tracked.
 
@@ -77,7 +79,7 @@ def same_array_outside(h: Checked) -> None:
     h.assert_value_and_grad(lambda x: h.probe(x) * h.scale(c, 7.0, 11.0), [c], 132.0, 66.0)
 
 
-@scenario(rule="W1", varies=True, source=_TESSERACT)
+@scenario(varies=True, source=_TESSERACT)
 def second_argument(h: Checked) -> None:
     """An argument that is not differentiated is not tracked.
 
@@ -99,7 +101,6 @@ def second_argument_of_jit(h: Checked) -> None:
 
 
 @scenario(
-    rule="W1",
     transform=tuple(
         f"{way}{outer} of {inner}" for way in ("", "jit of ") for outer in ("grad", "jvp") for inner in ("grad", "jvp")
     ),
@@ -128,7 +129,6 @@ _BEHIND = ("grad", "jvp", "grad of jit", "grad of compile", "grad of vmap")
 
 @scenario(
     "after-an-inner-gradient-{name}",
-    rule="W1",
     also_needs=("grad", HIGHER_ORDER),
     source="MLX, transformations inside of each other: https://ml-explore.github.io/mlx/build/html/usage/function_transforms.html",
     params={
@@ -160,7 +160,7 @@ def after_an_inner_gradient(h: Checked, transforms: str) -> None:
         h.assert_equal(program(h.probe, lambda c: h.scale(c, 7.0, 11.0)), want, f"with the gradient {where}")
 
 
-@scenario(transform="jvp", varies=True, source=_GLOBAL_MODE)
+@scenario(rule="W2", transform="jvp", varies=True, source=_GLOBAL_MODE)
 def results_are_plain(h: Checked) -> None:
     """The results of forward mode are no longer tracked.
 
@@ -172,6 +172,7 @@ def results_are_plain(h: Checked) -> None:
 
 
 @scenario(
+    rule="W2",
     varies=True,
     source="Flux: layers should regularise in a gradient context only: https://github.com/FluxML/Flux.jl/issues/643",
 )
@@ -192,7 +193,9 @@ def around_a_gradient(h: Checked) -> None:
 
 
 @scenario(
-    transform="", source="Enzyme.jl: within_autodiff() without a value: https://github.com/EnzymeAD/Enzyme.jl/pull/1851"
+    rule="W2",
+    transform="",
+    source="Enzyme.jl: within_autodiff() without a value: https://github.com/EnzymeAD/Enzyme.jl/pull/1851",
 )
 def no_values(h: Checked) -> None:
     """There is no ambient answer: a question without values is an error.
@@ -235,3 +238,60 @@ def abstract(h: Checked) -> None:
     h.abstract(h.grad(f), x)
     h.check(not any(answer is False for answer in answers), "False was answered in a gradient, evaluated on shapes")
     h.assert_equal(h.probe(x), 10.0, "the layer afterwards")
+
+
+_AROUND_LOOPS = (
+    "jit of grad of scan",
+    "jit of jvp of scan",
+    "compile of grad of scan",
+    "jit of grad of while_loop",
+    "jit of jvp of while_loop",
+    "compile of grad of while_loop",
+)
+
+_TRIPLES = (
+    "grad of jit of vmap",
+    "grad of vmap of jit",
+    "jit of grad of vmap",
+    "vmap of grad of jit",
+    "jvp of grad of jit",
+    "grad of jvp of vmap",
+    "grad of grad of jit",
+    "grad of jit of grad",
+    "jvp of vmap of grad",
+    "vmap of jit of vmap",
+    "grad of scan of jit",
+    "grad of checkpoint of jit",
+    "grad of vmap of checkpoint",
+    "compile of grad of vmap",
+    "compile of jvp of grad",
+    "grad of grad of grad",
+)
+
+
+def _tracked(x: float) -> list[float]:
+    """Return the derivatives of x ** 3."""
+    return [x**3, 3 * x**2, 6 * x, 6.0, 0.0]
+
+
+def _plain(x: float) -> list[float]:
+    """Return the value of 5 x ** 2, which nobody differentiates."""
+    return [5 * x**2]
+
+
+@grid(
+    "within_gradient/",
+    (*SINGLE, *PAIRS, *LOOPS, *_AROUND_LOOPS, *_TRIPLES),
+    rule="W5",
+    also_vary=("vmap of grad",),
+)
+def answers(h: Checked, transforms: str) -> None:
+    """`within_gradient` answers correctly under {transforms}.
+
+    Expect {transforms} of x ** 3 at 2.5 if that differentiates, since the answer is True, else of 5 x ** 2.
+    """
+
+    def f(x: Any) -> Any:
+        return adprotocol.cond(h.query(x), lambda x: x * x * x, lambda x: 5.0 * x * x, x)
+
+    compare(h, transforms, f, _tracked if nesting.differentiates(transforms) else _plain)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent, WrongAnswer
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
+from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.orders import in_both_orders
-from adprotocol.conformance.scenarios.within_gradient.closures import Module
+from adprotocol.conformance.scenarios.programs import in_both_orders
+from adprotocol.conformance.scenarios.within_gradient.functions import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Of many elements, after many operations, of several values at once, from a gradient that is over."""
+"""Many operations, elements and values, and arrays of many axes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import defaults
+from adprotocol.conformance.scenarios import arrays
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _LONG = "PyTorch: deep graphs and recursion: https://github.com/pytorch/pytorch/issues/5801"
+
+scenario: Decorator = defaults("within_gradient", rule="W1", transform="grad", source=_LONG)
+
+
 _RULES = "JAX: custom derivative rules: https://docs.jax.dev/en/latest/notebooks/Custom_derivative_rules_for_Python_code.html"
-
-scenario: Decorator = defaults("within_gradient", rule="W1", transform="grad")
-
 _MANY = 1024
 _OPERATIONS = 120
 
 
-@scenario(transform=("grad", "jvp", "grad of jit", "grad of compile", "jit of grad"), source=_LONG)
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of compile", "jit of grad"))
 def after_many_operations(h: Checked, transforms: str) -> None:
     """A variable is tracked after many operations, and a constant is not, under {transforms}.
 
@@ -42,7 +43,7 @@ def after_many_operations(h: Checked, transforms: str) -> None:
     h.assert_equal(h.nest(transforms, f)(x), 66.0)
 
 
-@scenario(needs=("grad", "sum"), source=_LONG)
+@scenario(needs=("grad", "sum"))
 def many_elements(h: Checked) -> None:
     """A vector of many elements is tracked as a short one is, takes a gradient, and can be made constant.
 
@@ -197,3 +198,31 @@ def empty(h: Checked) -> None:
         return tracked * untracked * x + h.sum(e) + h.sum(constant)
 
     h.assert_value_and_grad(f, (h.array(2.0),), 66.0, 33.0)
+
+
+@scenario(source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html")
+def ranks_under_grad(h: Checked) -> None:
+    """A variable of any rank is tracked, and not where nobody differentiates it.
+
+    Expect the gradient 3 in the first element of 3 x for x of one to four axes; 5 x plain.
+    """
+    for shape in arrays.SHAPES:
+        x = arrays.filled(h, shape, 2.0)
+        h.assert_equal(h.probe(x), arrays.nested(shape, 10.0), f"plain, shape {shape}")
+        slope = h.grad(lambda x: arrays.first(h.probe(x), shape))(x)  # noqa: B023
+        h.assert_equal(slope, arrays.corner(shape, 3.0), f"the gradient, shape {shape}")
+
+
+@scenario(
+    transform="jvp",
+    source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html",
+)
+def ranks_under_jvp(h: Checked) -> None:
+    """In forward mode a variable of any rank is tracked.
+
+    Expect the tangent 3 of 3 x along ones, for x of one to four axes.
+    """
+    for shape in arrays.SHAPES:
+        x, along = arrays.filled(h, shape, 2.0), arrays.filled(h, shape, 1.0)
+        want = arrays.nested(shape, 6.0), arrays.nested(shape, 3.0)
+        h.assert_value_and_tangent(h.probe, x, along, *want, f"shape {shape}")

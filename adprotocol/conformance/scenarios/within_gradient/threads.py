@@ -1,7 +1,8 @@
-"""The query in threads: decided by the value, wherever it is asked."""
+"""Threads, generators, coroutines and contexts: an answer goes by the value."""
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import dataclasses
 import functools
@@ -10,29 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios.programs import PATIENCE, in_threads
 from adprotocol.conformance.scenarios.rules import noted
-from adprotocol.conformance.scenarios.threads import PATIENCE, in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 _WORKERS = "PyTorch: an outer no_grad is ignored inside a thread: https://github.com/pytorch/pytorch/issues/20528"
-_SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
 
 scenario: Decorator = defaults(
-    "within_gradient",
-    rule="W2",
-    source="autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659",
-    transform="threads",
-    needs=("grad", "threads"),
+    "within_gradient", rule="W2", transform="threads", needs=("grad", "threads"), source=_WORKERS
 )
 
 
-@scenario(varies=True, source=_WORKERS)
+_SERVER = "PyTorch: a switch set in one thread, read in another: https://github.com/pytorch/pytorch/issues/82145"
+
+
+@scenario(varies=True)
 def child_thread_tracked(h: Checked) -> None:
     """A tracked value of the parent is tracked in a child thread, if the system itself differentiates there.
 
@@ -44,7 +42,7 @@ def child_thread_tracked(h: Checked) -> None:
     h.assert_value_and_grad(lambda x: in_threads(h, lambda: h.probe(x) * x)[0], [x], 27.0, 18.0)
 
 
-@scenario(varies=True, source=_WORKERS)
+@scenario(varies=True)
 def child_thread_plain(h: Checked) -> None:
     """A plain value is not tracked in a child thread while the parent is inside a gradient.
 
@@ -58,7 +56,7 @@ def child_thread_plain(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 66.0, 33.0)
 
 
-@scenario(needs=("parameter", "parameter_grad", "threads"), source=_WORKERS)
+@scenario(needs=("parameter", "parameter_grad", "threads"))
 def child_thread_parameter(h: Checked) -> None:
     """A parameter is tracked in a child thread exactly if the system itself differentiates there.
 
@@ -77,7 +75,7 @@ def child_thread_parameter(h: Checked) -> None:
     h.check(answers and not wrong, f"the answers are {answers} where the gradient of 3 p + p is {slope}")
 
 
-@scenario()
+@scenario(source="autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659")
 def child_thread_gradient(h: Checked) -> None:
     """A gradient in a child thread is independent and leaves that of the parent alone.
 
@@ -92,7 +90,9 @@ def child_thread_gradient(h: Checked) -> None:
     h.assert_value_and_grad(f, [h.array(2.0)], 858.0, 429.0)
 
 
-@scenario(varies=True)
+@scenario(
+    varies=True, source="autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659"
+)
 def concurrent_gradient(h: Checked) -> None:
     """A gradient active in another thread does not make a plain value tracked, in either direction.
 
@@ -129,7 +129,7 @@ def concurrent_gradient(h: Checked) -> None:
         h.assert_equal(got, 10.0, "5 x, asked while the other thread differentiates")
 
 
-@scenario()
+@scenario(source="autograd: one counter of traces for all threads: https://github.com/HIPS/autograd/pull/659")
 def concurrent_gradients(h: Checked) -> None:
     """Two threads that differentiate at once and end in the order they began each answer for themselves.
 
@@ -236,3 +236,70 @@ def thread_in_context(h: Checked) -> None:
 
     h.assert_value_and_grad(f, [h.array(2.0)], 70.0, 35.0)
     h.assert_untracked(adprotocol.within_gradient(c), "the plain value afterwards")
+
+
+_GENERATORS = "PyTorch: modes and paused generators: https://github.com/pytorch/pytorch/pull/49017"
+
+
+def _layers(h: Checked) -> Generator[Any, Any, None]:
+    """Take values that are sent with two factors, and yield them scaled."""
+    result = None
+    while True:
+        result = h.scale(*(yield result))
+
+
+@scenario(transform="grad", needs=None, varies=True, source=_GENERATORS)
+def generator(h: Checked) -> None:
+    """A generator started outside a gradient and resumed inside answers for the values sent to it.
+
+    Expect 11 c for a plain c before, inside of and after a gradient, 3 x inside of it, from one generator: 66, 33.
+    """
+    layers, c = _layers(h), h.array(1.0)
+    next(layers)
+    plain = (c, 7.0, 11.0)
+    h.assert_equal(layers.send(plain), 11.0, "before")
+    h.assert_value_and_grad(lambda x: layers.send((x, 3.0, 5.0)) * layers.send(plain), [h.array(2.0)], 66.0, 33.0)
+    h.assert_equal(layers.send(plain), 11.0, "afterwards")
+
+
+@scenario(transform="grad", needs=None, source=_GENERATORS)
+def paused_inside_gradient(h: Checked) -> None:
+    """A generator started inside a gradient does not keep it.
+
+    Expect 5 c for a plain value, from a generator that was begun inside of a gradient and is resumed after it.
+    """
+    layers, c = _layers(h), h.array(1.0)
+
+    def f(x: Any) -> Any:
+        next(layers)
+        return layers.send((x, 3.0, 5.0))
+
+    h.assert_value_and_grad(f, [h.array(2.0)], 6.0, 3.0)
+    h.assert_equal(layers.send((c, 3.0, 5.0)), 5.0, "afterwards")
+
+
+@scenario(
+    transform="grad",
+    needs=None,
+    source="PyTorch: modes and coroutines: https://github.com/pytorch/pytorch/issues/48713",
+)
+def contexts(h: Checked) -> None:
+    """An empty context does not lose the answer, and a copy of the context does not keep it.
+
+    Expect 3 x in an empty context, and in coroutines 7 x and 17 c: 244, gradient 122; 5 c in a copy of the context
+    after the gradient.
+    """
+    c, kept = h.array(1.0), []
+
+    async def scaled(x: Any, inside: float, outside: float) -> Any:
+        await asyncio.sleep(0)
+        return h.scale(x, inside, outside)
+
+    def f(x: Any) -> Any:
+        kept.append(contextvars.copy_context())
+        product = asyncio.run(scaled(x, 7.0, 11.0)) * asyncio.run(scaled(c, 13.0, 17.0))
+        return contextvars.Context().run(h.probe, x) + product
+
+    # 3 x + 7 x * 17 c
+    h.assert_value_and_grad(f, [h.array(2.0)], 244.0, 122.0)
+    h.assert_equal(kept[0].run(h.probe, c), 5.0, "in a copy of the context, after the gradient")

@@ -1,4 +1,4 @@
-"""Python's own values as operands and results of a staged `cond`: integers to count with, flags to branch on."""
+"""Scalars, dtypes and arrays of many axes in branches."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
+from adprotocol.conformance.scenarios import arrays
+from adprotocol.conformance.scenarios.arrays import assert_near, each_array, first_element
 from adprotocol.conformance.scenarios.cond.predicates import assert_refused
-from adprotocol.conformance.scenarios.dtypes import assert_near, each_array, first_element
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
+scenario: Decorator = defaults(
+    "cond",
+    rule="C4",
+    transform="{way}",
+    source="NumPy: arrays of any number of axes: https://numpy.org/doc/stable/reference/arrays.ndarray.html",
+)
+
 
 _STATIC = "JAX: operands that are no arrays, closed over: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html"
+
 _INTEGERS = (
     "PyTorch: integers from the branches of torch.cond: https://docs.pytorch.org/docs/stable/generated/torch.cond.html"
 )
 _DTYPES = "JAX: dtypes that carry derivatives: https://github.com/jax-ml/jax/issues/15861"
-
-scenario: Decorator = defaults("cond")
 
 
 def _power(x: Any, n: int, settings: dict[str, Any]) -> Any:
@@ -68,7 +75,7 @@ def integer_operand_under_vmap(h: Checked) -> None:
         h.assert_equal(swapped(sign * rows), [0.5, 2.0], "an integer beside a fraction")
 
 
-@scenario(level=SHOULD, rule="C5", transform="{way}", source=_INTEGERS)
+@scenario(level=SHOULD, rule="C5", source=_INTEGERS)
 def integers_from_both_branches(h: Checked, way: str) -> None:
     """Of what both branches of a staged cond return integers are integers, and flags are predicates.
 
@@ -107,7 +114,7 @@ def integers_from_both_branches(h: Checked, way: str) -> None:
         h.assert_equal(alone(h.array(point)), number, f"the integer alone at {point}")
 
 
-@scenario(rule="C4", transform="grad", needs=("grad", "dtypes", "cast"), source=_DTYPES)
+@scenario(transform="grad", needs=("grad", "dtypes", "cast"), source=_DTYPES)
 def each_dtype_and_shape(h: Checked) -> None:
     """Branches take and return variables of each floating-point dtype and shape.
 
@@ -122,7 +129,7 @@ def each_dtype_and_shape(h: Checked) -> None:
         assert_near(h, first_element(h.grad(lambda x, f=f: first_element(f(x)))(x)), 3.0, what)
 
 
-@scenario(rule="C5", transform="{way}", also_needs=("dtypes", "cast"), source=_DTYPES)
+@scenario(rule="C5", also_needs=("dtypes", "cast"), source=_DTYPES)
 def number_beside_each_dtype(h: Checked, way: str) -> None:
     """A Python number from one branch agrees with an array of any dtype from the other, under {way}.
 
@@ -135,3 +142,61 @@ def number_beside_each_dtype(h: Checked, way: str) -> None:
             x = h.cast(h.array(at), dtype)
             assert_near(h, first(x), want, f"the number first, at {at}, {dtype}", like=x)
             assert_near(h, second(x), want, f"the number second, at {at}, {dtype}", like=x)
+
+
+@scenario(transform="grad")
+def ranks_of_operands(h: Checked) -> None:
+    """Branches take and return variables of any rank, and an unused one has zeros of its shape.
+
+    Expect 3 x or x y for x = 2 and y = 4 of one to four axes: value and gradients of the first element in both.
+    """
+    for shape in arrays.SHAPES:
+        x, y = arrays.filled(h, shape, 2.0), arrays.filled(h, shape, 4.0)
+        for truth, value, in_x, in_y in ((True, 6.0, 3.0, 0.0), (False, 8.0, 4.0, 2.0)):
+            for pred in (truth, h.array(truth)):
+
+                def f(x: Any, y: Any, pred: Any = pred) -> Any:
+                    return adprotocol.cond(pred, lambda x, _: 3.0 * x, lambda x, y: x * y, x, y)
+
+                what = f"{truth}, shape {shape}"
+                h.assert_equal(f(x, y), arrays.nested(shape, value), f"the value, {what}")
+                for slope, want in (
+                    (h.grad(lambda x: arrays.first(f(x, y), shape))(x), in_x),  # noqa: B023
+                    (h.grad(lambda y: arrays.first(f(x, y), shape))(y), in_y),  # noqa: B023
+                ):
+                    h.assert_equal(slope, arrays.corner(shape, want), f"the gradient, {what}")
+
+
+@scenario(rule="C3", transform="vmap")
+def ranks_of_rows(h: Checked) -> None:
+    """Rows of any rank choose their branches.
+
+    Expect rows of one to four axes, 3 x where the first element is above 0, else 5 x, at 2 and -2: 6 and -10.
+    """
+    for shape in arrays.SHAPES:
+        rows = h.array([arrays.nested(shape, 2.0), arrays.nested(shape, -2.0)])
+
+        def row(x: Any, shape: tuple[int, ...] = shape) -> Any:
+            return adprotocol.cond(arrays.first(x, shape) > 0.0, lambda x: 3.0 * x, lambda x: 5.0 * x, x)
+
+        want = [arrays.nested(shape, 6.0), arrays.nested(shape, -10.0)]
+        h.assert_equal(h.vmap(row)(rows), want, f"rows of shape {shape}")
+
+
+@scenario(transform="jvp")
+def ranks_of_operands_in_forward_mode(h: Checked) -> None:
+    """In forward mode, too, branches take and return variables of any rank.
+
+    Expect 3 x, or x x, for x = 2 of one to four axes along ones: 6 with the tangent 3, 4 with the tangent 4.
+    """
+    for shape in arrays.SHAPES:
+        x, along = arrays.filled(h, shape, 2.0), arrays.filled(h, shape, 1.0)
+        for truth, value, slope in ((True, 6.0, 3.0), (False, 4.0, 4.0)):
+            h.assert_value_and_tangent(
+                lambda x: adprotocol.cond(truth, lambda x: 3.0 * x, lambda x: x * x, x),  # noqa: B023
+                x,
+                along,
+                arrays.nested(shape, value),
+                arrays.nested(shape, slope),
+                f"{truth}, shape {shape}",
+            )

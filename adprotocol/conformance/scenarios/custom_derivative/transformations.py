@@ -1,24 +1,52 @@
-"""Functions with rules in batches: what the rows share, what each has, and of how many axes."""
+"""Rules under every transformation, and in rows of a batch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.rules import VJP_SOURCE, noting_product, product, ruled
+from adprotocol.conformance.scenarios.grid import DERIVATIVE_PAIRS, SINGLE, compare, grid
+from adprotocol.conformance.scenarios.rules import VJP_SOURCE, noting_product, product, ruled, square, vjp_of_cube
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
-scenario: Decorator = defaults("custom_derivative", rule="D14", source=VJP_SOURCE)
-
-
-@scenario(
+scenario: Decorator = defaults(
+    "custom_derivative",
+    rule="D14",
     transform="grad of vmap",
     source="PyTorch: a vmap of rules sums what rows share: https://docs.pytorch.org/docs/stable/notes/extending.func.html",
 )
+
+
+_NESTINGS = (*SINGLE, *DERIVATIVE_PAIRS)
+_TRACED_OR_BATCHED = tuple(name for name in _NESTINGS if set(nesting.parse(name)) - set(nesting.DERIVATIVES))
+
+
+def _sum(x: float) -> list[float]:
+    """Return the derivatives of twice x ** 2, by the rules those of x ** 3 and of 5 / 3 of it."""
+    return [2 * x**2, 8 * x**2, 16 * x, 16.0, 0.0]
+
+
+def in_each_mode(h: Checked, transforms: str) -> None:
+    """A vjp and a jvp, the only rules of their functions, serve both modes under {transforms}.
+
+    Expect {transforms} of twice x ** 2 at 2.5, where the rules say 3 x ** 2 and 5 x ** 2.
+    """
+    by_vjp = ruled(h, square, vjp_of_cube)
+    by_jvp = ruled(h, square, jvp=lambda tangents, _, x: 5.0 * tangents[0] * x * x)
+    compare(h, transforms, lambda x: by_vjp(x) + by_jvp(x), _sum)
+
+
+grid("custom_derivative/", _TRACED_OR_BATCHED, rule="D14")(in_each_mode)
+
+
+grid("custom_derivative/", sorted(set(_NESTINGS) - set(_TRACED_OR_BATCHED)), rule="D4")(in_each_mode)
+
+
+@scenario()
 def shared_by_rows(h: Checked) -> None:
     """The gradient of what the rows share is the sum over the rows.
 
@@ -37,10 +65,7 @@ def shared_by_rows(h: Checked) -> None:
         h.assert_equal(in_rows, [60.0, 60.0], "the gradient in the rows")
 
 
-@scenario(
-    transform="grad of vmap",
-    source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html",
-)
+@scenario(source="JAX: axes that vmap maps: https://docs.jax.dev/en/latest/_autosummary/jax.vmap.html")
 def rows_of_more_axes(h: Checked) -> None:
     """An argument that a row has broadcast keeps its axes, in the function and in the rule.
 
@@ -63,7 +88,7 @@ def rows_of_more_axes(h: Checked) -> None:
         h.assert_equal(slope, [40.0, 900.0], "the gradient")
 
 
-@scenario(transform=("vmap of grad", "vmap of jvp"))
+@scenario(transform=("vmap of grad", "vmap of jvp"), source=VJP_SOURCE)
 def derivatives_by_rows(h: Checked, transforms: str) -> None:
     """Under {transforms} each row has its own derivative, also of what all rows share.
 

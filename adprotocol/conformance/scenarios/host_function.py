@@ -1,4 +1,4 @@
-"""Functions of NumPy arrays: what they get and give, in which modes, and how often they are called."""
+"""`host_function`: functions of NumPy arrays, called with those of the system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, WAYS, defaults
-from adprotocol.conformance.scenarios.dtypes import assert_near, dtypes_of_numpy
+from adprotocol.conformance.scenarios.arrays import assert_near, dtypes_of_numpy
 from adprotocol.conformance.scenarios.grid import compare
 from adprotocol.conformance.scenarios.rules import hosted, noted, product, ruled
 from adprotocol.errors import GradientPreventedError
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from adprotocol.conformance.scenario import Decorator
 
 _CALLBACK = "JAX: callbacks that run on the host: https://docs.jax.dev/en/latest/external-callbacks.html"
-_RULES = "JAX: callbacks that are differentiated: https://github.com/jax-ml/jax/issues/1142"
 
-scenario: Decorator = defaults("host_function", rule="H1", source=_CALLBACK, transform="")
+scenario: Decorator = defaults("host_function", rule="H2", transform="", source=_CALLBACK)
+
+
+_RULES = "JAX: callbacks that are differentiated: https://github.com/jax-ml/jax/issues/1142"
 
 
 def _squares(x: Any) -> Any:
@@ -41,7 +43,7 @@ def _require_arrays_of_its_own(h: Checked) -> None:
         raise Absent(msg)
 
 
-@scenario(needs=("dtypes", "cast"))
+@scenario(rule="H1", needs=("dtypes", "cast"))
 def dtypes(h: Checked) -> None:
     """It gets NumPy arrays, and its results have the framework, dtype and shape of the arguments.
 
@@ -67,7 +69,7 @@ def dtypes(h: Checked) -> None:
         h.check(place.kind in "iu", f"a place in an array of {what} has dtype {place.name}")
 
 
-@scenario(transform=("jit", "compile", "vmap", "checkpoint"), source=_CALLBACK)
+@scenario(rule="H1", transform=("jit", "compile", "vmap", "checkpoint"))
 def structures(h: Checked, transforms: str) -> None:
     """Structures and static values pass in and out under {transforms}.
 
@@ -95,7 +97,7 @@ def structures(h: Checked, transforms: str) -> None:
                 h.trace(transforms, lambda x: bare({"a": x, "text": ""}, name="abc")["b"])(h.array(2.0))
 
 
-@scenario(transform="{way}")
+@scenario(rule="H1", transform="{way}")
 def staged_without_like(h: Checked, way: str) -> None:
     """A program that {way} stages needs to be told the shapes.
 
@@ -109,7 +111,7 @@ def staged_without_like(h: Checked, way: str) -> None:
         h.trace(way, f)(h.array(3.0))
 
 
-@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit"))
+@scenario(transform=("grad", "jvp", "grad of jit"), source=_RULES)
 def without_a_rule(h: Checked, transforms: str) -> None:
     """Without a rule its derivative raises under {transforms}, and that of a constant does not.
 
@@ -127,7 +129,7 @@ def without_a_rule(h: Checked, transforms: str) -> None:
     h.assert_equal(found, 9.0)
 
 
-@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit", "vmap of grad", "grad of grad"))
+@scenario(transform=("grad", "jvp", "grad of jit", "vmap of grad", "grad of grad"), source=_RULES)
 def with_a_rule(h: Checked, transforms: str) -> None:
     """With a rule written by itself it is differentiated under {transforms}.
 
@@ -138,7 +140,7 @@ def with_a_rule(h: Checked, transforms: str) -> None:
     compare(h, transforms, f, lambda x: [1 / x, -(x**-2), 2 * x**-3])
 
 
-@scenario(rule="H2", source=_RULES, transform=("grad", "jvp", "grad of jit", "grad of grad", "jvp of jvp"))
+@scenario(transform=("grad", "jvp", "grad of jit", "grad of grad", "jvp of jvp"), source=_RULES)
 def of_the_cotangent(h: Checked, transforms: str) -> None:
     """A rule may apply its function to the cotangent, as that of a linear solver does, under {transforms}.
 
@@ -149,7 +151,7 @@ def of_the_cotangent(h: Checked, transforms: str) -> None:
     compare(h, transforms, lambda x: f(x, x), lambda x: [x**2, 2 * x, 2.0])
 
 
-@scenario(rule="H2", source=_RULES, transform=("grad", "grad of jit", "vmap of grad"))
+@scenario(transform=("grad", "grad of jit", "vmap of grad"), source=_RULES)
 def as_a_rule(h: Checked, transforms: str) -> None:
     """As a rule it needs to tell no shapes, and is differentiated once, under {transforms}.
 
@@ -161,7 +163,7 @@ def as_a_rule(h: Checked, transforms: str) -> None:
         h.nest(f"grad of {transforms}", f)(h.array(2.5))
 
 
-@scenario(rule="H2", source=_RULES, transform=("grad", "jvp"))
+@scenario(transform=("grad", "jvp"), source=_RULES)
 def in_a_rule(h: Checked, transforms: str) -> None:
     """In a rule it is called with constants at first order, and raises at second order, under {transforms}.
 
@@ -174,7 +176,7 @@ def in_a_rule(h: Checked, transforms: str) -> None:
         h.nest(f"{transforms} of {transforms}", f)(h.array(2.5))
 
 
-@scenario()
+@scenario(rule="H1")
 def of_numpy(h: Checked) -> None:
     """With NumPy arrays alone it is the function itself.
 
@@ -259,7 +261,7 @@ def called_as_written(h: Checked) -> None:
         h.check(same, f"it gave {found!r:.60} for {given!r:.60}, with integers or without")
 
 
-@scenario(rule="H4", level=SHOULD, transform=("jit", "compile", "vmap"))
+@scenario(level=SHOULD, rule="H4", transform=("jit", "compile", "vmap"))
 def inputs_are_read_only(h: Checked, transforms: str) -> None:
     """It cannot change its inputs, under {transforms} and plain.
 

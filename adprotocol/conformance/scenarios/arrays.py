@@ -1,7 +1,9 @@
-"""Arrays of each floating-point dtype and shape, and comparisons that every dtype can meet."""
+"""Arrays of each floating-point dtype, of many axes, and comparisons that every dtype can meet."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,3 +45,32 @@ def assert_near(h: Checked, got: Any, want: float, what: str, like: Any = None) 
         h.check((dtype, shape) == due, f"{what} has dtype {dtype} and shape {shape}; {due} was expected")
     found = np.asarray(h.numpy(got), dtype=float)
     h.check(bool(np.all(np.abs(found - want) < 0.01)), f"{what}: {found} was found, {want:g} expected")  # noqa: PLR2004
+
+
+SHAPES = ((1,), (2, 1, 3), (1, 2, 1, 2))
+
+
+def filled(h: Checked, shape: tuple[int, ...], value: float) -> Any:
+    """Return an array of a shape, of equal elements."""
+    return h.array(nested(shape, value))
+
+
+def nested(shape: tuple[int, ...], value: float) -> Any:
+    """Return nested lists of a shape, of equal numbers."""
+    made: Any = value
+    for length in reversed(shape):
+        made = [made] * length
+    return made
+
+
+def first(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return the first element of an array of that shape."""
+    return functools.reduce(operator.getitem, [0] * len(shape), array)
+
+
+def corner(shape: tuple[int, ...], value: float) -> Any:
+    """Return nested lists with a value at the first element, and zeros elsewhere."""
+    head, *rest = shape
+    inner = tuple(rest)
+    zeros = [nested(inner, 0.0) for _ in range(head - 1)]
+    return [corner(inner, value) if inner else value, *zeros]

@@ -1,11 +1,13 @@
-"""Plugins and what is not theirs: values of other frameworks, predicates they refuse, what they import."""
+"""Values that no plugin or several claim, and the table from types to plugins."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import pathlib
 import pkgutil
+import threading
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
@@ -18,6 +20,7 @@ from adprotocol.conformance.scenarios.plugins.registration import (
     registered,
     still_right,
 )
+from adprotocol.conformance.scenarios.programs import in_threads
 from adprotocol.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
+_CACHE = "plum: a resolution overtaken by a registration is cached for good: https://github.com/beartype/plum/pull/316"
 
-scenario: Decorator = defaults("plugins", rule="P5")
+scenario: Decorator = defaults("plugins", rule="P5", source=_CACHE)
+
 
 # What a plugin may import of adprotocol.
 _PUBLIC = {"adprotocol", "adprotocol.extend", "adprotocol.errors", "adprotocol.hookspecs", "adprotocol.conformance"}
@@ -184,3 +189,46 @@ def private(source: str) -> Iterator[tuple[int, str]]:
         else:
             continue
         yield from ((node.lineno, name) for name in found if name.partition(".")[0] == "adprotocol")
+
+
+@scenario(rule="P4")
+def table_follows_changes(h: Checked) -> None:
+    """Cached answers for a type are dropped when plugins come and go.
+
+    Expect UnclaimedTypeError, then the answer of the new plugin, then UnclaimedTypeError, twice; 5 x in between.
+    """
+    array = Foreign()
+    for _ in range(2):
+        with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
+            adprotocol.within_gradient(array)
+        with registered(ForeignPlugin()):
+            h.assert_is(adprotocol.within_gradient(array), want=True, what="the answer of the new plugin")
+            still_right(h, "beside a new plugin")
+    with h.raises(errors.UnclaimedTypeError, words=["Foreign"]):
+        adprotocol.within_gradient(array)
+    still_right(h, "after the plugin has gone")
+
+
+@scenario(rule="P4", transform="threads")
+def first_sight_in_threads(h: Checked) -> None:
+    """Types first seen in many threads at once get the same answer in all.
+
+    Expect 5 x = 10 in each of eight threads, and 3 in the gradient of 3 x, right after the table was emptied.
+    """
+    array, meeting = h.array(2.0), threading.Barrier(8)
+
+    def ask() -> tuple[Any, Any, Any]:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(5.0)
+        plain = h.probe(array)
+        gradient = adprotocol.grad(h.probe, backend=h.name)(array) if h.has("grad") else None
+        return plain, adprotocol.trainable({"a": array})["a"], gradient
+
+    for _ in range(3):
+        with registered(ForeignPlugin()):
+            pass
+        for plain, leaf, gradient in in_threads(h, *[ask] * 8):
+            h.assert_equal(plain, 10.0, "5 x in a thread")
+            h.assert_is(leaf, array, "the leaf that takes a gradient, in a thread")
+            if gradient is not None:
+                h.assert_equal(gradient, 3.0, "the gradient in a thread")

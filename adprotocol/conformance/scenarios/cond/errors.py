@@ -1,4 +1,4 @@
-"""Behind a branch that raises: what was recorded is recorded again, and what was not is not."""
+"""Errors in branches, what they leave behind, which is nothing, and the branch not taken that is checked too."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
+from adprotocol._hooks import branch_check
 from adprotocol.conformance.scenario import defaults
+from adprotocol.errors import BranchError, BranchMismatchError
 
 if TYPE_CHECKING:
     from adprotocol.conformance.checks import Checked
     from adprotocol.conformance.scenario import Decorator
 
-
 scenario: Decorator = defaults(
     "cond",
     rule="C2",
+    transform="grad",
     source="PyTorch: exceptions and the grad mode: https://github.com/pytorch/pytorch/issues/10348",
 )
 
@@ -31,7 +33,7 @@ def _sound(h: Checked, x: Any) -> None:
     h.assert_equal(h.grad(lambda x: h.probe(x) * x)(x), 12.0, "the gradient of 3 x x")
 
 
-@scenario(transform="grad", needs=("grad", "grad of grad"))
+@scenario(needs=("grad", "grad of grad"))
 def recording_after_an_error(h: Checked) -> None:
     """A branch that raises inside gradients leaves them as they were: inside, outside, and in the next.
 
@@ -53,7 +55,7 @@ def recording_after_an_error(h: Checked) -> None:
         _sound(h, x)
 
 
-@scenario(transform="{way}", native="grad of {way}", also_needs=("grad",))
+@scenario(transform="{way}", also_needs=("grad",), native="grad of {way}")
 def tracing_after_an_error(h: Checked, way: str) -> None:
     """A branch that raises while it is traced leaves nothing open, under {way}.
 
@@ -88,7 +90,7 @@ def rows_after_an_error(h: Checked) -> None:
     )
 
 
-@scenario(needs=("parameter", "parameter_grad", "no_grad"))
+@scenario(transform="", needs=("parameter", "parameter_grad", "no_grad"))
 def switch_after_an_error(h: Checked) -> None:
     """What raises under the system's own switch leaves it off there, and on behind it.
 
@@ -115,3 +117,70 @@ def switch_after_an_error(h: Checked) -> None:
             h.parameter_grad(lambda: call(p), p)  # noqa: B023
         h.assert_equal(h.digit(p), before, "the answer behind a gradient that raised")
         h.assert_equal(h.parameter_grad(f, p), 70.0, "the gradient of 7 p times the constant 10")
+
+
+@scenario(
+    rule="C9",
+    transform="",
+    source="JAX: cond, branches that differ are found where it is traced: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html",
+)
+def checked_mismatch(h: Checked) -> None:
+    """The check finds that branches differ, whichever is taken.
+
+    Expect for either predicate, in either place, an error that names both branches where one returns 2 x and the other
+    a part of it, a tuple, a dict, a bool or None, or is no function.
+    """
+    cond, x = branch_check.checking(adprotocol.cond), h.array([1.0, 2.0])
+    for other in (lambda x: x[0], lambda x: (x, x), lambda x: {"y": x}, lambda x: x > 0.0, lambda _: None):
+        for branches in ((lambda x: 2.0 * x, other), (other, lambda x: 2.0 * x)):
+            for pred in (True, False, h.array(0.0) < 1.0):
+                with h.raises(BranchMismatchError, words=["true_fun", "false_fun"]):
+                    cond(pred, *branches, x)
+    with h.raises(ZeroDivisionError):
+        cond(x[0] > 0.0, lambda x: 2.0 * x, h.fail, x)
+    with h.raises(BranchError, words=["false_fun"]):
+        cond(x[0] > 0.0, lambda x: 2.0 * x, x, x)
+
+
+@scenario(
+    rule="C9",
+    source="JAX: cond, branches that differ are found where it is traced: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html",
+)
+def checked_derivatives(h: Checked) -> None:
+    """Value and gradient are those of the branch taken, and nothing of the other's, which asks and is a constant.
+
+    Expect x ** 2 at 3 with its gradient 6, taken or not beside 5 x + c, whose dict has the same keys; a run of both.
+    """
+    runs: list[str] = []
+
+    def square(x: Any) -> Any:
+        runs.append("square")
+        return {"y": x * x, "name": "text"}
+
+    def line(x: Any) -> Any:
+        runs.append("line")
+        return {"y": h.probe(x) + h.array(1.0), "name": "text"}
+
+    cond = branch_check.checking(adprotocol.cond)
+    for pred, value, slope in ((True, 9.0, 6.0), (h.array(0.0) > 1.0, 10.0, 3.0)):
+        runs.clear()
+        h.assert_value_and_grad(lambda x: cond(pred, square, line, x)["y"], [h.array(3.0)], value, slope, f"{pred}")  # noqa: B023
+        h.check(sorted(set(runs)) == ["line", "square"], f"these branches ran: {runs}")
+
+
+@scenario(
+    rule="C9",
+    source="JAX: cond, branches that differ are found where it is traced: https://docs.jax.dev/en/latest/_autosummary/jax.lax.cond.html",
+)
+def checked_exception(h: Checked) -> None:
+    """An exception of the branch not taken comes out, and leaves nothing behind.
+
+    Expect the ZeroDivisionError of the branch not taken, an error for its tuple, and the gradient 6 of x ** 2 behind.
+    """
+    cond, x, c = branch_check.checking(adprotocol.cond), h.array(3.0), 4.0
+    with h.raises(ZeroDivisionError):
+        h.grad(lambda x: cond(c > 0.0, lambda x: x * x, h.fail, x))(x)
+    with h.raises(BranchMismatchError):
+        h.grad(lambda x: cond(c > 0.0, lambda x: x * x, lambda x: (x, x), x))(x)
+    h.assert_untracked(adprotocol.within_gradient(x), "an array behind the exception")
+    h.assert_equal(h.grad(lambda x: cond(c < 0.0, lambda x: 5.0 * x, lambda x: x * x, x))(x), 6.0, "the gradient")

@@ -1,4 +1,4 @@
-"""Work in several threads at once."""
+"""Programs: calls in both orders, in several threads at once, behind a gradient that ends inside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adprotocol.conformance.checks import Checked
+
+
+def in_both_orders(
+    make: Callable[[], Any], plain: Callable[[Any], None], differentiated: Callable[[Any], None]
+) -> None:
+    """Call what `make` returns plain, differentiated, plain; and what it returns next the other way around."""
+    for first, second in ((plain, differentiated), (differentiated, plain)):
+        made = make()
+        for call in (first, second, first):
+            call(made)
+
+
+def behind_a_gradient(h: Checked, layer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that calls `layer` for x ** 2, which a gradient before it has closed over."""
+    c = h.array(1.0)
+
+    def f(x: Any) -> Any:
+        y = x * x
+        h.grad(lambda z: z * y)(c)
+        return layer(y)
+
+    return f
 
 
 # No wait of one thread for another lasts longer.

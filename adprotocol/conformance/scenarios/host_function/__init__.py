@@ -1,1 +1,0 @@
-"""Scenarios of `host_function`."""
