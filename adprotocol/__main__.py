@@ -34,7 +34,7 @@ def _main(argv: list[str] | None) -> int:
     if rest:
         parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
     if arguments.command == "doctor":
-        return _doctor(verbose=arguments.verbose)
+        return _doctor()
     return _info(as_json=arguments.json, import_frameworks=arguments.import_frameworks, verbose=arguments.verbose)
 
 
@@ -54,10 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="do not import the installed frameworks: quick, but does not show whether their plugins work",
     )
     info_parser.add_argument("--verbose", action="store_true", help="list the hooks of each plugin, too")
-    doctor_parser = commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
-    doctor_parser.add_argument(
-        "--verbose", action="store_true", help="list the hooks of each plugin and the types that it serves, too"
-    )
+    commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
     # The demonstration parses its own arguments, including --help.
     commands.add_parser(
         "demo",
@@ -69,19 +66,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(*, as_json: bool, import_frameworks: bool, verbose: bool) -> int:
-    found = info.collect(REGISTRY, import_frameworks=import_frameworks)
+    facts = info.collect(REGISTRY, import_frameworks=import_frameworks)
     if as_json:
-        info.write_json(found, sys.stdout)
+        info.write_json(facts, sys.stdout)
     else:
-        info.write_text(found, sys.stdout, verbose=verbose)
+        info.write_text(facts, sys.stdout, verbose=verbose)
     return 0
 
 
-def _doctor(*, verbose: bool) -> int:
-    found = info.collect(REGISTRY, import_frameworks=True)
-    checks = list(doctor.diagnose(found, REGISTRY, verbose=verbose))
-    for check in checks:
-        check.write(sys.stdout)
+def _doctor() -> int:
+    checks = list(doctor.diagnose(info.collect(REGISTRY, import_frameworks=True), REGISTRY))
+    terminal.write((line for check in checks for line in check.lines()), sys.stdout, 9)
     problems = sum(bool(check.remedy) for check in checks)
     sys.stdout.write(f"{len(checks)} checks, {problems} problem(s)\n")
     return 1 if problems else 0

@@ -174,11 +174,4 @@ class ConcurrencyError(ADProtocolError, RuntimeError):
 
 
 class PluginError(ADProtocolError, RuntimeError):
-    """A plugin cannot serve the values of its framework; the cause is chained.
-
-    `remedy` tells the plugin's author what to do, where that is known; ``doctor`` shows it.
-    """
-
-    def __init__(self, *args: object, remedy: str = "") -> None:
-        super().__init__(*args)
-        self.remedy: str = remedy
+    """A plugin cannot serve the values of its framework; the cause is chained."""

@@ -177,13 +177,14 @@ def cuda(path: Path = recorded.FOLDER / "cuda.json") -> str:
 
 
 def ranges() -> str:
-    """Return the range of releases that the metadata declares for each framework, as a table."""
+    """Return the oldest release of each framework by the metadata, and the newest of the record, as a table."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
+    points = [point["versions"] for point in json.loads(RELEASES.read_text(encoding="utf-8")).values() if point["ok"]]
     lines = ["| framework | oldest | newest tried |", "|---|---|---|"]
     for name, title in sorted(FRAMEWORKS.items(), key=lambda item: item[1].lower()):
-        (floor,), (pin,) = extras[name], extras[f"{name}-tried"]
-        lines.append(f"| {title} | {release.parsed(floor)[1]} | {pin.partition('==')[2]} |")
+        newest = max((versions[name] for versions in points if name in versions), key=release.numbers)
+        lines.append(f"| {title} | {release.parsed(extras[name][0])[1]} | {newest} |")
     needed = [*project["dependencies"], *(one for one in extras["conformance"] if one.startswith("numpy"))]
     beside = ", ".join(" ".join(release.parsed(one)) for one in needed)
     return "\n".join([*lines, "", f"Beside them, or newer: {beside}."]) + "\n"

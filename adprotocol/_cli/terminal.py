@@ -8,7 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 INTERRUPTED = 130  # what a shell says of a program that was interrupted
 
@@ -39,6 +39,12 @@ def wrapped(text: str, width: int | None, indent: int = 0, least: int = 40) -> l
         return [text]
     width = max(width, indent + least)
     return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
+def write(lines: Iterable[str], stream: TextIO, indent: int) -> None:
+    """Write lines, on a terminal wrapped between words with the further rows indented."""
+    width = width_of(stream)
+    stream.writelines(f"{row}\n" for line in lines for row in wrapped(line, width, indent))
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = " ", justify: Callable[[str, int], str] = str.rjust) -> list[str]:

@@ -24,13 +24,13 @@ class Outcome:
 
     Args:
         value: the loss, evaluated.
-        answers: what `within_gradient` answered, by situation; a situation that does not occur is absent.
+        answers: what `within_gradient` answered, evaluated and, where there is a gradient, differentiated.
         training: the loss inside the call that differentiates; None where there is no gradient.
         gradient: its derivative by the path of the parameter, None where none was taken.
     """
 
     value: float
-    answers: dict[str, bool]
+    answers: list[bool]
     training: float | None = None
     gradient: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
@@ -63,9 +63,8 @@ def outcome(xp: Any, array: Callable[[Any], Any], compiled: Callable[[Any], Any]
     start = model.start(array)
     value, evaluated = called(start)
     (training, trained), gradient = value_and_grad(called, has_aux=True)(start)
-    plain, grad = ("jit", "grad of jit") if compiled else ("plain", "grad")
     leaves = {name: None if part is None else float(part) for name, part in named(gradient).items()}
-    return Outcome(float(value), {plain: bool(evaluated), grad: bool(trained)}, float(training), leaves)
+    return Outcome(float(value), [bool(evaluated), bool(trained)], float(training), leaves)
 
 
 def named(tree: model.Model) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def numpy() -> Outcome:
 
     start = model.start(np.float64)
     value = model.loss(start, np.array(model.T), np.array(model.Y), np.array(model.KEPT), np)
-    return Outcome(float(value), {"plain": bool(model.mode(start))})
+    return Outcome(float(value), [bool(model.mode(start))])
 
 
 def autograd() -> Outcome:

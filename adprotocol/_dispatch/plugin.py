@@ -1,21 +1,23 @@
-"""The record of one plugin: its state, how it is loaded, and what its hooks yield."""
+"""The record of one plugin: its state, how it is loaded and checked, and what its hooks yield."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch import validation
 from adprotocol._dispatch.binding import of_framework
-from adprotocol.errors import PluginError, one_line
+from adprotocol.errors import PluginError, full_name, one_line
+from adprotocol.tree_library import TreeLibrary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from importlib.metadata import Distribution, EntryPoint
 
+    import pluggy
+
     from adprotocol._dispatch.binding import Binding, Kind
-    from adprotocol._dispatch.release import Range
     from adprotocol.divergence import Divergence
-    from adprotocol.tree_library import TreeLibrary
 
 ACTIVE = "active"
 NOT_IMPORTED = "not imported"
@@ -27,9 +29,15 @@ LOADING = "loading"
 WAITING = (NOT_IMPORTED, NOT_INSTALLED)
 UNSETTLED = (*WAITING, LOADING)
 
+# A plugin may not claim numbers, containers or NumPy arrays.
+_BUILT_IN: tuple[type, ...] = (
+    object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset, FunctionType
+)  # fmt: skip
+_NOT_TO_CLAIM = {*map(full_name, _BUILT_IN), "numpy.ndarray", "numpy.generic"}
+
 
 class Plugin:
-    """Record what is known about one plugin; what its hooks yield is of use while it is active."""
+    """Record what is known about one plugin; its bindings are valid only while it is active."""
 
     def __init__(
         self, name: str, framework: str, entry_point: EntryPoint | None = None, *, differentiates_numpy: bool = False
@@ -41,8 +49,6 @@ class Plugin:
         self.differentiates_numpy: bool = differentiates_numpy
         self.state: str = NOT_IMPORTED
         self.error: BaseException | None = None
-        # What the plugin's author does about the error, if the checks know.
-        self.remedy: str = ""
         self.implementation: object = None
         self.hooks: dict[str, Callable[..., Any]] = {}
         self.priority: int = 0
@@ -61,11 +67,11 @@ class Plugin:
         """Import the plugin and check it, unless its framework is too old; any exception makes it fail, alone."""
         if self.entry_point is None:
             return
+        from adprotocol._dispatch import release  # noqa: PLC0415  (2 ms; not at import)
+
         self.state = LOADING
         try:
-            releases = self.releases()
-            if releases is not None:
-                releases.refuse_older()
+            release.refuse_older(self.framework, self.distribution)
             self.activate(self.entry_point.load(), checks)
         # It is kept, shown by `info` and `doctor`, and raised for the framework's values.
         except (Exception, SystemExit) as error:  # noqa: BLE001
@@ -77,32 +83,61 @@ class Plugin:
     def activate(self, implementation: object, checks: Iterable[Callable[[Plugin], None]]) -> None:
         """Take the hooks of an implementation if they pass, and the further `checks` raise nothing; else fail."""
         try:
-            hooks, self.priority = validation.checked_hooks(implementation, self.name)
-            types = validation.checked_types(hooks["array_types"](), self.name)
+            self.hooks, self.priority = checked_hooks(implementation, self.name)
+            types = self._classes("array_types")
             self.types = tuple(types)
             self.constants = frozenset(cls for cls, can_be_tracked in types.items() if not can_be_tracked)
-            views = validation.checked_views(hooks["views"](), self.name) if "views" in hooks else {}
-            if "function_types" in hooks:
-                listed = hooks["function_types"]()
-                self.functions = frozenset(validation.checked_types(listed, self.name, "function_types"))
-            if "tree_library" in hooks:
-                self.tree_library = validation.checked_tree_library(hooks["tree_library"](), self.name)
-            if "label_protocol" in hooks:
-                self.label_methods = validation.checked_labels(hooks["label_protocol"](), self.name)
-            self.implementation, self.hooks = implementation, hooks
-            self.bindings = of_framework(self.name, hooks, views)
+            self.functions = frozenset(self._classes("function_types"))
+            self.label_methods = self._returned("label_protocol", dict) or {}
+            self.tree_library = self._returned("tree_library", _library)
+            self.bindings = of_framework(self.name, self.hooks, self._classes("views"))
+            self.implementation = implementation
             for check in checks:
                 check(self)
         # As above; a hook that raises when it lists its types counts too.
         except Exception as error:  # noqa: BLE001
-            self._fail(error, validation.remedy_for(error))
+            self._fail(error)
         else:
             self.state = ACTIVE
 
-    def _fail(self, error: BaseException, remedy: str = "") -> None:
-        releases = self.releases()
-        self.error = error if releases is None else releases.explained(error)
-        self.state, self.remedy, self.implementation = FAILED, remedy, None
+    def _fail(self, error: BaseException) -> None:
+        self.state, self.error, self.implementation, self.hooks = FAILED, error, None, {}
+
+    def _returned(self, hook: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+        """Return what a hook without arguments returns, converted; None if the plugin has no such hook."""
+        if hook not in self.hooks:
+            return None
+        try:
+            return convert(self.hooks[hook]())
+        # Any exception is the plugin's fault.
+        except Exception as error:
+            msg = f"plugin {self.name!r}: the hook {hook} raises {one_line(error, None)}"
+            raise PluginError(msg) from error
+
+    def _classes(self, hook: str) -> dict[type, Any]:
+        """Return what a hook says of each class that it lists (True in a sequence), if a plugin may claim these."""
+        listed: dict[type, Any] = self._returned(hook, _by_class) or {}
+        for cls, said in listed.items():
+            if not isinstance(cls, type):
+                fault = f"returned {cls!r:.60}, which is not a class; return the framework's own classes"
+            elif full_name(cls) in _NOT_TO_CLAIM:
+                owned = full_name(cls).removeprefix("builtins.")
+                fault = f"claims {owned}, which no framework owns; claim only classes of the framework"
+            elif hook == "array_types" and not isinstance(said, bool):
+                fault = (
+                    f"maps {full_name(cls)} to {said!r:.60}, which is not a bool; return True for each class whose "
+                    "instances can carry a derivative, or False"
+                )
+            elif hook == "views" and not callable(said):
+                fault = (
+                    f"returned no function for {full_name(cls)}; return a dict from each class to the function that "
+                    "shows it"
+                )
+            else:
+                continue
+            msg = f"plugin {self.name!r}: {hook} {fault}"
+            raise PluginError(msg)
+        return listed
 
     @property
     def reason(self) -> str:
@@ -122,12 +157,6 @@ class Plugin:
             return f"{distribution.name}[{self.framework}]"
         return self.framework
 
-    def releases(self) -> Range | None:
-        """Return the range of supported framework versions, or None if the distribution declares none."""
-        from adprotocol._dispatch import release  # noqa: PLC0415  (2 ms; not at import)
-
-        return release.declared(self.framework, self.distribution)
-
     def divergences(self) -> tuple[Divergence, ...]:
         """Return the declared divergences: none, if the plugin has no such hook.
 
@@ -136,25 +165,75 @@ class Plugin:
         """
         from adprotocol.divergence import Divergence  # noqa: PLC0415  (with dataclasses 15 ms; not at import)
 
-        if "divergences" not in self.hooks:
-            return ()
-        where = f"plugin {self.name!r}: the hook divergences"
-        try:
-            found = tuple(self.hooks["divergences"]())
-        # Any exception is the plugin's fault, for the callers to report.
-        except Exception as error:
-            msg = f"{where} raises {one_line(error, None)}"
-            raise PluginError(msg) from error
+        declared: tuple[Divergence, ...] = self._returned("divergences", tuple) or ()
         names: set[str] = set()
-        for divergence in found:
+        for divergence in declared:
             if not isinstance(divergence, Divergence):
-                msg = (
-                    f"{where} returned {divergence!r:.60} among the rest; return instances of "
-                    "adprotocol.extend.Divergence"
-                )
+                fault = f"{divergence!r:.60} among the rest; return instances of adprotocol.extend.Divergence"
+            elif divergence.name in names:
+                fault = f"two divergences named {divergence.name!r}; rename one"
+            else:
+                names.add(divergence.name)
+                continue
+            msg = f"plugin {self.name!r}: the hook divergences returned {fault}"
+            raise PluginError(msg)
+        return declared
+
+
+def _library(library: Any) -> TreeLibrary:
+    if isinstance(library, TreeLibrary):
+        return library
+    msg = f"it returned {library!r:.60}, which is not an adprotocol.extend.TreeLibrary; return one"
+    raise PluginError(msg)
+
+
+def _by_class(listed: Any) -> dict[type, Any]:
+    return dict(listed) if isinstance(listed, Mapping) else dict.fromkeys(listed, True)
+
+
+def checked_hooks(implementation: object, name: str) -> tuple[dict[str, Callable[..., Any]], int]:
+    """Let pluggy check one plugin apart from the others; return its functions and priority."""
+    import pluggy as _pluggy  # noqa: PLC0415  (25 ms; not at import)
+
+    from adprotocol import hookspecs  # noqa: PLC0415  (imports pluggy)
+
+    manager = _pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(implementation, name)
+    manager.check_pending()
+    hooks: dict[str, Callable[..., Any]] = {}
+    priority = 0
+    for caller in manager.get_hookcallers(implementation) or ():
+        for impl in caller.get_hookimpls():
+            fault = _fault(impl, caller.spec)
+            if fault:
+                msg = f"plugin {name!r}: hook {caller.name!r} {fault}"
                 raise PluginError(msg)
-            if divergence.name in names:
-                msg = f"{where} returned two divergences named {divergence.name!r}; rename one"
-                raise PluginError(msg)
-            names.add(divergence.name)
-        return found
+            hooks[caller.name] = impl.function
+            priority += impl.trylast - impl.tryfirst
+    missing = [hook for hook in hookspecs.REQUIRED if hook not in hooks]
+    if missing:
+        unmarked = ", ".join(hook for hook in missing if callable(getattr(implementation, hook, None)))
+        fault = f"lacks the required hook(s) {', '.join(missing)}; adprotocol.hookspecs documents them"
+        if unmarked:
+            fault = f"defines {unmarked} without the decorator adprotocol.hookspecs.hookimpl; add it"
+        msg = f"plugin {name!r} {fault}"
+        raise PluginError(msg)
+    return hooks, priority
+
+
+def _fault(impl: pluggy.HookImpl, spec: Any) -> str:
+    """Say what is wrong with a hook that pluggy accepts: it is called directly, by position. Empty if nothing is."""
+    import inspect  # noqa: PLC0415  (pluggy has imported it)
+
+    if impl.wrapper or impl.hookwrapper:
+        return "is a wrapper, which would never run, because hooks are called directly; mark it with a plain @hookimpl"
+    parameters = inspect.signature(impl.function).parameters.values()
+    written = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
+    documented = "" if spec is None else ", ".join(spec.argnames)
+    if spec is not None and written == documented:
+        return ""
+    return (
+        f"takes ({written}); hooks are called directly, by position: take ({documented}), as adprotocol.hookspecs "
+        "documents"
+    )

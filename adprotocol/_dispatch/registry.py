@@ -106,7 +106,7 @@ class Registry:
             plugin.activate(implementation, self.on_activate)
             if plugin.error is not None:
                 msg = f"adprotocol cannot register the plugin {implementation!r}: {plugin.reason}"
-                raise PluginError(msg, remedy=plugin.remedy) from plugin.error
+                raise PluginError(msg) from plugin.error
             self.plugins = {**self.known(), name: plugin}
             self._changed()
             return plugin
@@ -127,8 +127,11 @@ class Registry:
     def _check_new(self, plugin: Plugin) -> None:
         for other in self.known().values():
             if other is not plugin and other.implementation is plugin.implementation:
-                msg = f"plugin {plugin.name!r}: its implementation is active already, as the plugin {other.name!r}"
-                raise PluginError(msg, remedy=f"remove one of {other.name}, {plugin.name}")
+                msg = (
+                    f"plugin {plugin.name!r}: its implementation is active already, as the plugin {other.name!r}; "
+                    "remove one of them"
+                )
+                raise PluginError(msg)
 
     def _changed(self) -> None:
         for call in self.on_change:

@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__version__ = "0.1.0"
+
 LEVELS = itertools.count(1)
 
 

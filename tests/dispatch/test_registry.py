@@ -273,92 +273,60 @@ def test_many_threads_ask_for_the_first_time_at_once(registered):
         sys.setswitchinterval(interval)
 
 
-CONCURRENT = """
-import threading, torch, numpy, sys
-import adprotocol
-sys.setswitchinterval(1e-6)
-x, answers, barrier = torch.ones(1, requires_grad=True), [], threading.Barrier(16)
-def ask():
-    barrier.wait(10)
-    answers.append(adprotocol.within_gradient(x))
-threads = [threading.Thread(target=ask) for _ in range(16)]
-for t in threads: t.start()
-for t in threads: t.join()
-assert answers == [True] * 16, answers
-"""
+def returning(value):
+    return lambda self: value
 
 
-def test_the_first_question_of_a_process_in_many_threads():
-    ran = run(CONCURRENT)
-    assert ran.returncode == 0, ran.stderr[-800:]
+# What a plugin defines beside, or in place of, the hooks of `Toy`, and what its refusal says.
+BAD = {
+    "within_gradients": (lambda self, value: False, r"unknown hook 'within_gradients'"),
+    "within_gradient": (lambda self, tensor: False, r"Argument\(s\) \{'tensor'\} are declared in the hookimpl"),
+    "non_differentiable": (
+        lambda self, value=None: value,
+        r"takes \(value=None\); .*: take \(value\), as",
+    ),
+    "cond": (
+        lambda self, operands, pred: operands,
+        r"takes \(operands, pred\); .*: take \(pred, true_fun, false_fun, operands\), as",
+    ),
+    "value_and_grad": (
+        lambda self, fun, *leaves: None,
+        r"takes \(fun, \*leaves\); .*: take \(fun, leaves\), as",
+    ),
+    "function_types": (returning((1,)), r"function_types returned 1, which is not a class"),
+    "tree_library": (returning((list, tuple)), r"which is not an adprotocol\.extend\.TreeLibrary; return one"),
+    "label_protocol": (returning(None), r"the hook label_protocol raises TypeError"),
+    "views": (returning((Bag,)), r"views returned no function for .*Bag; return a dict from each class"),
+    "is_recording": (hookimpl(wrapper=True)(lambda self: (yield)), r"'is_recording' is a wrapper, which would never"),
+}
+BAD_TYPES = {
+    "not a class": (("Box",), "array_types returned 'Box', which is not a class; return the framework's own classes"),
+    "not a bool": ({Box: "constant"}, r"maps .*Box to 'constant', which is not a bool; return True for each class"),
+    "not iterable": (1, "the hook array_types raises TypeError"),
+}
 
 
-class UnknownHook(Toy):
-    @hookimpl
-    def within_gradients(self, value):
-        return False
+def refused(implementation, message, registered):
+    with pytest.raises(PluginError, match=message) as caught:
+        registered(implementation)
+    assert caught.value.__cause__ is not None
+    assert "toyad" not in REGISTRY.known()
+    assert within_gradient(torch.ones(1, requires_grad=True)) is True
+    registered(Toy())
+    assert within_gradient(Box(1.0)) is True
 
 
-class WrongArgument(Toy):
-    @hookimpl
-    def within_gradient(self, tensor):
-        return False
+@pytest.mark.parametrize("hook", BAD)
+def test_a_plugin_with_a_bad_hook_is_refused_alone(hook, registered):
+    function, message = BAD[hook]
+    function = function if hasattr(function, "adprotocol_impl") else hookimpl(function)
+    refused(type("Bad", (Toy,), {hook: function})(), message, registered)
 
 
-class Defaulted(Toy):
-    @hookimpl
-    def within_gradient(self, value=None):
-        return False
-
-
-class Wrapper(Toy):
-    @hookimpl(wrapper=True)
-    def within_gradient(self, value):
-        return (yield)
-
-
-class Raises(Toy):
-    @hookimpl
-    def array_types(self):
-        raise KeyError("types")
-
-
-class NotClasses(Toy):
-    types = ("Box",)
-
-
-class NotBools(Toy):
-    types = {Box: "constant"}  # noqa: RUF012
-
-
-class NotViews(Toy):
-    @hookimpl
-    def views(self):
-        return (Bag,)
-
-
-class ViewsThatCannotBeCalled(Toy):
-    @hookimpl
-    def views(self):
-        return {Bag: "items"}
-
-
-class ViewsOfNobodys(Toy):
-    @hookimpl
-    def views(self):
-        return {dict: list}
-
-
-class NoLibrary(Toy):
-    @hookimpl
-    def tree_library(self):
-        return (list, tuple)
-
-
-class NoMethods(Toy):
-    @hookimpl
-    def label_protocol(self):
-        return None
+@pytest.mark.parametrize("fault", BAD_TYPES)
+def test_a_plugin_that_lists_bad_types_is_refused_alone(fault, registered):
+    types, message = BAD_TYPES[fault]
+    refused(type("Bad", (Toy,), {"types": types})(), message, registered)
 
 
 class Missing:
@@ -367,76 +335,20 @@ class Missing:
         return (Box,)
 
 
-@pytest.mark.parametrize(
-    ("bad", "named"),
-    [
-        (UnknownHook, "within_gradients"),
-        (WrongArgument, "tensor"),
-        (Defaulted, "value"),
-        (Wrapper, "wrapper"),
-        (Raises, "types"),
-        (NotClasses, "not a class"),
-        (NotBools, r"maps .*Box to 'constant', which is not a bool"),
-        (NotViews, "not a mapping from classes to functions"),
-        (ViewsThatCannotBeCalled, "not a mapping from classes to functions"),
-        (ViewsOfNobodys, "views claims dict, which no framework owns"),
-        (NoLibrary, r"not an adprotocol\.extend\.TreeLibrary"),
-        (NoMethods, "label_protocol returned None, which is not a mapping from names to methods"),
-        (Missing, "within_gradient, non_differentiable, cond"),
-        (object, "array_types"),
-    ],
-)
-def test_a_bad_plugin_is_refused_alone(bad, named, registered):
-    with pytest.raises(PluginError, match=named) as caught:
-        registered(bad())
-    assert caught.value.__cause__ is not None
-    assert isinstance(caught.value, RuntimeError)
-    assert "toyad" not in REGISTRY.known()
-    assert within_gradient(torch.ones(1, requires_grad=True)) is True
-    registered(Toy())
-    assert within_gradient(Box(1.0)) is True
+class Unmarked(Toy):
+    cond = staticmethod(lambda pred, true_fun, false_fun, operands: None)
 
 
 @pytest.mark.parametrize(
-    ("bad", "remedy"),
+    ("bad", "message"),
     [
-        (UnknownHook, "rename within_gradients to within_gradient"),
-        (WrongArgument, "name its arguments as in within_gradient(value)"),
-        (Defaulted, "name its arguments as in within_gradient(value)"),
-        (Wrapper, "remove wrapper=True from its hooks"),
-        (Raises, ""),
-        (NotClasses, "return the framework's own classes from array_types"),
-        (Missing, "implement within_gradient, non_differentiable, cond as adprotocol.hookspecs documents"),
-        (NoLibrary, "return a TreeLibrary from tree_library"),
+        (Missing, r"lacks the required hook\(s\) within_gradient, non_differentiable, cond"),
+        (Unmarked, "defines cond without the decorator adprotocol.hookspecs.hookimpl; add it"),
+        (object, "lacks the required hook"),
     ],
 )
-def test_the_error_carries_the_remedy(bad, remedy):
-    with pytest.raises(PluginError) as caught:
-        register(bad(), "toyad")
-    assert caught.value.remedy == remedy
-
-
-def test_of_two_faults_the_remedy_is_for_the_one_that_is_told():
-    class Both(WrongArgument):
-        @hookimpl
-        def a_hook(self, value):
-            return value
-
-    with pytest.raises(PluginError, match="tensor") as caught:
-        register(Both(), "toyad")
-    assert caught.value.remedy == "name its arguments as in within_gradient(value)"
-
-
-FORMER = ("constant_types", "differentiates_numpy", "register_node", "tree_node", "tree_version", "view", "view_types")
-
-
-@pytest.mark.parametrize("hook", FORMER)
-def test_a_hook_that_there_was_before_is_unknown(hook):
-    plugin = Toy()
-    setattr(plugin, hook, hookimpl(lambda: ()))
-    with pytest.raises(PluginError, match=f"unknown hook '{hook}'") as caught:
-        register(plugin, "toyad")
-    assert hook in caught.value.remedy
+def test_a_plugin_without_a_required_hook_is_refused_alone(bad, message, registered):
+    refused(bad(), message, registered)
 
 
 def test_one_implementation_is_registered_once(registered):
@@ -453,17 +365,6 @@ def test_a_plugin_is_registered_for_a_root_module(framework):
     with pytest.raises(PluginError, match="give the name of its root module"):
         register(Toy(), framework)
     assert within_gradient(1.0) is False
-
-
-def test_hooks_may_name_fewer_arguments_in_any_order(registered):
-    class Fewer(Toy):
-        @hookimpl
-        def cond(self, operands, pred):
-            return (pred, operands)
-
-    registered(Fewer())
-    box = Box(1.0)
-    assert cond(False, abs, abs, box) == (False, (box,))
 
 
 def test_installed_plugins_cannot_be_unregistered():
@@ -498,10 +399,8 @@ assert adprotocol.within_gradient(1.0, [None]) is False
 @pytest.mark.parametrize(
     ("source", "cause"),
     [
-        ("raise ZeroDivisionError('at import')", "ZeroDivisionError"),
         ("import no_such_module_anywhere", "ModuleNotFoundError"),
         ("raise SystemExit(3)", "SystemExit"),
-        ("x = 1", "PluginError"),
         ("from adprotocol.hookspecs import hookimpl\n@hookimpl\ndef unknown(value): ...", "PluginValidationError"),
     ],
 )
@@ -517,23 +416,19 @@ def test_values_of_a_failed_framework_carry_the_cause(tmp_path, source, cause):
 
 
 BLOCKED = """
-import adprotocol, {module} as framework
-from adprotocol.errors import PluginError
+import adprotocol, autograd.numpy, numpy
+from autograd.numpy.numpy_boxes import ArrayBox
 try:
-    adprotocol.within_gradient({value})
-except PluginError as error:
+    adprotocol.within_gradient(ArrayBox(numpy.ones(1), None, None))
+except adprotocol.errors.PluginError as error:
     assert "ADPROTOCOL_BLOCK" in str(error)
 else:
     raise SystemExit("no error")
 """
 
 
-@pytest.mark.parametrize(
-    ("framework", "module", "value"),
-    [("torch", "torch", "framework.ones(1)"), ("jax", "jax.numpy", "framework.ones(1)")],
-)
-def test_values_of_a_blocked_framework_are_an_error(framework, module, value):
-    ran = run(BLOCKED.format(module=module, value=value), ADPROTOCOL_BLOCK=framework)
+def test_values_of_a_blocked_framework_are_an_error():
+    ran = run(BLOCKED, ADPROTOCOL_BLOCK="autograd")
     assert ran.returncode == 0, ran.stderr[-800:]
 
 
@@ -604,10 +499,7 @@ def test_unregistering_an_unknown_name_says_which_there_are():
         unregister("nobody")
 
 
-NOBODYS = (object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset)
-
-
-@pytest.mark.parametrize("cls", [*NOBODYS, type(lambda: None), np.ndarray, np.generic], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [object, float, dict, type(lambda: None), np.ndarray], ids=lambda cls: cls.__name__)
 def test_what_no_framework_owns_is_not_to_be_claimed(cls, registered):
     class Greedy(Toy):
         types = (Box, cls)

@@ -12,13 +12,13 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import adprotocol
-from adprotocol._cli import info
 from adprotocol._dispatch import registry
+from adprotocol._dispatch.release import installed
 from adprotocol.conformance.harness import Harness
 from adprotocol.errors import kind_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adprotocol._dispatch.registry import Plugin
 
@@ -165,14 +165,8 @@ def around(harness: Any, device: str | None = None, *, expression: str = "") -> 
         hooks=frozenset(plugin.hooks),
         plugin=distribution.name if distribution is not None else None,
         plugin_version=distribution.version if distribution is not None else None,
-        framework_version=info.framework_version(plugin.framework, _distributions(), distribution),
+        framework_version=installed(plugin.framework),
     )
-
-
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    # It takes 40 ms, which every repro and every class of tests would pay.
-    return metadata.packages_distributions()
 
 
 def expression_of(name: str, device: str | None) -> str:

@@ -151,7 +151,7 @@ def frameworks_mix():
     return {f"adprotocol.{module}.join": last for module in modules}
 
 
-@mutant(GROUP, at("adprotocol._dispatch.validation._fault"))
+@mutant(GROUP, at("adprotocol._dispatch.plugin._fault"))
 def wrong_signatures_pass(*_):
     """Takes a plugin with hooks of another signature."""
     return ""
