@@ -1,9 +1,7 @@
-"""The built site: what its search finds first, that nothing is cut off, what a package index shows of the README."""
+"""The built site: what its search finds first, what its reference lists, and the README in a package index."""
 
-import fcntl
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,7 +10,6 @@ import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
 
-import browser
 import pytest
 
 import adprotocol
@@ -45,10 +42,6 @@ QUERIES |= dict.fromkeys([*ERRORS, "UsageError", "BrokenBackend"], "errors")
 
 # What the pages are made from.
 SHOWN = ("docs", "examples", "adprotocol", "adprotocol_jax", "adprotocol_torch", "adprotocol_autograd")
-WIDE, NARROW = 1400, 390
-
-SCROLLS = """[...document.querySelectorAll("article .table-wrapper, article pre, article img")].filter(
-  element => element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.trim().slice(0, 60))"""
 
 
 def is_newer_than_its_sources(pages):
@@ -61,32 +54,12 @@ def is_newer_than_its_sources(pages):
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """The pages as `make docs` built them, if they are up to date; else built once, also by several processes."""
-    if is_newer_than_its_sources(DOCS / "_build" / "html"):
-        return DOCS / "_build" / "html"
-    for name in ("sphinx", "myst_parser", "furo", "matplotlib", "jinja2", "jax", "torch", "autograd"):
-        pytest.importorskip(name)
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    pages, done = folder / "site", folder / "site-is-built"
-    with (folder / "site.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", folder / "doctrees", DOCS, pages]
-            built = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-            assert built.returncode == 0, built.stderr
-            done.touch()
+def site():
+    """The pages of now."""
+    pages = DOCS / "_build" / "html"
+    if not is_newer_than_its_sources(pages):
+        pytest.skip("needs the pages as `make docs` builds them, which is a part of `make test`")
     return pages
-
-
-@pytest.fixture
-def tab(tmp_path):
-    executable = browser.find()
-    if executable is None:
-        pytest.skip(f"needs a browser: none of {', '.join(browser.NAMES)} is on the path")
-    with browser.page(executable, tmp_path) as page:
-        yield page
 
 
 def test_the_search_finds_the_right_page_first(site):
@@ -110,38 +83,6 @@ def test_the_search_does_not_know_what_the_page_of_scenarios_says(site):
     assert [title for title, entry in index["alltitles"].items() if number in [file for file, _ in entry]] == []
 
 
-def test_nothing_is_cut_off_on_a_desk_or_on_a_telephone(site, tab):
-    wrong = []
-    for page in sorted([*site.glob("*.html"), *site.glob("_downloads/*/*.html")]):
-        for width in (WIDE, NARROW):
-            tab.open(page.as_uri(), width)
-            if tab.evaluate("document.documentElement.scrollWidth") > width or tab.evaluate(browser.CUT):
-                wrong.append((page.name, width, tab.evaluate(browser.CUT)))
-            # On a desk every table and every line of code is seen whole.
-            if width == WIDE and (scrolled := tab.evaluate(SCROLLS)):
-                wrong.append((page.name, width, scrolled))
-    assert wrong == []
-
-
-def test_the_remedies_of_the_errors_are_seen_on_a_telephone(site, tab):
-    tab.open((site / "errors.html").as_uri(), NARROW)
-    hidden = """[...document.querySelectorAll("table.stacked td:last-child")].filter(cell => {
-      const box = cell.getBoundingClientRect();
-      return box.left < 0 || box.right > innerWidth || !cell.checkVisibility();
-    }).length"""
-    assert tab.evaluate("document.querySelectorAll('table.stacked td:last-child').length") > 20
-    assert tab.evaluate(hidden) == 0
-
-
-def test_the_check_for_what_is_cut_off_sees_it(tab, tmp_path):
-    page = tmp_path / "page.html"
-    row = "<table><tr><td style='min-width:2000px'>wide</td></tr></table>"
-    for style, seen in (("", True), ("overflow-x:hidden", True), ("overflow-x:auto", False)):
-        page.write_text(f"<!DOCTYPE html><article><div style='{style}'>{row}</div></article>", "utf-8")
-        tab.open(page.as_uri(), NARROW)
-        assert bool(tab.evaluate(browser.CUT)) is seen, style
-
-
 @pytest.fixture(scope="module")
 def description(wheel):
     """The README as a package index shows it."""
@@ -154,7 +95,8 @@ def test_every_link_that_a_package_index_shows_leads_to_a_file_of_the_repository
     text = re.sub(r"(?ms)^```.*?^```$", "", description)
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", text)
     assert len(links) > 30
-    home = {"!": "https://raw.githubusercontent.com/adprotocol/adprotocol/main/", "": f"{_source()}/blob/main/"}
+    source = re.search(r'(?m)^Source = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
+    home = {"!": "https://raw.githubusercontent.com/adprotocol/adprotocol/main/", "": f"{source}/blob/main/"}
     for mark, link in links:
         assert link.startswith(home[mark]), link
         assert (ROOT / link.removeprefix(home[mark]).partition("#")[0]).is_file(), link
@@ -168,17 +110,6 @@ def test_a_package_index_shows_the_text_and_the_code_of_the_readme(description):
     assert bare.sub("]()", description).strip() == bare.sub("]()", readme).strip()
 
 
-def _source():
-    return re.search(r'(?m)^Source = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
-
-
-def test_the_project_says_where_it_is(wheel):
-    archive = zipfile.ZipFile(wheel)
-    (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
-    found = re.findall(r"(?m)^Project-URL: (\w+), https://", archive.read(metadata).decode())
-    assert found == ["Homepage", "Documentation", "Source", "Issues", "Changelog"]
-
-
 @pytest.fixture(scope="module")
 def pictures():
     pytest.importorskip("jinja2")
@@ -186,11 +117,8 @@ def pictures():
     return importlib.import_module("pictures")
 
 
-def test_the_picture_of_the_readme_shows_the_record(pictures):
+def test_the_picture_of_the_readme_shows_the_record_with_a_mark_for_each_framework_in_each_row(pictures):
     assert pictures.SUPPORT.read_text("utf-8") == pictures.support_short(), "run `make support`"
-
-
-def test_the_picture_of_support_has_a_mark_for_each_framework_in_each_row(pictures):
     titles = [title.text for title in ET.fromstring(pictures.support_short()).iter("{http://www.w3.org/2000/svg}title")]  # noqa: S314
     for title in pictures.ROWS.values():
         for name in pictures.FRAMEWORKS:
@@ -218,18 +146,12 @@ def test_the_figures_of_the_readme_are_those_of_the_table(pictures):
     assert f"`qml.math.in_backprop` | {theirs[0]} | {theirs[1]} |" in readme
 
 
-def _documented(site, page):
-    return re.findall(r'<dt class="sig[^"]*" id="([\w.]+)"', (site / page).read_text("utf-8"))
-
-
-def test_the_reference_for_users_has_nothing_for_plugins_or_the_suite(site):
-    modules = {name.rpartition(".")[0] for name in _documented(site, "api.html")}
-    assert not {"adprotocol.hookspecs", "adprotocol.extend"} & modules
-    assert [module for module in modules if module.startswith("adprotocol.conformance")] == []
-
-
-def test_the_reference_lists_public_names_only(site):
-    names = [name for page in ("api", "api_plugins", "api_conformance") for name in _documented(site, f"{page}.html")]
+def test_the_reference_lists_public_names_only_and_those_for_users_apart(site):
+    pages = [(site / f"{page}.html").read_text("utf-8") for page in ("api", "api_plugins", "api_conformance")]
+    for_users, *others = (re.findall(r'<dt class="sig[^"]*" id="([\w.]+)"', page) for page in pages)
+    apart = ("adprotocol.hookspecs.", "adprotocol.extend.", "adprotocol.conformance.")
+    assert [name for name in for_users if name.startswith(apart)] == []
+    names = [*for_users, *others[0], *others[1]]
     assert len(names) > 100
     assert len(names) == len(set(names))
     assert [name for name in names if any(part.startswith("_") for part in name.split("."))] == []
