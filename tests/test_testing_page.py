@@ -1,9 +1,9 @@
 """The module of tests that docs/testing.md shows: it passes, and fails where the library under test is wrong."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
 MODULE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
@@ -16,22 +16,29 @@ WRONG = {
 }
 
 
+class Outcomes(set):
+    """The modules and tests that passed and failed."""
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or report.failed:
+            self.add((report.outcome, *re.search(r"(\w+)\.py::(\w+)", report.nodeid).groups()))
+
+
 def test_the_module_passes_and_each_library_that_is_wrong_fails(tmp_path):
-    """All in one interpreter, away from this project's settings: it imports every framework."""
     (tmp_path / "test_library.py").write_text(MODULE, encoding="utf-8")
     wanted = ["test_library"]
     for name, (right, wrong, failing) in WRONG.items():
         assert right in MODULE
         (tmp_path / f"test_wrong_{name}.py").write_text(MODULE.replace(right, wrong), encoding="utf-8")
         wanted.append(f"(test_wrong_{name} and {failing} and not compiled)")
-    options = ["-q", "-rA", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path]
-    command = [sys.executable, "-m", "pytest", *options, "-k", " or ".join(wanted)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    outcomes = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) (test_\w+)\.py::(\w+)", done.stdout, re.MULTILINE)
+    outcomes = Outcomes()
+    # Away from this project's settings, and in this process, which has every framework.
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    pytest.main([*options, "-k", " or ".join(wanted), str(tmp_path)], plugins=[outcomes])
     tests = set(re.findall(r"^def (test_\w+)", MODULE, re.MULTILINE))
-    assert {(outcome, test) for outcome, module, test in outcomes if module == "test_library"} == {
-        ("PASSED", test) for test in tests
-    }, done.stdout
-    failed = {(module, test) for outcome, module, test in outcomes if outcome == "FAILED"}
+    assert {outcome[::2] for outcome in outcomes if outcome[1] == "test_library"} == {
+        ("passed", name) for name in tests
+    }
+    failed = {(module, test) for outcome, module, test in outcomes if outcome == "failed"}
     for name, (_, _, failing) in WRONG.items():
-        assert any(module == f"test_wrong_{name}" and test.startswith(failing) for module, test in failed), done.stdout
+        assert any(module == f"test_wrong_{name}" and test.startswith(failing) for module, test in failed), name
