@@ -7,7 +7,6 @@ private, like the variables that stand for values; what its releases differ in i
 
 from __future__ import annotations
 
-import functools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import GlobalSource
 from torch._dynamo.variables import ConstantVariable, TensorVariable, TupleVariable
 from torch._dynamo.variables.builder import SourcelessBuilder, VariableBuilder, wrap_fx_proxy
-from torch._dynamo.variables.functions import FunctoolsPartialVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import SymNodeVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
@@ -55,11 +53,10 @@ def ask_fake(_self: Any, tx: Any, value: Any) -> Any:
     # The dual level around the compiled function can be guarded. The dual part of
     # an input cannot, and the fake tensor does not have it.
     internals.guard_dual_level()
-    dual_level, layers = internals.levels_around(tx.output)
-    if dual_level >= 0:
+    if tx.output.dual_level >= 0:
         return ConstantVariable.create("dual")
     # Nor are the levels below the batch of an input, and no guard compares them.
-    if any(layer.key() == internals.Transform.Vmap for layer in layers):
+    if any(layer.key() == internals.Transform.Vmap for layer in tx.output.functorch_layers):
         return ConstantVariable.create("batched")
     return ConstantVariable.create(tracking.within_gradient(_fake(value)))
 
@@ -253,7 +250,7 @@ def left_to_eager_code(_self: Any, tx: Any, call: Any, arrays: Any) -> Any:
     """Put one function into the graph; Dynamo calls it with its fake tensors, and what follows with its own."""
     # PyTorch runs a graph with dual tensors through the operations in it, past the rule.
     internals.guard_dual_level()
-    if internals.levels_around(tx.output)[0] >= 0:
+    if tx.output.dual_level >= 0:
         raise Unsupported(_WITH_DUALS + remedy("dual-level-around-compiled"))
     made = _value_of(tx, call)
     # A rule: the graph has broken at this call, and Dynamo traces the rest of it.
@@ -290,11 +287,6 @@ def _value_of(tx: Any, variable: Any) -> Any:
         return items if isinstance(variable, variables.ListVariable) else tuple(items)
     if isinstance(variable, variables.UserMethodVariable):
         return types.MethodType(variable.fn, _value_of(tx, variable.obj))
-    if isinstance(variable, FunctoolsPartialVariable):
-        keywords = {name: _value_of(tx, value) for name, value in variable.keywords.items()}
-        return functools.partial(
-            _value_of(tx, variable.func), *[_value_of(tx, item) for item in variable.args], **keywords
-        )
     try:
         return variable.as_python_constant()
     except (NotImplementedError, Unsupported):

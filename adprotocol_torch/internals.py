@@ -55,9 +55,6 @@ is_traceable_wrapper_subclass: Any = _python_dispatch.is_traceable_wrapper_subcl
 # PyTorch has no public tree library; its own packages register here.
 pytree = _pytree
 
-# In which a module keeps some hooks, those of state dicts among them.
-WrappedHook: Any = torch.nn.modules.module._WrappedHook  # noqa: SLF001
-
 # In torch.autograd.graph, but in no list of public names.
 get_gradient_edge: Any = graph.get_gradient_edge
 
@@ -138,25 +135,6 @@ def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[...,
     return torch.compile(function, **options)
 
 
-def levels_around(output: Any) -> tuple[int, list[Any]]:
-    """Return the dual level and the levels of torch.func in which a graph that Dynamo builds will be called.
-
-    Dynamo itself notes them since 2.8. Before, they are the levels of now without those that the graph enters.
-    """
-    if hasattr(output, "functorch_layers"):
-        return output.dual_level, list(output.functorch_layers)
-    entered = {True: 0, False: 0}
-    for tracer in output.tracers:  # of the graph, and of the subgraphs under way
-        for node in tracer.graph.nodes:
-            name = getattr(node.target, "__name__", "")
-            if name.endswith(("_increment_nesting", "_enter_dual_level")):
-                entered["dual" in name] += 1
-            elif name.endswith(("_decrement_nesting", "_exit_dual_level")):
-                entered["dual" in name] -= 1
-    levels = list(torch._C._functorch.get_interpreter_stack() or ())  # noqa: SLF001
-    return forward_ad._current_level - entered[True], levels[: len(levels) - entered[False]]  # noqa: SLF001
-
-
 def attribute_names(tx: Any, value: Any) -> list[str]:
     """Return the names in the ``__dict__`` of an instance that Dynamo stands for, and guard on them."""
     from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
@@ -165,10 +143,8 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
 
     held = dict.fromkeys(getattr(value.value, "__dict__", ()))
     if value.source is not None:
-        # In 2.6 the one guards on the keys alone, and has another name.
-        keys: Any = getattr(GuardBuilder, "DICT_KEYS_MATCH", None) or getattr(GuardBuilder, "DICT_KEYS", None)
         source = AttrSource(value.source, "__dict__")
-        install_guard(source.make_guard(keys), source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
+        install_guard(source.make_guard(GuardBuilder.DICT_KEYS_MATCH), source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
     for name, new in tx.output.side_effects.store_attr_mutations.get(value, {}).items():
         held[name] = None
         if isinstance(new, DeletedVariable):

@@ -20,15 +20,18 @@ from adprotocol_torch.parameters import LOCAL, no_op, refused_in_graph, takes_gr
 from adprotocol_torch.tensors import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from adprotocol_torch.parameters import Calls
 
     # A submodule, its parameters, the name of one, the tensor that was there, and the one to put there.
     _Change = tuple[torch.nn.Module, dict[str, Any], str, Any, Any]
 
-# For each call under way those of its thread, the submodules of what it was given, and its changes.
-_UNDER_WAY: dict[object, tuple[Calls, list[torch.nn.Module], list[_Change]]] = {}
+# Python itself has room for calls of fewer modules in each other.
+_DEEPEST = 1_000
+
+# For each call under way those of its thread, the ids of the modules that it uses, and whether it changes them.
+_UNDER_WAY: dict[object, tuple[Calls, set[int], bool]] = {}
 
 
 @hookimpl
@@ -67,13 +70,15 @@ class _Contents:
         # The classes that were met, declare nothing and cache nothing.
         silent: set[type] = set()
         # A declaration holds for all submodules below.
-        waiting: list[tuple[str, torch.nn.Module, bool, Any, int]] = [("", module, False, (), 0)]
+        waiting: list[tuple[str, torch.nn.Module, bool, int]] = [("", module, False, 0)]
         while waiting:
-            prefix, owner, frozen, above, depth = waiting.pop()
-            # A cycle has no end, so it is enough to look at 1, 2, 4, ... levels: together as many as there are.
-            if above and depth & (depth - 1) == 0 and _is_above(owner, above):
-                raise _contains_itself(module, owner)
-            above = (owner, above)
+            prefix, owner, frozen, depth = waiting.pop()
+            if depth > _DEEPEST:
+                raise TreeError(
+                    f"the {type(module).__qualname__} given to adprotocol contains itself: {kind_of(owner)} is "
+                    f"{depth:,} levels below it; keep a back reference in a list or a weakref, so that it is not a "
+                    "submodule"
+                )
             self._owners.append(owner)
             parameters, buffers, children = internals.tables_of(owner)
             if "__trainable__" in owner.__dict__:
@@ -96,7 +101,7 @@ class _Contents:
             for name, child in reversed(children.items()):
                 if child is not None:
                     below = frozen or (allowed is not None and name not in allowed)
-                    waiting.append((f"{prefix}{name}.", child, below, above, depth + 1))
+                    waiting.append((f"{prefix}{name}.", child, below, depth + 1))
         if not torch.compiler.is_dynamo_compiling():
             _refuse_second_user(self._owners)
 
@@ -131,7 +136,7 @@ class _Contents:
                 raise refused_in_graph()
             return self._module, no_op
         _refuse_scripted(changed)
-        leave = _enter(self._owners, changed)
+        leave = _enter(self._owners, changes=len(changed) > 0)
         put_back = _exchange(changed, self._cached)
 
         def restore() -> None:
@@ -164,40 +169,32 @@ def _refuse_own_declaration(owner: torch.nn.Module) -> None:
         raise DeclarationError(msg)
 
 
-def _is_above(module: torch.nn.Module, above: Any) -> bool:
-    while above:
-        owner, above = above
-        if owner is module:
-            return True
-    return False
-
-
-def _enter(owners: list[torch.nn.Module], changed: list[_Change]) -> Callable[[], None]:
-    """Note the modules that a call uses until the returned function is called."""
+def _enter(owners: list[torch.nn.Module], *, changes: bool) -> Callable[[], None]:
+    """Note that a call uses modules, and whether it puts other tensors there, until the returned function is called."""
     key = object()
     # Before the look at the others, so that of two threads one at least sees the other.
-    _UNDER_WAY[key] = (LOCAL.calls, owners, changed)
+    _UNDER_WAY[key] = (LOCAL.calls, set(map(id, owners)), changes)
 
     def leave() -> None:
         del _UNDER_WAY[key]
 
     try:
-        _refuse_second_user(owners, changed)
+        _refuse_second_user(owners, changes=changes)
     except ConcurrencyError:
         leave()
         raise
     return leave
 
 
-def _refuse_second_user(owners: list[torch.nn.Module], changed: Sequence[_Change] = ()) -> None:
-    """Refuse modules that hold other tensors for a call in another thread, or would while another thread uses them."""
-    for calls, used, filled in list(_UNDER_WAY.values()):
-        if calls is not LOCAL.calls and (_overlap(owners, filled) or _overlap(used, changed)):
-            raise _used_by_two(owners[0])
-
-
-def _overlap(owners: list[torch.nn.Module], changed: Sequence[_Change]) -> bool:
-    return len(changed) > 0 and not {id(owner) for owner, *_ in changed}.isdisjoint(map(id, owners))
+def _refuse_second_user(owners: list[torch.nn.Module], *, changes: bool = False) -> None:
+    """Refuse modules in use in another thread, if it or this one puts other tensors there."""
+    for calls, used, changed in list(_UNDER_WAY.values()):
+        if calls is not LOCAL.calls and (changes or changed) and not used.isdisjoint(map(id, owners)):
+            raise ConcurrencyError(
+                f"the {type(owners[0]).__qualname__} given to adprotocol is in use in two threads at once (a question "
+                "is a use), one of them in a call of grad with a where= that differs from its flags, for which the "
+                f"module temporarily holds other tensors. {remedy('module-in-threads')}"
+            )
 
 
 def _exchange(changed: list[_Change], cached: list[tuple[dict[str, Any], str]]) -> Callable[[], None]:
@@ -209,12 +206,6 @@ def _exchange(changed: list[_Change], cached: list[tuple[dict[str, Any], str]]) 
 
     def restore() -> None:
         put_back()
-        for _, _, _, old, new in changed:
-            if torch.nn.parameter.is_lazy(old) and not torch.nn.parameter.is_lazy(
-                new
-            ):  # the function has set its shape
-                old.materialize(new.shape, device=new.device, dtype=new.dtype)
-                old.data = new.data
         for owner, lists in flat:
             vars(owner).update(lists)
         for names, name in cached:
@@ -252,33 +243,11 @@ def _refuse_scripted(changed: list[_Change]) -> None:
 
     The engine differentiates with respect to these as well, wherever they are used.
     """
-    if not internals.functorch_is_active():
-        return
-    for owner, _, _, _, new in changed:
-        if (
-            isinstance(owner, torch.jit.ScriptModule)
-            and hasattr(owner, "_flat_weights")
-            and internals.level_of(new) > 0
-        ):
+    for owner, *_ in changed if internals.in_transform() else ():
+        if isinstance(owner, torch.jit.ScriptModule) and hasattr(owner, "_flat_weights"):
             msg = (
                 f"a scripted {owner.original_name} cannot be differentiated inside torch.func (vmap, jvp, grad) or a "
                 "dual level: TorchScript computes with its own references to the parameters. Use the module as it was "
                 "before torch.jit.script"
             )
             raise UndecidableError(msg)
-
-
-def _contains_itself(module: torch.nn.Module, owner: torch.nn.Module) -> TreeError:
-    return TreeError(
-        f"the {type(module).__qualname__} given to adprotocol contains itself: {kind_of(owner)} is a submodule "
-        "of its own submodule; keep the back reference in a list or a weakref, so that it is not a submodule"
-    )
-
-
-def _used_by_two(module: torch.nn.Module) -> ConcurrencyError:
-    return ConcurrencyError(
-        f"the {type(module).__qualname__} given to adprotocol is in use in two threads at once (a question is a use), "
-        "one of them in a call of grad with a where= that differs from its flags, for which the module temporarily "
-        "holds other tensors. "
-        f"{remedy('module-in-threads')}"
-    )

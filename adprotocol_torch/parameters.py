@@ -103,7 +103,7 @@ class Calls:
             for leaf in leaves
             if isinstance(leaf, torch.nn.Parameter)
             and not (leaf.requires_grad and id(leaf) not in _FORCED)
-            and not (leaf.is_inference() or self.is_differentiated(leaf) or torch.nn.parameter.is_lazy(leaf))
+            and not (leaf.is_inference() or self.is_differentiated(leaf))
         ]
         return self.change(lambda: _force(parameters)) if parameters else no_op
 
@@ -252,17 +252,11 @@ def freeze(value: torch.Tensor) -> torch.Tensor:
         raise refused_in_graph()
     if LOCAL.calls.is_differentiated(value) and is_recording():
         return value
-    if torch.nn.parameter.is_lazy(value):
-        # The function sets its shape; with that it is put back.
-        lazy: Any = torch.nn.parameter.UninitializedParameter
-        constant = lazy(requires_grad=False, device=value.device, dtype=value.dtype)
-    elif in_transform() and LOCAL.calls.is_differentiated(value):
-        # It may have tangents, which `detach` cuts and a copy made without gradients keeps.
-        constant = value.clone()
-    else:
-        constant = value.detach()
-    constant._adprotocol_parameter = parameter  # noqa: SLF001  (the plugin's own)
-    return constant  # type: ignore[no-any-return]
+    # One with tangents `detach` would cut, and a copy made without gradients keeps.
+    has_levels = in_transform() and LOCAL.calls.is_differentiated(value)
+    constant = value.clone() if has_levels else value.detach()
+    constant._adprotocol_parameter = parameter  # type: ignore[attr-defined]  # noqa: SLF001  (the plugin's own)
+    return constant
 
 
 def refused_in_graph() -> UndecidableError:

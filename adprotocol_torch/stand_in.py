@@ -20,17 +20,17 @@ import random
 import types
 import weakref
 from collections.abc import Mapping, MutableSequence
-from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from adprotocol.errors import UndecidableError
+from adprotocol.extend import search
 from adprotocol_torch import attributes, distributed, internals
 from adprotocol_torch.tensors import is_float
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 
 @internals.skip  # where a graph breaks at it, Dynamo would compile it
@@ -46,8 +46,8 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     for owner in module.modules():
         _check_class(owner)
         for name, value in vars(owner).items():
-            # The list of weights that a recurrent module makes anew.
-            if name in attributes.TABLES or name.startswith("_flat_weight"):
+            # A recurrent module makes its list of weights anew, and hooks of state dicts compute nothing.
+            if name in attributes.TABLES or name.startswith("_flat_weight") or "state_dict" in name:
                 continue
             shared = _shared(value)
             if name in attributes.cached_names(type(owner)):
@@ -97,7 +97,7 @@ def _check_class(owner: torch.nn.Module) -> None:
 def _check_attribute(owner: torch.nn.Module, name: str, value: Any, parts: set[int]) -> None:
     """Refuse an attribute by which a copy would compute with the tensors of the module itself."""
     place = f"the attribute {name!r} of its {type(owner).__qualname__}"
-    for item in _opened(value):
+    for item in _items(value):
         if id(item) in parts:
             continue
         if is_float(item) and not isinstance(value, (torch.Tensor, tuple)):
@@ -116,63 +116,32 @@ def _check_attribute(owner: torch.nn.Module, name: str, value: Any, parts: set[i
             )
 
 
-def _opened(value: Any) -> list[Any]:
-    """Return the items of containers, of partial functions and of hooks, at any depth; the value itself otherwise."""
-    items: list[Any] = []
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Mapping):
-            waiting.extend(item.values())
-        elif isinstance(item, (MutableSequence, tuple, AbstractSet)):
-            waiting.extend(item)
-        elif isinstance(item, functools.partial):
-            waiting.extend((item.func, *item.args, *item.keywords.values()))
-        elif isinstance(item, internals.WrappedHook):
-            waiting.append(item.hook)
-        else:
-            items.append(item)
-    return items
+def _items(value: Any) -> list[Any]:
+    """Return a value, and what containers and partial functions in it hold, at any depth."""
+    opened = (Mapping, MutableSequence, functools.partial)
+    return list(search((value,), lambda item: isinstance(item, opened)))
 
 
 def _shared(value: Any) -> list[Any]:
     """Return what a stand-in has in common with its module: nothing of it changes with the module's tensors."""
-    items = _opened(value)
+    items = _items(value)
     kinds = (torch.Tensor, torch.nn.Module, torch.Generator, random.Random)
     shared = [item for item in items if isinstance(item, kinds)]
     return shared + [item.__self__ for item in items if isinstance(item, types.MethodType)]
 
 
-def _references(value: Any) -> Iterator[Any]:
-    """Yield what a function, a bound method or a weak reference in an attribute refers to, which no copy replaces.
+def _references(value: Any) -> Iterable[Any]:
+    """Return what a function, a bound method or a weak reference refers to, which no copy replaces.
 
     A function by its closure and defaults, and those of the functions there; a method by the attributes of its object.
     """
     if isinstance(value, weakref.ref):
-        yield value()
-    waiting, seen = [value], set()
-    while waiting:
-        item = waiting.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        held: tuple[Any, ...] = ()
-        if isinstance(item, types.MethodType) and not isinstance(item.__self__, torch.nn.Module):
-            held = (item.__func__, getattr(item.__self__, "__dict__", ()))
-        elif isinstance(item, types.FunctionType):
-            cells = [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
-            held = (cells, item.__defaults__, item.__kwdefaults__)
-        references = _opened(held)
-        yield from references
-        waiting += references
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  (no other way to ask)
-    except ValueError:
-        return False
-    return True
+        return [value()]
+    if isinstance(value, types.FunctionType):
+        return search(value, lambda item: isinstance(item, types.FunctionType))
+    if isinstance(value, types.MethodType) and not isinstance(value.__self__, torch.nn.Module):
+        return search(value, lambda item: item is value.__self__ or isinstance(item, types.FunctionType))
+    return []
 
 
 def _has_history(value: Any) -> bool:

@@ -8,7 +8,6 @@ import gc
 import itertools
 import pickle
 import threading
-import time
 import weakref
 
 import pytest
@@ -654,15 +653,6 @@ def test_a_module_a_method_and_a_partial_as_the_function():
             {f"inner.{name}": g for name, g in native(module, x, loss=lambda module, x: module(x).sum())[1].items()},
             ["inner.0.weight", "inner.0.bias"],
         )
-
-
-def test_lazy_modules_take_their_shape_from_the_call():
-    module = nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(1))
-    parameters = list(module.parameters())
-    gradient = adprotocol.grad(loss)(module, X)
-    assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
-    assert type(module[0]) is nn.Linear
-    agree(gradient, native(module, X)[1])
 
 
 @pytest.mark.parametrize("build", [small, KINDS["LSTM"][0]])
@@ -1397,24 +1387,7 @@ def nested_modules(depth):
     return module
 
 
-def test_a_question_about_nested_modules_takes_time_in_proportion_to_their_number():
-    def taken(module):
-        start = time.process_time()
-        assert adprotocol.within_gradient(module) is True
-        return time.process_time() - start
-
-    # Freed level by level: PyTorch's own modules recurse.
-    small, large = nested_modules(400), nested_modules(3_200)
-    taken(small)
-    ratio = min(taken(large) for _ in range(3)) / min(taken(small) for _ in range(3))
-    for module in (small, large):
-        below = module
-        while "inner" in below._modules:
-            below = below._modules.pop("inner")
-    assert ratio < 24  # 8 times as many; 64 if each looked at all above it
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("length", [1, 100])
 def test_a_module_that_contains_itself_far_below_is_refused(length):
     module = nested_modules(length)
     last = module
