@@ -150,11 +150,6 @@ def _check_static(cls: type, held: tuple[tuple[str, Any], ...]) -> None:
     pass
 
 
-@substitute_for(custom_derivative.sole_of_leaves)
-def _sole_of_leaves(values: Sequence[Any]) -> None:
-    pass
-
-
 # An array of NumPy is a tensor in a graph, of no dtype object; so is a scalar of NumPy. Dynamo shows no dtype of it.
 @substitute_for(held.holds_objects)
 def _holds_objects(array: Any) -> bool:  # noqa: ARG001

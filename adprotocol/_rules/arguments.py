@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, NUMPY, PLAIN
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.treespec import build
+from adprotocol._trees.treespec import build, count_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,27 +18,17 @@ if TYPE_CHECKING:
     from adprotocol._trees.treespec import Treespec
 
 
-def count_leaves(treespec: Treespec) -> int:
-    """Return the number of leaves of a structure."""
-    return 1 if treespec is None else sum(map(count_leaves, treespec[3]))
-
-
-def without_labels(treespec: Treespec) -> Treespec:
-    """Return a structure in which a label is a leaf."""
-    if treespec is None or treespec[0] is NonDifferentiable:
-        return None
-    return (*treespec[:3], tuple([without_labels(child) for child in treespec[3]]))
-
-
-def merge_labels(treespec: Treespec, leaves: Iterator[Any]) -> list[Any]:
-    """Return the leaves of a structure, with one None in place of those in a label."""
+def without_labels(treespec: Treespec, leaves: Iterator[Any]) -> tuple[Treespec, Iterator[Any]]:
+    """Return a structure in which a label is a leaf, and its leaves, None for those labels."""
     if treespec is None:
-        return [next(leaves)]
+        return None, iter((next(leaves),))
     if treespec[0] is NonDifferentiable:
         for _ in range(count_leaves(treespec)):
             next(leaves)
-        return [None]
-    return [leaf for child in treespec[3] for leaf in merge_labels(child, leaves)]
+        return None, iter((None,))
+    children = [without_labels(child, leaves) for child in treespec[3]]
+    spec = (*treespec[:3], tuple([child for child, _ in children]))
+    return spec, itertools.chain.from_iterable(part for _, part in children)
 
 
 def labelled_leaves(treespec: Treespec, *, within: bool = False) -> list[bool]:
@@ -61,7 +52,7 @@ class Arguments:
     all are leaves, as in most calls.
     """
 
-    __slots__ = ("_leaves", "_places", "_treespec", "are_arrays", "are_leaves", "specs")
+    __slots__ = ("_fixed", "_leaves", "_places", "_treespec", "are_arrays", "specs")
 
     def __init__(self, leaves: Sequence[Any], treespec: Treespec = None) -> None:
         self._treespec = treespec
@@ -69,10 +60,12 @@ class Arguments:
         self._places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
         for place in self._places:
             self._leaves[place] = None
-        self.are_leaves: bool = treespec is None
-        self.are_arrays: bool = self.are_leaves and len(self._places) == len(self._leaves)
+        self.are_arrays: bool = treespec is None and len(self._places) == len(self._leaves)
         # The structure of each positional argument.
         self.specs: tuple[Treespec, ...] = (None,) * len(self._leaves) if treespec is None else treespec[3][0][3]
+        # Which leaves have no gradient: those in labels and in keyword arguments.
+        self._fixed = [labelled for spec in self.specs for labelled in labelled_leaves(spec)]
+        self._fixed += [True] * (len(self._leaves) - len(self._fixed))
 
     def filled(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with these arrays."""
@@ -84,36 +77,25 @@ class Arguments:
         return (tuple(leaves), {}) if self._treespec is None else build(self._treespec, iter(leaves))
 
     def spread(self, arrays: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
-        """Return for each leaf of the positional arguments the array whose gradient is needed, or None."""
-        if self.are_arrays:
-            return [array if need else None for array, need in zip(arrays, needed, strict=True)]
+        """Return for each leaf the array whose gradient is needed, or None."""
         leaves: list[Any] = [None] * len(self._leaves)
         for place, array, need in zip(self._places, arrays, needed, strict=True):
-            if need:
+            if need and not self._fixed[place]:
                 leaves[place] = array
-        if self._treespec is not None:
-            spec = self._treespec[3][0]
-            leaves = [None if labelled else leaf for leaf, labelled in zip(leaves, labelled_leaves(spec), strict=False)]
         return leaves
 
-    def gathered(self, found: Sequence[Any], likes: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
-        """Return for each needed array what was found for its leaf, None for a keyword argument and in a label."""
-        entries = iter(found)
+    def gathered(self, gradients: Sequence[Any], likes: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """Return the gradient of each needed array, of which `gradients` has those of leaves with a like."""
+        entries = iter(gradients)
         by_leaf = [None if like is None else next(entries) for like in likes]
-        count = len(by_leaf)
-        return [
-            by_leaf[place] if place < count else None for place, need in zip(self._places, needed, strict=True) if need
-        ]
+        return [by_leaf[place] for place, need in zip(self._places, needed, strict=True) if need]
 
     def moved(self, tangents: Sequence[Any]) -> Any:
         """Return the tuple of the tangents of the positional arguments, in their structures."""
         leaves = [_zero(leaf) for leaf in self._leaves]
         for place, tangent in zip(self._places, tangents, strict=True):
             leaves[place] = tangent
-        if self._treespec is None:
-            return tuple(leaves)
-        spec = self._treespec[3][0]
-        return build(without_labels(spec), iter(merge_labels(spec, iter(leaves))))
+        return tuple(leaves) if self._treespec is None else build(*without_labels(self._treespec[3][0], iter(leaves)))
 
 
 def _zero(leaf: Any) -> Any:
@@ -152,7 +134,6 @@ class Outline:
         has_residuals: bool = False,
     ) -> None:
         self._treespec = treespec
-        # The structure of the result alone.
         self._result = treespec[3][0] if has_residuals else treespec
         # The leaves that are no arrays, and for each of the results its place among the leaves.
         self._leaves = leaves
@@ -163,11 +144,6 @@ class Outline:
     def __repr__(self) -> str:
         return f"<Outline of {self.count} result(s)>"
 
-    @property
-    def spec(self) -> Treespec:
-        """Return the structure of the result alone, in which a label is a leaf."""
-        return without_labels(self._result)
-
     def returned(self, results: Sequence[Any]) -> Any:
         """Return what the function returned, with these arrays."""
         if self is ONE_ARRAY:
@@ -175,23 +151,25 @@ class Outline:
         leaves = list(self._leaves)
         for place, array in zip(self._places, results, strict=True):
             leaves[place] = array
-        return leaves[0] if self._treespec is None else build(self._treespec, iter(leaves))
+        return build(self._treespec, iter(leaves))
+
+    @property
+    def spec(self) -> Treespec:
+        """Return the structure of the result alone."""
+        return self._result
 
     def spread(self, values: Sequence[Any]) -> list[Any]:
-        """Return one entry for each leaf of `spec`: of `values` where it is differentiated, else None."""
-        if self._result is None and self.count == 1:
-            return list(values[:1])
+        """Return one entry for each leaf: of `values` where it is differentiated, else None."""
         leaves: list[Any] = [None] * len(self._leaves)
         for place, value in zip(self._places[: self.count], values, strict=False):
             leaves[place] = value
-        return merge_labels(self._result, iter(leaves))
+        return leaves
 
     def cotangent(self, cotangents: Sequence[Any]) -> Any:
-        """Return the cotangents in the structure of the result."""
+        """Return the cotangents in the structure of the result, None for a label."""
         if self is ONE_ARRAY:
             return cotangents[0]
-        leaves = self.spread(cotangents)
-        return leaves[0] if self._result is None else build(self.spec, iter(leaves))
+        return build(*without_labels(self._result, iter(self.spread(cotangents))))
 
 
 # That of a function that returned one array, as most do.

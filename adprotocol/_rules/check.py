@@ -9,8 +9,8 @@ from adprotocol._dispatch.dtype import kind_of_dtype
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.branches import sizes
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._rules.arguments import count_leaves
 from adprotocol._trees.traversal import binding_for
+from adprotocol._trees.treespec import count_leaves
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:

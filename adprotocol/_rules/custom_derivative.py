@@ -14,17 +14,17 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
-from adprotocol._rules.rule import DerivativeRule, Functions
+from adprotocol._rules.rule import DerivativeRule, RuleFunctions
 from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
 
 if TYPE_CHECKING:
-    import inspect
     from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
+    from adprotocol._trees.treespec import Treespec
 
 
 def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: bool = False) -> Any:
@@ -91,9 +91,9 @@ class CustomDerivative:
         self.fun = fun
         self.has_residuals = has_residuals
         name = getattr(fun, "__name__", type(fun).__name__)
-        self.functions = Functions(fun, name, has_residuals=has_residuals)
-        # Those that rules get by position, defaults included; known as soon as there is a rule.
-        self.parameters: list[inspect.Parameter] = []
+        self.functions = RuleFunctions(fun, name, has_residuals=has_residuals)
+        # How many arguments rules get by position, defaults included; known as soon as there is a rule.
+        self.count = 0
         # Those whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
         functools.update_wrapper(self, fun, updated=())
@@ -140,7 +140,7 @@ class CustomDerivative:
             )
             raise RuleError(msg)
         takes = not self.has_residuals or takes_arguments(rule)
-        self.parameters = by_position(self.fun)
+        self.count = len(by_position(self.fun))
         if takes:
             refuse_arity(rule, self.fun, f"{name}.{method}", first)
         if may_hold(rule):
@@ -149,22 +149,31 @@ class CustomDerivative:
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
-        found = sole_of_leaves((*args, *static.values()) if static else args)
-        is_partial = len(static) > 0 or len(args) < len(self.parameters)
-        if found is None or (is_partial and found[0].framework is not None):
-            return self._structured(args, static)
-        binding, are_arrays = found
-        if binding.framework is None or (self.watched and self._is_plain(args)):
+        functions = self.functions
+        leaves: Sequence[Any] = args
+        treespec: Treespec = None
+        binding, are_arrays = sole_of_leaves((*args, *static.values()) if static else args)
+        if binding is None or (binding.framework is not None and (static or len(args) < self.count)):
+            args, static = completed(self.fun, args, static)
+            leaves, treespec = flatten_result((args, static))
+            binding, are_arrays = sole_framework(leaves, BINDINGS.PLAIN), False
+            self._refuse_held(leaves)
+        if binding.framework is None or (self.watched and self._is_plain(leaves)):
             return self._plain(args, static)
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
+        if static:
+            message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
+            leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
         key = binding, len(args)
-        rule = self.functions.known.get(key) if are_arrays else None
+        rule = functions.known.get(key) if are_arrays else None
         if rule is None:
-            rule = DerivativeRule(self.functions, binding, Arguments(args))
+            rule = DerivativeRule(functions, binding, Arguments(leaves, treespec))
             if are_arrays:
-                self.functions.known[key] = rule
-        return self._with_rule(binding, rule, args)
+                functions.known[key] = rule
+        results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
+        returned = outline.returned(results)
+        return returned[0] if self.has_residuals else returned
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         result = self.functions.result_of(self.fun(*args, **static))
@@ -180,27 +189,7 @@ class CustomDerivative:
             raise hidden_error(self.functions.name)
         return True
 
-    def _structured(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        functions = self.functions
-        args, static = completed(self.parameters, args, static)
-        leaves, treespec = flatten_result((args, static))
-        binding = sole_framework(leaves, BINDINGS.PLAIN)
-        self._refuse_held(leaves)
-        if binding.framework is None or (self.watched and self._is_plain(leaves)):
-            return self._plain(args, static)
-        if binding.custom_rule is None or not self.has_rule:
-            return self._without_rule(binding, args, static)
-        if static:
-            message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
-            leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
-        return self._with_rule(binding, DerivativeRule(functions, binding, Arguments(leaves, treespec)), leaves)
-
-    def _with_rule(self, binding: Any, rule: DerivativeRule, leaves: Sequence[Any]) -> Any:
-        results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
-        returned = outline.returned(results)
-        return returned[0] if self.has_residuals else returned
-
-    def _refuse_held(self, leaves: list[Any]) -> None:
+    def _refuse_held(self, leaves: Sequence[Any]) -> None:
         """Raise `RuleError` where an argument that is no structure holds a value that is differentiated."""
         for leaf in leaves:
             kind = lookup(type(leaf)).kind
@@ -231,27 +220,27 @@ class CustomDerivative:
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))
 
 
-def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding, bool] | None:
+def sole_of_leaves(values: Sequence[Any]) -> tuple[Binding | None, bool]:
     """Return the binding of the one framework among arrays and numbers, and whether all are its arrays.
 
-    None if there is anything else.
+    The binding is None if there is anything else.
     """
-    found = BINDINGS.PLAIN
+    sole = BINDINGS.PLAIN
     are_arrays = True
     for value in values:
         binding = TABLE.get(type(value))
         if binding is None:
-            return None
+            return None, False
         kind = binding.kind
         if kind is ARRAY or kind is CONSTANT:
-            if found.framework not in (None, binding.framework):
-                return None
-            found = binding
+            if sole.framework not in (None, binding.framework):
+                return None, False
+            sole = binding
         elif kind is PLAIN or (kind is NUMPY and not value.dtype.hasobject):
             are_arrays = False
         else:
-            return None
-    return found, are_arrays
+            return None, False
+    return sole, are_arrays
 
 
 def _name(rule: Any) -> str:

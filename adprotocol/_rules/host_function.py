@@ -193,16 +193,14 @@ class HostCall:
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
             raise RuleError(msg)
-        return _as_dtype(result, dtype, self.host.name)
-
-
-def _as_dtype(result: Any, dtype: Any, name: str) -> Any:
-    """Return a result in another dtype of its kind, in which NumPy and the frameworks would cut integers off."""
-    made = result.astype(dtype, copy=False)
-    if dtype.kind in "iu" and made is not result and (made != result).any():
-        msg = f"the host function {name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
-        raise RuleError(msg)
-    return made
+        converted = result.astype(dtype, copy=False)
+        # NumPy and the frameworks would cut integers off.
+        if dtype.kind in "iu" and converted is not result and (converted != result).any():
+            msg = (
+                f"the host function {self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
+            )
+            raise RuleError(msg)
+        return converted
 
 
 def on_host(  # noqa: PLR0913, PLR0917
@@ -216,33 +214,23 @@ def on_host(  # noqa: PLR0913, PLR0917
     """Call a rule, a function of several lists of arrays, on NumPy arrays; it returns one for each of `like`."""
     import numpy as np  # noqa: PLC0415
 
-    given = [array for group in groups for array in group if array is not None]
-    # Of the arrays themselves a compiled program must hold none.
+    arrays = [array for group in groups for array in group if array is not None]
+    # A compiled program holds the call, so it must hold none of the arrays.
     present = [[array is not None for array in group] for group in groups]
+    places = [next(place for place, other in enumerate(arrays) if other is array) for array in like]
 
-    def call(arrays: list[Any]) -> list[Any]:
-        found = iter([_read_only(np.asarray(array)) for array in arrays])
-        filled = [[next(found) if there else None for there in group] for group in present]
-        return [_as_like(value, array) for value, array in zip(rule(*filled), like_of(filled), strict=True)]
+    def call(values: list[Any]) -> list[Any]:
+        values = [_read_only(np.asarray(value)) for value in values]
+        rest = iter(values)
+        returned = rule(*[[next(rest) if there else None for there in group] for group in present])
+        # Where the arrays are batched, the shapes that count are those given, not those of `like`.
+        likes = [values[place] for place in places]
+        return [
+            np.zeros_like(one) if value is None else np.asarray(value, dtype=one.dtype)
+            for value, one in zip(returned, likes, strict=True)
+        ]
 
-    # Where the arrays are batched, the shapes that count are those given, not those of `like`.
-    places = [_place(array, given) for array in like]
-
-    def like_of(filled: list[list[Any]]) -> list[Any]:
-        flat = [array for group in filled for array in group if array is not None]
-        return [flat[place] for place in places]
-
-    return _hook(binding, host.name)(call, given, like, host.batched, message)
-
-
-def _place(array: Any, given: list[Any]) -> int:
-    return next(place for place, other in enumerate(given) if other is array)
-
-
-def _as_like(value: Any, like: Any) -> Any:
-    import numpy as np  # noqa: PLC0415
-
-    return np.zeros_like(like) if value is None else np.asarray(value, dtype=like.dtype)
+    return _hook(binding, host.name)(call, arrays, like, host.batched, message)
 
 
 def _hook(binding: Binding, name: str) -> Callable[..., list[Any]]:

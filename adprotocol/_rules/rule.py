@@ -12,11 +12,12 @@ from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJEC
 from adprotocol._dispatch.dtype import is_inexact
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, count_leaves, is_array, labelled_leaves
-from adprotocol._rules.check import Collector, checked
+from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
+from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, may_hold
 from adprotocol._rules.host_function import HostFunction, on_host
 from adprotocol._trees.held import check_held, check_opaque, search
+from adprotocol._trees.treespec import count_leaves
 from adprotocol.errors import RuleError, full_kind_of, kind_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
 
 
-class Functions:
+class RuleFunctions:
     """Hold a function and its rules, as their author gave them."""
 
     def __init__(self, fun: Callable[..., Any], name: str, *, has_residuals: bool) -> None:
@@ -91,7 +92,7 @@ class DerivativeRule:
 
     __slots__ = ("_arguments", "_binding", "_functions", "has_jvp", "has_vjp", "keeps_arrays", "name", "once")
 
-    def __init__(self, functions: Functions, binding: Binding, arguments: Arguments) -> None:
+    def __init__(self, functions: RuleFunctions, binding: Binding, arguments: Arguments) -> None:
         self._functions = functions
         self._binding = binding
         self._arguments = arguments
@@ -161,13 +162,18 @@ class DerivativeRule:
         """
         vjp = self._functions.vjp
         if isinstance(vjp, HostFunction):
-            fun = vjp.fun
-
-            def of_numpy(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-                return self._run_vjp(fun, needed, cotangents, results, outline, arrays)
-
-            given = [array for array, need in zip(arrays, needed, strict=True) if need]
-            return on_host(self._binding, vjp, of_numpy, (cotangents, results, arrays), given, self.once)
+            host = vjp
+            likes = [array for array, need in zip(arrays, needed, strict=True) if need]
+            return on_host(
+                self._binding,
+                host,
+                lambda cotangents, results, arrays: self._run_vjp(
+                    host.fun, needed, cotangents, results, outline, arrays
+                ),
+                (cotangents, results, arrays),
+                likes,
+                self.once,
+            )
         return self._run_vjp(vjp, needed, cotangents, results, outline, arrays)
 
     def _run_vjp(  # noqa: PLR0913, PLR0917
@@ -190,12 +196,9 @@ class DerivativeRule:
             )
             raise RuleError(msg)
         likes = self._arguments.spread(arrays, needed)
-        words = (f"the vjp rule of {self.name}", "the gradient for argument")
-        if self._arguments.are_leaves:
-            return [checked(gradients[i], like, words, i) for i, like in enumerate(likes) if like is not None]
-        collector = Collector(likes, words)
-        for number, gradient in enumerate(gradients):
-            collector.add(gradient, self._arguments.specs[number], f"{number}")
+        collector = Collector(likes, (f"the vjp rule of {self.name}", "the gradient for argument"))
+        for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):
+            collector.add(gradient, spec, f"{number}")
         return self._arguments.gathered(collector.found, likes, needed)
 
     def jvp(
@@ -208,13 +211,15 @@ class DerivativeRule:
         """
         jvp = self._functions.jvp
         if isinstance(jvp, HostFunction):
-            fun = jvp.fun
-
-            def of_numpy(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-                return self._run_jvp(fun, tangents, results, outline, arrays)
-
-            given = list(results[: outline.count])
-            return on_host(self._binding, jvp, of_numpy, (tangents, results, arrays), given, self.once)
+            host = jvp
+            return on_host(
+                self._binding,
+                host,
+                lambda tangents, results, arrays: self._run_jvp(host.fun, tangents, results, outline, arrays),
+                (tangents, results, arrays),
+                list(results[: outline.count]),
+                self.once,
+            )
         return self._run_jvp(jvp, tangents, results, outline, arrays)
 
     def _run_jvp(

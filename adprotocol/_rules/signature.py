@@ -29,19 +29,18 @@ def by_position(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def completed(
-    parameters: list[inspect.Parameter], args: tuple[Any, ...], static: dict[str, Any]
+    function: Callable[..., Any], args: tuple[Any, ...], static: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with those by position that were given by name, and with defaults."""
-    by_name = dict(static)
-    filled = list(args)
-    for parameter in parameters[len(args) :]:
-        if parameter.name in by_name and parameter.kind is not parameter.POSITIONAL_ONLY:
-            filled.append(by_name.pop(parameter.name))
-        elif parameter.default is not parameter.empty:
-            filled.append(parameter.default)
-        else:  # the call itself says what is missing
-            return args, static
-    return tuple(filled), by_name
+    known = signature(function)
+    if known is None:
+        return args, static
+    try:
+        bound = known.bind(*args, **static)
+    except TypeError:  # the call itself says what is wrong
+        return args, static
+    bound.apply_defaults()
+    return bound.args, {name: value for name, value in static.items() if name in bound.kwargs}
 
 
 def takes_arguments(rule: Callable[..., Any]) -> bool:
