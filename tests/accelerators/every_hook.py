@@ -74,7 +74,7 @@ def second_derivative(x):
     return grad(lambda y: grad(lambda z: (z * z * z * y).sum())(y).sum())(x)
 
 
-HOOKS = (
+WITHOUT_GRADIENTS = (
     asked, explained, branch_on_the_answer, branch_on_a_python_bool, constant, constant_function, labelled, parted,
-    gradient, gradient_of_all, second_derivative,
 )  # fmt: skip
+HOOKS = (*WITHOUT_GRADIENTS, gradient, gradient_of_all, second_derivative)

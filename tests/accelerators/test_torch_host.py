@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from adprotocol import cond, explain, partition, value_and_grad, within_gradient
-from adprotocol.errors import UndecidableError
 
 VALUES = [0.5, 2.0]
 
@@ -99,19 +97,12 @@ hook = pytest.mark.parametrize("hook", every_hook.HOOKS, ids=lambda hook: hook._
 
 @around
 @hook
-def test_nothing_is_read_or_moved(hook, around):
-    with NeverOnTheHost() as mode:
-        result = around(hook)(torch.tensor(VALUES))
-    assert result.shape == (2,)
-    assert mode.operations > 0
-
-
-@around
-@hook
-def test_tensors_without_data_are_enough(hook, around):
-    with NeverOnTheHost():
-        result = around(hook)(torch.empty(2, device="meta"))
-    assert (result.shape, result.device.type) == ((2,), "meta")
+def test_nothing_is_read_or_moved_and_tensors_without_data_are_enough(hook, around):
+    for x in (torch.tensor(VALUES), torch.empty(2, device="meta")):
+        with NeverOnTheHost() as mode:
+            result = around(hook)(x)
+        assert (result.shape, result.device) == ((2,), x.device)
+        assert mode.operations > 0
 
 
 @pytest.mark.parametrize(
@@ -134,10 +125,10 @@ def test_the_mode_notices_what_the_host_waits_for(read):
         read(x)
 
 
-@pytest.mark.parametrize("read", [bool, float, lambda x: x.tolist(), lambda x: cond(x > 0, abs, abs, 1.0)])
-def test_tensors_without_data_raise_when_they_are_read(read):
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        read(torch.empty((), device="meta"))
+def test_tensors_without_data_raise_when_they_are_read():
+    for read in (bool, float, torch.Tensor.tolist, lambda x: cond(x > 0, abs, abs, 1.0)):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            read(torch.empty((), device="meta"))
 
 
 def network(device):
@@ -179,15 +170,3 @@ def test_numbers_of_a_batched_branch_are_on_the_device_of_the_predicate():
     with torch.device("meta"):
         result = torch.vmap(lambda x: cond(x > 0, lambda: 1.0, lambda: 0.0))(torch.tensor([1.0, -1.0], device="cpu"))
     assert result.tolist() == [1.0, 0.0]
-
-
-def test_a_hidden_tensor_is_refused_in_such_a_mode_too():
-    hidden, x = torch.ones(2, requires_grad=True), torch.ones(2)
-
-    def loss(x):
-        y = x * x
-        y.register_hook(lambda cotangent: torch.ops.aten.mul(cotangent, hidden))
-        return y.sum()
-
-    with FlopCounterMode(display=False), pytest.raises(UndecidableError, match="tensor hook"):
-        value_and_grad(loss)(x)

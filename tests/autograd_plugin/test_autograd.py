@@ -1,7 +1,6 @@
 """The hooks on HIPS autograd."""
 
 import dataclasses
-import warnings
 from typing import NamedTuple
 
 import autograd
@@ -21,8 +20,6 @@ from autograd import (
 )
 from autograd.extend import notrace_primitive, primitive
 from autograd.tracer import getval
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adprotocol import cond, explain, non_differentiable, within_gradient
 from adprotocol import grad as ours
@@ -227,82 +224,3 @@ def test_explain_counts_the_traces():
     assert texts == ["ArrayBox [plugin autograd]: True (boxed by 2 trace(s) of autograd)"]
     grad(lambda x: texts.append(explain(x)) or anp.sum(x * 1.0))(np.array([1, 2]))
     assert "False" in texts[1]
-
-
-# Any nesting to depth three, against an oracle: each derivative taken anywhere
-# is written down, once of f and once of f with its argument taken out of its
-# boxes. They differ exactly if a derivative went through there.
-
-
-def _with_grad(f, x):
-    vjp, value = make_vjp(f)(x)
-    return value, vjp(1.0)
-
-
-def _with_jvp(f, x):
-    return make_jvp(f)(x)(1.0)
-
-
-def _noted(take):
-    def transform(f, journal):
-        def g(x):
-            value, derivative = take(f, x)
-            journal.append(float(getval(derivative)))
-            return value + derivative
-
-        return g
-
-    return transform
-
-
-TRANSFORMS = {
-    "grad": _noted(_with_grad),
-    "jvp": _noted(_with_jvp),
-    "grad of another": _noted(lambda f, x: _with_grad(lambda y: y * f(x), 0.9)),
-    "jvp of another": _noted(lambda f, x: _with_jvp(lambda y: y * f(x), 0.9)),
-    "grad of a list": _noted(lambda f, x: (f(x), _with_list(f, x))),
-    "constant": lambda f, _: lambda x: f(getval(x)),
-}
-
-
-def _with_list(f, x):
-    return make_vjp(lambda p: f(p[0]))([x])[0](1.0)[0]
-
-
-def _run(names, f):
-    journal = []
-    for name in reversed(names):
-        f = TRANSFORMS[name](f, journal)
-    f(0.7)
-    return journal
-
-
-@settings(max_examples=250, deadline=None)
-@given(st.lists(st.sampled_from(sorted(TRANSFORMS)), max_size=3))
-def test_any_nesting_agrees_with_the_oracle(names):
-    function = lambda x: anp.exp(1.3 * x)
-    answers = []
-
-    def asking(x):
-        answers.append(within_gradient(x))
-        return function(x)
-
-    runs = []
-
-    def one_of(chosen):
-        """Make the argument constant at one of the times that the function runs."""
-        runs.clear()
-
-        def f(x):
-            runs.append(1)
-            return function(getval(x) if len(runs) == chosen else x)
-
-        return f
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "Output seems independent of input"
-        journal = _run(names, function)
-        _run(names, asking)
-        for i, answer in enumerate(answers, start=1):
-            constant = _run(names, one_of(i))
-            assert answer is (journal != constant), (names, i)

@@ -4,14 +4,13 @@ import dataclasses
 
 import array_api_compat
 import autograd
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 import adprotocol
-from adprotocol import NonDifferentiable, cond, within_gradient
+from adprotocol import cond, within_gradient
 
 POINTS = np.array([[0.5, -1.0], [2.0, 0.25], [1.5, 1.0]])
 WEIGHT, OFFSET, SCALE = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([0.5, -0.5]), 2.0
@@ -91,26 +90,3 @@ def test_boxes_of_autograd_are_known_alone_and_refused_beside_numpy_arrays():
     both = adprotocol.grad(loss, argnums=(0, 1))(Model(WEIGHT, OFFSET, SCALE), POINTS)
     assert np.allclose(both[0].weight, expected()[1])
     assert np.allclose(both[0].offset, expected()[2])
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_labels_and_compiled_functions(name):
-    make = MAKERS[name]
-
-    def labelled(weight, points):
-        model = {"weight": weight, "power": NonDifferentiable(make(2.0))}
-
-        def f(m):
-            xp = array_api_compat.array_namespace(m["weight"])
-            return xp.sum((points @ m["weight"]) ** m["power"])
-
-        return adprotocol.grad(f)(model)["weight"]
-
-    by_hand = 2.0 * POINTS.T @ (POINTS @ WEIGHT)
-    assert np.allclose(as_numpy(labelled(make(WEIGHT), make(POINTS))), by_hand, rtol=1e-5)
-    if name == "jax":
-        assert np.allclose(jax.jit(labelled)(make(WEIGHT), make(POINTS)), by_hand, rtol=1e-5)
-        assert np.allclose(jax.vmap(labelled, (0, None))(make(WEIGHT)[None], make(POINTS))[0], by_hand, rtol=1e-5)
-    else:
-        batched = torch.func.vmap(labelled, (0, None))(make(WEIGHT)[None], make(POINTS))[0]
-        assert np.allclose(as_numpy(batched), by_hand, rtol=1e-5)

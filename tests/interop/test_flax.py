@@ -66,24 +66,6 @@ def test_nnx_optimizer_with_all_parameters():
     assert alike(pure(model), pure(native))
 
 
-def test_nnx_module_updated_as_a_tree():
-    model = Network(nnx.Rngs(0))
-    model.eval()
-    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.5))
-    params = trainable(model, "last.*")
-    state = optimizer.init(params)
-    first = None
-    for _ in range(10):
-        value, gradient = adprotocol.value_and_grad(loss, where="last.*")(model, INPUTS, TARGETS)
-        first = first or value
-        updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-        model = combine(params, model)
-    assert type(model) is Network
-    assert value < first
-    assert np.array_equal(model.first.kernel[...], Network(nnx.Rngs(0)).first.kernel[...])
-
-
 class Linen(flax.linen.Module):
     @flax.linen.compact
     def __call__(self, x):

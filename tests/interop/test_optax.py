@@ -156,22 +156,3 @@ def test_masked_with_a_mask_made_of_trainable(full):
         assert all(np.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(model[name], expected[name], strict=True))
     assert model["middle"].w is start["middle"].w
     assert model["scale"] == 3.0
-
-
-def test_a_mask_of_the_whole_model_serves_masked_and_partition():
-    model = model_of()
-    arrays = {name: model[name] for name in ("first", "middle", "last")}
-    mask = adprotocol.trainable_mask(arrays, where="*.w")
-    # Decays what the mask selects, and nothing else.
-    decay = optax.masked(optax.add_decayed_weights(0.5), mask)
-    zeros = jax.tree.map(jnp.zeros_like, arrays)
-    updates, _ = decay.update(zeros, decay.init(arrays), arrays)
-    for name, layer in updates.items():
-        np.testing.assert_array_equal(layer.w, 0.5 * arrays[name].w)
-        np.testing.assert_array_equal(layer.b, zeros[name].b)
-    kinds = jax.tree.map(lambda is_selected: "moves" if is_selected else "stays", mask)
-    split = optax.partition({"moves": optax.sgd(1.0), "stays": optax.set_to_zero()}, kinds)
-    ones = jax.tree.map(jnp.ones_like, arrays)
-    updates, _ = split.update(ones, split.init(arrays), arrays)
-    for layer in updates.values():
-        assert (float(layer.w.sum()), float(layer.b.sum())) == (-layer.w.size, 0.0)

@@ -186,14 +186,6 @@ def test_equinox_layers_with_state():
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(new_state))
 
 
-def test_python_floats_of_equinox_layers_take_gradients_unless_arrays_are_selected():
-    model = eqx.nn.Sequential([eqx.nn.Linear(2, 2, key=KEY), eqx.nn.Dropout(0.5, inference=True)])
-    assert trainable(model).layers[1].p == 0.5
-    only = adprotocol.grad(squared, where=lambda _, leaf: eqx.is_inexact_array(leaf))(model, XS)
-    assert only.layers[1].p is None
-    assert same(only, eqx.filter_grad(squared)(model, XS))
-
-
 # flax
 
 

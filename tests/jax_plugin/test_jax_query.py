@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
 import adprotocol
@@ -13,69 +12,6 @@ from adprotocol.errors import UndecidableError
 
 X = 2.0
 XS = jnp.array([1.0, 2.0])
-
-
-def scanned(layer):
-    return lambda x: lax.scan(lambda carry, _: (layer(carry), None), x, None, length=1)[0]
-
-
-def while_looped(layer):
-    return lambda x: lax.while_loop(lambda c: c[1] < 1, lambda c: (layer(c[0]), c[1] + 1), (x, 0))[0]
-
-
-def switched(layer):
-    return lambda x: lax.switch(0, [layer, lambda x: x], x)
-
-
-def conditional(layer):
-    return lambda x: lax.cond(x > -100.0, layer, lambda x: x, x)
-
-
-def vmapped(layer):
-    return lambda x: jax.vmap(layer)(jnp.stack([x, x]))[0]
-
-
-BODIES = {
-    "eager": lambda layer: layer,
-    "jit": jax.jit,
-    "jit of jit": lambda layer: jax.jit(jax.jit(layer)),
-    "checkpoint": jax.checkpoint,
-    "checkpoint of jit": lambda layer: jax.checkpoint(jax.jit(layer)),
-    "scan": scanned,
-    "fori_loop": lambda layer: lambda x: lax.fori_loop(0, 1, lambda _, c: layer(c), x),
-    "switch": switched,
-    "cond": conditional,
-    "vmap": vmapped,
-    "vmap of jit": lambda layer: vmapped(jax.jit(layer)),
-    "jit of vmap": lambda layer: jax.jit(vmapped(layer)),
-    "scan of checkpoint": lambda layer: scanned(jax.checkpoint(layer)),
-    "checkpoint of scan": lambda layer: jax.checkpoint(scanned(layer)),
-    "jit of scan of vmap": lambda layer: jax.jit(scanned(vmapped(layer))),
-}
-
-DERIVATIVES = {
-    "grad": jax.grad,
-    "value_and_grad": lambda f: lambda x: jax.value_and_grad(f)(x)[1],
-    "vjp": lambda f: lambda x: jax.vjp(f, x)[1](1.0)[0],
-    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (1.0,))[1],
-    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](1.0),
-    "jacfwd": jax.jacfwd,
-    "jacrev": jax.jacrev,
-    "jit of grad": lambda f: jax.jit(jax.grad(f)),
-    "vmap of grad": lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, x]))[0],
-    "jit of vmap of grad": lambda f: lambda x: jax.jit(jax.vmap(jax.grad(f)))(jnp.stack([x, x]))[0],
-}
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_without_ad_every_transform_evaluates(body, layer):
-    assert BODIES[body](layer)(X) == 5.0 * X
-
-
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("derivative", DERIVATIVES)
-def test_every_derivative_of_every_transform_trains(body, derivative, layer):
-    assert DERIVATIVES[derivative](BODIES[body](layer))(X) == 3.0
 
 
 @pytest.mark.parametrize(("transform", "staged"), [(lambda f: f, False), (jax.grad, False), (jax.jit, True)])
