@@ -92,18 +92,15 @@ class _HostRule:
 
         def batch(arrays: list[Any], lead: int = 0) -> list[Any]:
             """Call it with arrays that have `lead` further axes first, those of the batches around this one."""
-            moved = [
-                array if axis is None else np.moveaxis(array, axis + lead, lead)
-                for array, axis in zip(arrays, axes, strict=True)
-            ]
+            rows = []
+            for array, axis in zip(arrays, axes, strict=True):
+                if axis is None:
+                    shape = (*array.shape[:lead], size, *array.shape[lead:])
+                    rows.append(np.broadcast_to(np.expand_dims(array, lead), shape))
+                else:
+                    rows.append(np.moveaxis(array, axis + lead, lead))
             if self.is_batched:
-                shared = [
-                    np.broadcast_to(np.expand_dims(array, lead), (*array.shape[:lead], size, *array.shape[lead:]))
-                    if axis is None
-                    else array
-                    for array, axis in zip(moved, axes, strict=True)
-                ]
-                results = run(shared, lead + 1) if self.is_batch else run(shared)
+                results = run(rows, lead + 1) if self.is_batch else run(rows)
                 for result in results:
                     if result.shape[lead : lead + 1] != (size,):
                         msg = (
@@ -120,11 +117,8 @@ class _HostRule:
                 raise RuleError(msg)
             if size == 0:
                 return [np.empty((0, *shape), _NUMPY_DTYPES[dtype]) for shape, dtype in self.types]
-            rows = [
-                run([array if axis is None else array[i] for array, axis in zip(moved, axes, strict=True)])
-                for i in range(size)
-            ]
-            return [np.stack(column) for column in zip(*rows, strict=True)]
+            results = [run([array[i] for array in rows]) for i in range(size)]
+            return [np.stack(column) for column in zip(*results, strict=True)]
 
         types = None if self.types is None else [((size, *shape), dtype) for shape, dtype in self.types]
         made = _HostRule(batch, types, batched=self.is_batched, message=self.message)
