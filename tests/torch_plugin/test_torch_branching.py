@@ -81,16 +81,6 @@ def test_a_constant_is_none_without_a_tape():
     assert grad(lambda x: cond(True, lambda x: 7.0, lambda x: x, x))(x) == 0.0
 
 
-def test_python_scalars_none_and_other_results():
-    x = leaf(2.0)
-    for result in (0.0, 3, True, None, "s"):
-        assert cond(True, lambda x, result=result: result, lambda x: x, x) == result
-        assert cond(True, lambda x, result=result: result, lambda x: x, x.detach()) is result
-    integers = cond(True, lambda x: torch.tensor([1, 2]), lambda x: x, x)
-    assert integers.dtype is torch.int64
-    assert not integers.requires_grad
-
-
 def test_in_place_change_of_what_the_branch_made():
     f = lambda x, w: cond(True, lambda x, w: (x * 1).mul_(3).add_(1), lambda x, w: w, x, w)
     x, w = leaf(2.0), leaf(3.0)
@@ -101,30 +91,6 @@ def test_in_place_change_of_what_the_branch_made():
     assert z is not None
     assert y == 8.0
     assert slopes(z, x, w) == [4.0, 0.0]
-
-
-def test_product_with_a_break_at_zero():
-    # d/dx of x (x - 1) (x - 2) (x - 3) (x - 4) at 0 is 24
-    def product(x):
-        total = torch.ones(())
-        for k in range(5):
-            total = cond(x - k == 0.0, lambda t, k=k: t * (x - k), lambda t, k=k: t * (x - k), total)
-        return total
-
-    x = leaf(0.0)
-    assert torch.autograd.grad(product(x), x) == (torch.tensor(24.0),)
-    assert grad(product)(torch.tensor(0.0)) == 24.0
-    assert jacfwd(product)(torch.tensor(0.0)) == 24.0
-    assert torch.equal(vmap(grad(product))(torch.zeros(2)), torch.tensor([24.0, 24.0]))
-
-
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_without_gradients(context):
-    x, w = leaf(2.0), leaf(3.0)
-    with context():
-        y = cond(torch.tensor(True), lambda x, w: x * 3, lambda x, w: w, x, w)
-    assert y == 6.0
-    assert not y.requires_grad
 
 
 def safe_sqrt(x):
@@ -195,13 +161,6 @@ def test_batched_predicate_keeps_nan_of_the_branch_not_taken_out(f):
     assert torch.equal(jvp(vmap(f), (XS,), (torch.ones(3),))[1], want)
 
 
-@pytest.mark.parametrize("f", SAFE[:-1], ids=lambda f: f.__name__)
-def test_batched_second_derivatives_are_safe(f):
-    want = torch.tensor([0.0, 0.0, -1 / 32])
-    for second in (grad(grad(f)), jacfwd(jacrev(f)), jacrev(jacfwd(f)), jacfwd(jacfwd(f))):
-        assert torch.equal(vmap(second)(XS).float(), want)
-
-
 def test_batched_predicate_and_a_weight_that_is_not_batched():
     def loss(w):
         return vmap(lambda x: cond(x > 0, lambda: torch.sqrt(w) * x, lambda: w * x))(XS[:2]).sum()
@@ -210,22 +169,6 @@ def test_batched_predicate_and_a_weight_that_is_not_batched():
     w = leaf(0.0)
     assert torch.autograd.grad(loss(w), w) == (torch.tensor(-1.0),)
     assert jvp(loss, (torch.tensor(0.0),), (torch.tensor(1.0),))[1] == -1.0
-
-
-def test_batched_branches_may_return_scalars_structures_and_none():
-    f = lambda make: vmap(lambda x: cond(x > 0, lambda: make(x), lambda: 0))(XS)
-    assert torch.equal(f(lambda x: x), torch.tensor([0.0, 0.0, 4.0]))
-    assert torch.equal(f(lambda x: 1.5), torch.tensor([0.0, 0.0, 1.5]))
-    assert torch.equal(vmap(lambda x: cond(x > 0, lambda: 1, lambda: 2))(XS), torch.tensor([2, 2, 1]))
-
-    def structure(x):
-        result = cond(x > 0, lambda: {"a": (x, None), "s": "s"}, lambda: {"a": (-x, None), "s": "s"})
-        assert result["a"][1] is None
-        assert result["s"] == "s"
-        return result["a"][0]
-
-    assert torch.equal(vmap(structure)(XS), torch.tensor([1.0, -0.0, 4.0]))
-    assert torch.equal(vmap(grad(structure))(XS), torch.tensor([-1.0, -1.0, 1.0]))
 
 
 @pytest.mark.parametrize(
@@ -248,22 +191,6 @@ def test_batched_mismatch_names_both(one, other, named):
             vmap(lambda x, f=first, g=second: cond(x > 0, f, g, x))(XS)
         assert all(name in str(caught.value) for name in named)
         assert isinstance(caught.value, TypeError)
-
-
-def test_concrete_predicate_inside_a_transformation():
-    w = leaf(3.0)
-    f = lambda x: cond(True, lambda x: x * 2, lambda x: x * w, x)
-    assert torch.equal(vmap(grad(f))(XS), torch.full((3,), 2.0))
-    g = lambda x, v: cond(True, lambda x, v: x * 2, lambda x, v: v, x, v)
-    assert [d.item() for d in grad(g, argnums=(0, 1))(torch.tensor(1.0), torch.tensor(1.0))] == [2.0, 0.0]
-
-
-def test_asking_inside_a_branch_of_a_batched_cond(layer):
-    f = lambda x: cond(x > 0, layer, lambda x: x * 7.0, x)
-    assert vmap(f)(XS).tolist() == [-7.0, 0.0, 20.0]
-    assert vmap(grad(f))(XS).tolist() == [7.0, 7.0, 3.0]
-    assert grad(lambda x: vmap(f)(x).sum())(XS).tolist() == [7.0, 7.0, 3.0]
-    assert jvp(vmap(f), (XS,), (torch.ones(3),))[1].tolist() == [7.0, 7.0, 3.0]
 
 
 def test_gradient_inside_a_branch_of_a_batched_cond():

@@ -1,12 +1,10 @@
 """value_and_grad of tensors in ordinary structures: inside and around PyTorch's own transformations."""
 
 import contextlib
-import copy
 import dataclasses
 import gc
 import itertools
 import signal
-import typing
 import weakref
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import torch
 import torch_release
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jacfwd, jvp, vmap
+from torch.func import grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
@@ -100,33 +98,6 @@ class Line:
 
     def __call__(self, x):
         return self.slope * x + self.offset
-
-
-class Pair(typing.NamedTuple):
-    a: object
-    b: object
-
-
-def test_gradients_may_be_changed_in_place_one_by_one():
-    models = [{"a": X.clone(), "b": X.clone()}, {"a": X.clone().requires_grad_(), "b": X.clone().requires_grad_()}]
-    for model in models:
-        for f in (lambda d: fourth(d["a"] + d["b"]), lambda d: fourth(d["a"] - d["b"] + 2 * d["b"])):
-            gradient = adprotocol.grad(f)(model)
-            with torch.no_grad():
-                for g in gradient.values():
-                    g.mul_(0.5)
-            same(gradient["a"].detach(), 16 * X**3)
-            same(gradient["b"].detach(), 16 * X**3)
-
-
-def test_a_result_that_nobody_else_tracks_has_no_history():
-    f = lambda d: (fourth(d["x"]), {"square": d["x"] ** 2, "same": d["x"], "n": 3, "line": Line(d["x"] * 2, 1.0)})
-    (value, aux), gradient = value_and_grad(f, has_aux=True)({"x": X})
-    assert untracked(value, gradient["x"], aux["square"], aux["same"], aux["line"].slope)
-    same(aux["square"], X**2)
-    assert aux["n"] == 3
-    (value, aux), gradient = value_and_grad(lambda x: (TWO, x**2), has_aux=True)(X)
-    assert untracked(value, aux, gradient)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
@@ -224,12 +195,6 @@ def test_a_number_taken_out_of_a_tensor_is_refused(around, number):
         around(adprotocol.grad(lambda x: number(fourth(x))))(X)
 
 
-@pytest.mark.parametrize("around", AROUND)
-def test_a_number_that_is_a_constant_has_zeros(around):
-    zeros = around(adprotocol.grad(lambda x: 3.0))(X)
-    assert torch.equal(zeros, torch.zeros(3))
-
-
 # An outer backward.
 
 
@@ -287,43 +252,6 @@ def test_what_the_call_does_not_differentiate_stays_differentiable(call, request
         same(jvp(lambda w: call(w)[1], (W,), (THREE,))[1], 3.0 * G1)
 
 
-@pytest.mark.parametrize("constant", [True, False])
-def test_auxiliary_output_is_differentiable_for_others(constant):
-    w = W.clone().requires_grad_()
-    f = lambda x: ((TWO if constant else fourth(x)), {"w": w * x, "x": 2 * x, "leaf": w})
-    (_, aux), _ = value_and_grad(f, has_aux=True)(X)
-    same(torch.autograd.grad(aux["w"].sum(), w)[0], X.sum())
-    assert aux["leaf"] is w
-    same(grad(lambda w: value_and_grad(lambda x: (fourth(x), w * x), has_aux=True)(X)[0][1].sum())(W), X.sum())
-
-
-def test_a_step_of_learning_inside_of_a_loss():
-    # w' = w - r a w for the inner loss a w² / 2, and the outer loss is w'² / 2.
-    w, a, r = (torch.tensor(v, requires_grad=True) for v in (3.0, 0.5, 0.1))
-    model = {"w": w, "n": 2}
-    inner = adprotocol.grad(lambda model: a * model["w"] ** 2 / model["n"])(model)
-    updated = model["w"] - r * inner["w"]
-    (updated**2 / 2).backward()
-    factor = 1 - 0.1 * 0.5
-    same(w.grad, torch.tensor(3.0 * factor**2))
-    same(a.grad, torch.tensor(-(3.0 * factor) * 0.1 * 3.0))
-    same(r.grad, torch.tensor(-(3.0 * factor) * 0.5 * 3.0))
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_modes_without_gradients_around(mode):
-    w = W.clone().requires_grad_()
-    x = X.clone().requires_grad_()
-    for tensor in (X, x, 1 * x):
-        with mode():
-            (value, aux), gradient = value_and_grad(lambda x: (w * fourth(x), w * x), has_aux=True)(tensor)
-            second = adprotocol.grad(lambda x: (V * adprotocol.grad(fourth)(x)).sum())(tensor)
-            constant = value_and_grad(lambda x: (TWO, w * x), has_aux=True)(tensor)[0][1]
-        same(gradient, W * G1)
-        same(second, V * G2)
-        assert untracked(value, aux, gradient, second, constant)
-
-
 def test_tensors_made_in_inference_mode():
     with torch.inference_mode():
         x = X.clone()
@@ -364,14 +292,6 @@ def ours(x):
     return adprotocol.grad(fourth)(x)
 
 
-def dual(f):
-    def g(x):
-        with forward_ad.dual_level():
-            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, V))).tangent
-
-    return g
-
-
 def create_graph(f):
     def g(x):
         x = x.detach().requires_grad_()
@@ -384,105 +304,15 @@ def sum_of(f):
     return lambda x: f(x).sum()
 
 
-AF = torch.autograd.functional
-
-TRANSFORMS = {
-    "grad around": (grad(sum_of(ours)), G2),
-    "jvp around": (lambda x: jvp(ours, (x,), (V,))[1], V * G2),
-    "jacfwd around": (jacfwd(ours), torch.diag(G2)),
-    "hessian around": (hessian(sum_of(ours)), torch.diag(G3)),
-    "vmap around": (vmap(ours), G1),
-    "vmap of grad around": (vmap(grad(ours)), G2),
-    "grad of vmap around": (grad(sum_of(vmap(ours))), G2),
-    "jvp of vmap of grad around": (lambda x: jvp(vmap(grad(ours)), (x,), (V,))[1], V * G3),
-    "dual level around": (dual(ours), V * G2),
-    "autograd.grad around": (create_graph(ours), G2),
-    "functional jacobian around": (lambda x: AF.jacobian(ours, x), torch.diag(G2)),
-    "functional hessian around": (lambda x: AF.hessian(sum_of(ours), x), torch.diag(G3)),
-    "around grad": (adprotocol.grad(sum_of(grad(fourth))), G2),
-    "around jvp": (adprotocol.grad(lambda x: jvp(fourth, (x,), (V,))[1]), V * G2),
-    "around vmap": (adprotocol.grad(lambda x: vmap(lambda x: x**4)(x).sum()), G1),
-    "around a dual level": (adprotocol.grad(sum_of(dual(fourth))), V * G2),
-    "twice": (adprotocol.grad(sum_of(ours)), G2),
-    "three times": (adprotocol.grad(sum_of(adprotocol.grad(sum_of(ours)))), G3),
-    "ours of vmap of ours": (adprotocol.grad(sum_of(vmap(ours))), G2),
-    "ours of jvp of ours": (adprotocol.grad(lambda x: jvp(ours, (x,), (V,))[1].sum()), V * G3),
-    "ours of a dual level of ours": (adprotocol.grad(sum_of(dual(ours))), V * G3),
-    "autograd.grad of ours of ours": (create_graph(adprotocol.grad(sum_of(ours))), G3),
-    "ours of checkpoint of ours": (
-        adprotocol.grad(lambda x: checkpoint(ours, x, use_reentrant=False).sum()),
-        G2,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms(name):
-    f, wanted = TRANSFORMS[name]
-    x = X.clone()
-    same(f(x).detach(), wanted)
-    # The same with tensors that an outer backward tracks.
-    x.requires_grad_()
-    same(f(x).detach(), wanted)
-    assert x.grad is None
-
-
-def order(f, x):
-    """The degree of a homogeneous function of x."""
-    return round(torch.log2(f(2 * x).abs().sum() / f(x).abs().sum()).item())
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in TRANSFORMS if not name.startswith(("autograd.grad", "functional", "four"))]
-)
-def test_transforms_stay_differentiable_for_an_outer_backward(name):
-    f, wanted = TRANSFORMS[name]
-    w = torch.tensor(1.0, requires_grad=True)
-    # f(w x) = w^k f(x), for everything here is a derivative of a fourth power.
-    k = order(lambda x: f(x).detach(), X)
-    assert k in (1, 2, 3)
-    same(torch.autograd.grad((f(w * X) * wanted).sum(), w)[0], k * (wanted**2).sum())
-
-
-def test_forward_mode_sees_what_is_closed_over():
-    f = lambda w: adprotocol.grad(lambda x: w**2 * fourth(x))(X)
-    same(dual(lambda w: f(w.sum()))(torch.ones(3)), 2 * 3.0 * V.sum() * G1)
-    same(jvp(f, (W,), (TWO,))[1], 2 * W * TWO * G1)
-    same(jacfwd(f)(W), 2 * W * G1)
-    same(vmap(f)(X), torch.stack([w**2 * G1 for w in X]))
-    same(vmap(grad(lambda w: f(w).sum()))(X), 2 * X * G1.sum())
-
-
-def test_the_hessian_of_a_structure_by_applying_it_twice():
-    f = lambda d: (d["a"] ** 2 * d["b"]).sum()
-    model = {"a": X.clone(), "b": V.clone(), "n": 3}
-    row = lambda name: adprotocol.grad(lambda d: adprotocol.grad(f)(d)[name].sum())(model)
-    same((row("a")["a"], row("a")["b"], row("b")["a"], row("b")["b"]), (2 * V, 2 * X, 2 * X, torch.zeros(3)))
-    # An inner call that freezes a part is constant in it for itself alone.
-    mixed = adprotocol.grad(lambda d: adprotocol.grad(f, where="a")(d)["a"].sum())(model)
-    same((mixed["a"], mixed["b"]), (2 * V, 2 * X))
-    only = adprotocol.grad(lambda d: adprotocol.grad(f)(d)["a"].sum(), where="b")(model)
-    assert only["a"] is None
-    same(only["b"], 2 * X)
+def test_inside_the_transformations_of_torch_autograd():
+    functional = torch.autograd.functional
+    same(functional.jacobian(ours, X), torch.diag(G2))
+    same(functional.jacobian(ours, X, vectorize=True), torch.diag(G2))
+    same(functional.hessian(sum_of(ours), X), torch.diag(G3))
+    same(create_graph(adprotocol.grad(sum_of(ours)))(X), G3)
 
 
 # Checkpoints.
-
-
-@pytest.mark.parametrize("where", [None, "a", "b"])
-def test_a_checkpoint_inside(where):
-    model = {"a": X, "b": V}
-    runs = []
-
-    def body(d, x):
-        runs.append(1)
-        return (d["a"] * x).tanh() * d["b"]
-
-    plain = lambda d: fourth(body(d, X))
-    kept = lambda d: fourth(checkpoint(body, d, X, use_reentrant=False))
-    found, wanted = adprotocol.grad(kept, where=where)(model), adprotocol.grad(plain, where=where)(model)
-    same({k: g for k, g in found.items() if g is not None}, {k: g for k, g in wanted.items() if g is not None})
-    assert len(runs) == 3
 
 
 def test_a_reentrant_checkpoint_is_refused():
@@ -813,44 +643,3 @@ def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
             assert untracked(found)
         else:
             assert found is None
-
-
-# Training.
-
-OPTIMISERS = {
-    "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
-    "Adam with weight decay": lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
-}
-
-
-@pytest.mark.parametrize("flag", [True, False])
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_a_training_loop_over_a_dict_of_tensors_is_the_native_one(name, flag):
-    start = {"a": {"w": weights(1)["w"], "b": weights(2)["b"]}, "out": torch.tensor([0.3, -0.2, 0.1])}
-    model = copy.deepcopy(start)
-    leaves = [model["a"]["w"], model["a"]["b"], model["out"]]
-    for leaf in leaves:
-        leaf.requires_grad_(flag)
-    plain = [leaf.detach().clone() for leaf in leaves]
-    for i in (0, 2):
-        plain[i].requires_grad_()
-    f = lambda w, b, out, x: ((torch.tanh(x @ w + b) @ out - 1.0) ** 2).mean()
-    step = value_and_grad(lambda m, x: f(m["a"]["w"], m["a"]["b"], m["out"], x), where=["a.w", "out"])
-    mine, theirs = OPTIMISERS[name](leaves), OPTIMISERS[name]([plain[0], plain[2]])
-    for i in range(4):
-        x = INPUT + 0.1 * i
-        value, gradient = step(model, x)
-        model["a"]["w"].grad, model["out"].grad = gradient["a"]["w"], gradient["out"]
-        assert gradient["a"]["b"] is None
-        theirs.zero_grad()
-        wanted = f(*plain, x)
-        wanted.backward()
-        mine.step()
-        theirs.step()
-        same(value.detach(), wanted.detach())
-        same([leaf.detach() for leaf in leaves], [leaf.detach() for leaf in plain])
-    assert torch.equal(model["a"]["b"].detach(), start["a"]["b"])
-    assert not torch.equal(model["out"].detach(), start["out"])
-
-
-# Threads.

@@ -13,7 +13,6 @@ from adprotocol.errors import GradientPreventedError, RuleError
 DOUBLE = torch.float64
 A = torch.tensor([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.1, 0.7, 5.0]], dtype=DOUBLE)
 B = torch.tensor([1.0, -2.0, 3.0], dtype=DOUBLE)
-BOTH = torch.stack([A, 2 * A])
 
 
 def made(*kinds):

@@ -25,30 +25,6 @@ def leaf(value=3.0):
     return torch.tensor(value, requires_grad=True)
 
 
-DERIVATIVES = {
-    "grad": torch.func.grad(layer),
-    "grad of vmap": torch.func.grad(lambda x: torch.vmap(layer)(x.expand(2)).sum()),
-    "vmap of grad": lambda x: torch.vmap(torch.func.grad(layer))(x.expand(2)),
-    "jvp": lambda x: torch.func.jvp(layer, (x,), (x,)),
-    "vjp": lambda x: torch.func.vjp(layer, x),
-    "jacfwd": torch.func.jacfwd(layer),
-    "jacrev": torch.func.jacrev(layer),
-    "hessian": torch.func.hessian(layer),
-    "jvp of vmap": lambda x: torch.func.jvp(torch.vmap(layer), (x.expand(2),), (x.expand(2),)),
-    "vmap over a leaf": lambda x: torch.vmap(layer)(x.clone().requires_grad_().expand(2)),
-    "checkpoint": lambda x: checkpoint(layer, x.clone().requires_grad_(), use_reentrant=False),
-}
-
-
-@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
-def test_every_derivative_raises_and_a_plain_call_afterwards_does_not(derivative):
-    x = torch.tensor(3.0)
-    with prevented():
-        derivative(x)
-    assert layer(x) == 6.0
-    assert torch.equal(torch.vmap(layer)(x.expand(2)), torch.tensor([6.0, 6.0]))
-
-
 def test_a_leaf_raises_at_once_and_passes_where_nothing_is_recorded():
     x = leaf()
     with prevented() as caught:

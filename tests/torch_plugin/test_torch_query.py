@@ -21,22 +21,6 @@ def tracked():
     return X.clone().requires_grad_()
 
 
-def test_grad_modes():
-    x = tracked()
-    assert within_gradient(x) is True
-    with torch.no_grad():
-        assert within_gradient(x) is False
-        with torch.enable_grad():
-            assert within_gradient(x) is True
-    with torch.inference_mode():
-        assert within_gradient(x) is False
-        assert within_gradient(x * 1) is False
-    with torch.set_grad_enabled(False):
-        assert within_gradient(x) is False
-    assert within_gradient(x.detach()) is False
-    assert within_gradient(x.detach().requires_grad_()) is True
-
-
 def test_forward_mode_dual_numbers(layer):
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(X, torch.ones(()))
@@ -113,29 +97,6 @@ def test_true_in_the_first_pass_of_a_reentrant_checkpoint_is_true_in_the_second(
     x = tracked()
     checkpoint(lambda x: adprotocol.grad(layer)(x.detach()) * x, x, use_reentrant=True).backward()
     assert x.grad == 3.0
-
-
-def test_query_inside_a_custom_function():
-    seen = {}
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            seen["forward"] = within_gradient(x)
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            seen["backward"] = within_gradient(g)
-            return 2 * ctx.saved_tensors[0] * g
-
-    x = tracked()
-    Square.apply(x).backward()
-    assert seen == {"forward": False, "backward": False}
-    (first,) = torch.autograd.grad(Square.apply(x), x, create_graph=True)
-    assert seen["backward"] is False  # the cotangent of ones is a constant
-    assert within_gradient(first) is True
 
 
 def test_fake_and_subclassed_tensors():
