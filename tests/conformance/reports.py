@@ -2,7 +2,6 @@
 
 from adprotocol.conformance._run import result
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
-from adprotocol.divergence import CORE
 
 # What a framework's message may hold, and what would break text, a terminal, Markdown, HTML and XML.
 HOSTILE = (
@@ -114,72 +113,6 @@ def blocked():
         made("cond/n", NOT_APPLICABLE, needs=("jit",), seconds=0.0),
         problems=(result.Problem(where="harness", message="scan: no"),),
         capabilities={"grad": "there", "scan": "broken: no", "jit": "absent: no compiler"},
-    )
-
-
-def broken():
-    """A harness whose grad is broken: what could not run for it, what ran into it, and two other failures."""
-    fault = "RuntimeError: no tape at 0x7f01"
-    message = f"not run: grad of the harness is broken: {fault}"
-    stop = "not run: stop_gradient of the harness is broken: not checked, for grad is broken"
-    known = {"cause": "harness", "ran": False, "repro": "", "seconds": 0.0, "message": message}
-    return report(
-        made("cond/plain", needs=()),
-        *(made(f"cond/s{n}", FAIL, needs=("grad",), rule=f"C{n}", **known) for n in range(4)),
-        made("trainable/s", FAIL, needs=("grad",), level="SHOULD", **known),
-        made("cond/stop", FAIL, needs=("stop_gradient",), **known | {"message": stop}),
-        made("cond/ran", FAIL, needs=(), cause="harness", message="RuntimeError: no tape at 0x7f99"),
-        *(
-            made(f"cond/other-{n}", FAIL, needs=(), message=f"{n} is odd", detail='  File "a.py", line 3, in f\n')
-            for n in (1, 3)
-        ),
-        problems=(result.Problem(where="harness", message=f"grad: {fault}"),),
-        capabilities={
-            "array": "there",
-            "grad": f"broken: {fault}",
-            "stop_gradient": "broken: not checked, for grad is broken",
-        },
-    )
-
-
-def stranger():
-    """A run on the plugin of a third party, whose names and versions are long and whose scenarios are few."""
-    return report(
-        made("within_gradient/asking-changes-nothing-grad-of-checkpoint@checkpoint=reentrant", transform="grad of jit"),
-        made("cond/loud", EXPECTED, divergence="two-runs"),
-        backend="differentiable-systems",
-        framework_version="2026.11.0.dev20261122+cu128",
-        plugin="differentiable-systems-adprotocol",
-        plugin_version="0.14.0rc2",
-        device="accelerator:0",
-        divergences=(divergence(remedy="Ask outside, by `within_gradient(x)`"),),
-        platform="Linux-6.18.44-generic-x86_64-with-glibc2.36",
-    )
-
-
-def silent(number=1, **known):
-    """A report that is well, in spite of answers that are declared to be wrong, and of one declared error."""
-    return report(
-        made(),
-        made("cond/loud", EXPECTED, divergence="two-runs"),
-        *(made(f"cond/w{i}", EXPECTED, divergence="levels") for i in range(number)),
-        divergences=(divergence(), divergence("levels", "wrong", title="Only one level")),
-        **known,
-    )
-
-
-def also():
-    """A divergence that names no scenario, one whose scenarios were not selected, and those of every framework."""
-    core = (divergence(entry.name, title=entry.title) for entry in CORE)
-    return report(
-        made(),
-        made("cond/loud", EXPECTED, divergence="two-runs"),
-        divergences=(
-            divergence(),
-            divergence("pure", title="A `_callback` <pure>", remedy="Use the *other*", scenarios=()),
-            divergence("elsewhere", title="Elsewhere", remedy="", scenarios=("cond/elsewhere",)),
-            *core,
-        ),
     )
 
 

@@ -1,7 +1,5 @@
 """Transformations as text: what they do, and the closed forms of what must come out, each told by the other."""
 
-import math
-
 import pytest
 import toyad
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from numpy.polynomial import Polynomial
 from toyad_harness import ToyHarness
 
 from adprotocol.conformance import checked, nesting
-from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
 ALL = [*nesting.TRANSFORMS, *nesting.pairs()]
 H = checked(ToyHarness())
@@ -41,39 +38,6 @@ def test_the_closed_form_is_what_comes_out(transforms):
 )
 def test_the_closed_form_is_what_comes_out_of_deeper_nestings(transforms, x):
     assert came_out(transforms, waves, x) == pytest.approx(nesting.expected(transforms, table)(x)[0], abs=1e-8)
-
-
-def test_closed_forms_by_hand():
-    def cube(x):
-        return [x**3, 3 * x**2, 6 * x, 6.0]
-
-    assert nesting.expected("", cube)(2.0) == [8.0, 12.0, 12.0, 6.0]
-    assert nesting.expected("grad", cube)(2.0) == [12.0, 12.0, 6.0]
-    assert nesting.expected("jit of grad of grad", cube)(2.0) == [12.0, 6.0]
-    assert nesting.expected("vmap", cube)(2.0)[:2] == [8 + 64, 12 + 2 * 48]
-    assert nesting.expected("vmap of grad", cube)(2.0)[:2] == [12 + 48, 12 + 2 * 24]
-    assert nesting.expected("scan", cube)(2.0) == [24.0, 36.0, 36.0, 18.0]
-
-
-def test_the_derivatives_of_what_a_batch_adds_up_follow_the_chain_rule():
-    got = nesting.expected("vmap", lambda x: [math.exp(x)] * 4)(0.5)
-    assert got == pytest.approx([math.exp(0.5) + 2**order * math.e for order in range(4)])
-
-
-def test_a_nesting_is_read_from_the_outside_in():
-    assert nesting.parse("grad of jit of vmap") == ("grad", "jit", "vmap")
-    assert nesting.parse("") == ()
-    assert nesting.needs("grad of jit of jit") == ("grad", "jit")
-
-
-def test_gradients_of_gradients_are_a_capability_of_their_own():
-    assert nesting.needs("grad of jit of grad") == ("grad", "jit", "grad of grad")
-    assert nesting.needs("jvp of grad") == ("jvp", "grad")
-
-
-def test_every_transformation_is_a_capability_and_every_pair_is_there():
-    assert {*nesting.TRANSFORMS} <= {*CAPABILITIES, *REQUIRED}
-    assert len(set(nesting.pairs())) == len(nesting.PAIRED) ** 2
 
 
 @pytest.mark.parametrize(
