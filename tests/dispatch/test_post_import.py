@@ -6,7 +6,6 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
-import threading
 
 import pytest
 
@@ -128,17 +127,6 @@ def test_the_call_comes_once_and_the_finder_goes(module):
     assert "exec_module" not in vars(made.__spec__.loader)
 
 
-def test_a_look_for_the_module_is_no_import(module):
-    seen = []
-    name = module()
-    post_import.call_after_import(name, seen.append)
-    assert importlib.util.find_spec(name).loader.is_package(name) is False
-    assert importlib.util.find_spec("no_such_module_as_this") is None
-    assert seen == []
-    importlib.import_module(name)
-    assert seen == [name]
-
-
 def test_a_call_stays_pending_after_an_import_that_fails(module):
     seen = []
     name = module("raise ValueError")
@@ -203,16 +191,3 @@ def test_a_loader_that_takes_no_attributes_is_left_alone(module):
     finally:
         post_import.cancel("arriving_slotted")
         del sys.modules["arriving_slotted"]
-
-
-def test_modules_that_arrive_in_several_threads(module):
-    seen = []
-    names = [module("import time; time.sleep(0.01)") for _ in range(12)]
-    for name in names:
-        post_import.call_after_import(name, seen.append)
-    threads = [threading.Thread(target=importlib.import_module, args=(name,)) for name in names * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(seen) == sorted(names)
