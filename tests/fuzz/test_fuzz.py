@@ -2,10 +2,8 @@
 
 import dataclasses
 import random
-import subprocess
-import sys
+import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,7 @@ def drawn(name, count, seed=0):
     return [outcome.run(outcome.numbered(name, seed, i), outcome.FRAMEWORKS[name]) for i in range(count)]
 
 
-PROGRAMS = {"jax": 50, "torch": 70, "autograd": 70, "compiled": 10}
+PROGRAMS = {"jax": 40, "torch": 70, "autograd": 70, "compiled": 6}
 SEED = 0
 
 
@@ -38,9 +36,7 @@ def test_programs_are_right_or_refused_or_loud(name):
 
 
 # Not autograd with True: its plugin is asked about boxes alone, and for those True is right.
-@pytest.mark.parametrize(
-    ("name", "answer"), [("jax", False), ("jax", True), ("torch", False), ("torch", True), ("autograd", False)]
-)
+@pytest.mark.parametrize(("name", "answer"), [("jax", False), ("torch", False), ("torch", True), ("autograd", False)])
 def test_the_oracle_notices_a_plugin_that_always_answers_the_same(name, answer, monkeypatch):
     # Loads the framework, then its plugin.
     adprotocol.explain(outcome.FRAMEWORKS[name].names["const"](1.0))
@@ -110,12 +106,6 @@ def test_the_oracle_answers_from_the_structure(asked, transforms, answer):
     assert oracle.answers(branching(asked, transforms), jax_side.KINDS | torch_side.KINDS) == {"q": answer}
 
 
-def test_a_label_is_no_question():
-    program = branching("x2", ("grad",), shape=structures.ASKED.index(structures.LABEL))
-    assert oracle.answers(program, torch_side.KINDS) == {"q": False}
-    assert "within_gradient(NonDifferentiable(x2))" in source.ours(program, {"q": False})
-
-
 def test_a_branch_not_chosen_that_the_framework_refuses_is_no_failure():
     # Staged, it is traced too: a loop whose carry differs from device to device after the first step alone.
     function = Function("l", "x9", (Operation("w", "scale", ("x2",), 1.0),), ("w",))
@@ -178,45 +168,24 @@ def test_a_program_that_ends_its_process_is_broken_and_the_others_run(monkeypatc
     assert [result.outcome for result in results] == [outcome.RIGHT, outcome.BROKEN, outcome.RIGHT]
 
 
-def test_a_seed_names_the_same_program_each_time():
-    first, again, other = (outcome.numbered("torch", seed, 0) for seed in (1, 1, 2))
-    assert first == again != other
-
-
-def test_the_two_ways_differ_in_the_questions_alone():
-    program = branching("x2", ("grad",), operand="x2")
-    answers = oracle.answers(program, torch_side.KINDS)
-    assert "cond(within_gradient(x2), t, f, x2)" in source.ours(program, answers)
-    by_hand = source.by_hand(program, answers)
-    assert "q = t(x2)  # True" in by_hand
-    assert not any(word in by_hand for word in ("within_gradient", "cond("))
-
-
-def test_a_wrong_program_is_made_small(monkeypatch):
-    monkeypatch.setitem(outcome.OURS, "within_gradient", lambda *_: False)
-    wrong = max((r for r in drawn("autograd", 40) if r.outcome == outcome.WRONG), key=lambda result: len(result.ours))
-    small = shrink.shrink(wrong)
-    assert small.outcome == outcome.WRONG
-    assert small.ours.count("within_gradient") == 1
-    assert len(small.ours.splitlines()) <= 10
-
-
-def test_the_command_counts_and_shows_a_repro_that_runs(capsys, monkeypatch):
+# autograd warns of a result that does not depend on the argument.
+@pytest.mark.filterwarnings("ignore:Output seems independent")
+def test_the_command_counts_and_shows_a_small_repro_that_runs(capsys, monkeypatch):
     here = lambda programs, framework: (outcome.run(program, framework) for program in programs)
     monkeypatch.setattr(isolation, "every", here)
     assert command.main(["5", "--framework", "autograd"]) == 0
-    printed = capsys.readouterr().out
-    assert "autograd" in printed
-    assert "wrong" in printed
-
-    monkeypatch.setitem(outcome.OURS, "within_gradient", lambda *_: False)
-    assert command.main(["40", "--framework", "autograd"]) == 1
-    assert "# wrong: autograd, seed 0, program" in capsys.readouterr().out
-    wrong = next(r for r in drawn("autograd", 40) if r.outcome == outcome.WRONG)
-    done = subprocess.run(
-        [sys.executable, "-c", wrong.repro], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
-    )
-    # Without the patch it is right.
-    by_hand, ours = map(float, done.stdout.split())
-    assert by_hand == pytest.approx(float(wrong.want))
+    assert re.search(r"autograd +5 +[45] ", capsys.readouterr().out)
+    with monkeypatch.context() as always_false:
+        always_false.setitem(outcome.OURS, "within_gradient", lambda *_: False)
+        assert command.main(["40", "--framework", "autograd"]) == 1
+        assert "# wrong: autograd, seed 0, program" in capsys.readouterr().out
+        wrong = max((r for r in drawn("autograd", 40) if r.outcome == outcome.WRONG), key=lambda one: len(one.ours))
+        small = shrink.shrink(wrong)
+        assert small.outcome == outcome.WRONG
+        assert small.ours.count("within_gradient") == 1
+        assert len(small.ours.splitlines()) <= 10
+    exec(small.repro, {})  # noqa: S102
+    # Now it is right.
+    by_hand, ours = map(float, capsys.readouterr().out.split())
+    assert by_hand == pytest.approx(float(small.want))
     assert ours == pytest.approx(by_hand)

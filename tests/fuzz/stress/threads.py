@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-from fuzz.stress.steps import SLOW, STEPS, warm_up
+from fuzz.stress.steps import SLOW, STEPS, torch_forward
 
 COUNT = 16
 # Compilation may hold a thread, on a machine that is busy otherwise.
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 
 def run(seconds, *, seed=0, count=COUNT, steps=STEPS, slow=SLOW, patience=PATIENCE):  # noqa: PLR0913
     """Return how often each step was taken, and the failures as text."""
-    warm_up()
+    torch_forward(1)  # PyTorch scripts its formulas then, and CPython parses in one thread at a time
     done, failures = collections.Counter(), []
     end, over = time.monotonic() + seconds, threading.Event()
     start = threading.Barrier(count)
