@@ -73,7 +73,7 @@ class _Branches(Branches):
 
 
 def _type(kind: Any) -> Any:
-    return kind if isinstance(kind, tuple) else (dtypes.from_py(kind), ())
+    return (dtypes.from_py(kind), ()) if isinstance(kind, (bool, int, float)) else (kind.dtype, kind.shape)
 
 
 def _takes(weak: Any, kind: Any) -> bool:
