@@ -59,13 +59,10 @@ def register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any,
         children, metadata, names = flatten(instance)
         return [(pytree.GetAttrKey(name), child) for name, child in zip(names, children, strict=True)], metadata
 
-    def rebuild(children: Iterable[Any], metadata: Any) -> Any:
-        return unflatten(metadata, children)
-
     pytree.register_pytree_node(
         cls,
         without_keys,
-        rebuild,
+        lambda children, metadata: unflatten(metadata, children),
         serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
         to_dumpable_context=lambda metadata: metadata,  # JSON writes tuples as lists, and refuses what it cannot write
         from_dumpable_context=_as_tuples,
@@ -86,16 +83,11 @@ def _name(key: Any) -> str:
 
 def register_label() -> None:
     """Register the label; the value it holds is its one child."""
-
-    def flatten(label: NonDifferentiable[Any]) -> tuple[list[Any], None]:
-        return [label.held], None
-
-    def unflatten(children: Iterable[Any], _context: None) -> NonDifferentiable[Any]:
-        (held,) = children
-        return NonDifferentiable(held)
-
     pytree.register_pytree_node(
-        NonDifferentiable, flatten, unflatten, serialized_type_name="adprotocol.NonDifferentiable"
+        NonDifferentiable,
+        lambda label: ([label.held], None),
+        lambda held, _context: NonDifferentiable(*held),
+        serialized_type_name="adprotocol.NonDifferentiable",
     )
 
 

@@ -4,10 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from adprotocol import non_differentiable, prevent_gradient
-from adprotocol.errors import GradientPreventedError, UndecidableError
+from adprotocol.errors import GradientPreventedError
 
 MESSAGE = "no derivative of the table"
 prevented = partial(pytest.raises, GradientPreventedError, match=MESSAGE)
@@ -37,34 +36,12 @@ def test_a_leaf_raises_at_once_and_passes_where_nothing_is_recorded():
     assert layer(non_differentiable(x)) == 6.0
 
 
-def test_reentrant_checkpoint_is_undecidable():
-    with pytest.raises(UndecidableError, match="use_reentrant=True"):
-        checkpoint(layer, leaf(), use_reentrant=True)
-
-
 def test_integers_pass_and_no_operation_is_recorded():
     x = leaf()
     n = torch.tensor(3)
     assert guard(n) is n
     y = (x * guard(torch.tensor(2.0))).grad_fn
     assert [node for node, _ in y.next_functions if node is not None] == [x.expand_as(x).grad_fn.next_functions[0][0]]
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_whole_it_runs_plain_and_raises_an_error_with_the_message(backend):
-    compiled = torch.compile(layer, fullgraph=True, backend=backend)
-    for _ in range(2):
-        assert compiled(torch.tensor(3.0)) == 6.0
-        with pytest.raises(Exception, match=MESSAGE):
-            compiled(leaf())
-        with torch.no_grad():
-            assert compiled(leaf()) == 6.0
-
-
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, lambda f: torch.func.grad(torch.vmap(f))])
-def test_a_compiled_transformation_raises_an_error_with_the_message(transform):
-    with pytest.raises(Exception, match=MESSAGE):
-        torch.compile(transform(lambda x: layer(x).sum()), fullgraph=True, backend="eager")(torch.ones(2))
 
 
 def test_a_compiled_gradient_passes_what_it_does_not_differentiate():

@@ -49,17 +49,6 @@ def test_functional_call_and_parameters():
     assert within_gradient(dict(linear.requires_grad_(requires_grad=False).named_parameters())) is False
 
 
-def test_reentrant_checkpoint_is_an_error_and_not_two_answers(layer):
-    x = tracked()
-    with pytest.raises(adprotocol.ADProtocolError, match="use_reentrant=False"):
-        checkpoint(layer, x, use_reentrant=True)
-    # Also for a value that was computed inside.
-    with pytest.raises(adprotocol.ADProtocolError, match="use_reentrant=False"):
-        checkpoint(lambda x: layer(x * 1.0), x, use_reentrant=True)
-    with torch.no_grad():  # evaluated only, so nothing is computed again
-        assert checkpoint(layer, x, use_reentrant=True) == 10.0
-
-
 @pytest.mark.parametrize("ask", [within_gradient, lambda x: within_gradient([x, x + 1.0])])
 def test_false_in_the_first_pass_of_a_reentrant_checkpoint_is_an_error_where_gradients_are_on_again(ask):
     def run(x):
