@@ -142,7 +142,7 @@ def attribute_names(tx: Any, value: Any) -> list[str]:
     from torch._dynamo.variables.misc import DeletedVariable  # noqa: PLC0415
 
     held = dict.fromkeys(getattr(value.value, "__dict__", ()))
-    if value.source is not None:
+    if value.source is not None and hasattr(value.value, "__dict__"):
         source = AttrSource(value.source, "__dict__")
         install_guard(source.make_guard(GuardBuilder.DICT_KEYS_MATCH), source.make_guard(GuardBuilder.SEQUENCE_LENGTH))
     for name, new in tx.output.side_effects.store_attr_mutations.get(value, {}).items():
