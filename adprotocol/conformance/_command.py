@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from adprotocol._cli import terminal
-from adprotocol.conformance._reports import page, text, written
+from adprotocol.conformance._reports import page, words, written
 from adprotocol.conformance._run import declared, result
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, expression_of, names, need, of
 from adprotocol.conformance._run.case import Case, select
@@ -149,19 +149,21 @@ def _list(arguments: argparse.Namespace, backend: str) -> int:
 
 def _report(arguments: argparse.Namespace, backend: str, files: dict[str, str]) -> int:
     """Run the suite, and write the reports."""
-    report, interrupted = _run(arguments, backend, sys.stderr if "-" in files.values() else sys.stdout)
-    if not report.results and not report.problems:
-        words = " ".join([*(f"-k {word!r}" for word in arguments.keywords), f"--level {arguments.level}"])
-        raise UsageError(f"nothing is selected by {words}; --list shows what there is")
     # A report on standard output must not be mixed with text for people.
-    text.write(report, sys.stderr if "-" in files.values() else sys.stdout, verbose=arguments.verbose)
+    stream = sys.stderr if "-" in files.values() else sys.stdout
+    report, interrupted = _run(arguments, backend, stream)
+    if not report.results and not report.problems:
+        selection = " ".join([*(f"-k {word!r}" for word in arguments.keywords), f"--level {arguments.level}"])
+        raise UsageError(f"nothing is selected by {selection}; --list shows what there is")
+    shown = "\n".join(written.summary(report, verbose=arguments.verbose))
+    stream.write(words.encodable(stream, f"{shown}\n"))
     saved = [_save(_REPORTS[name][1](report), target) for name, target in files.items()]
     if interrupted:
         return terminal.INTERRUPTED
     return 0 if report.ok and all(saved) else 1
 
 
-def _run(arguments: argparse.Namespace, backend: str, stream: text.TextIO) -> tuple[Report, bool]:
+def _run(arguments: argparse.Namespace, backend: str, stream: TextIO) -> tuple[Report, bool]:
     """Return the report, and whether the user interrupted the run."""
     for module, what in (("numpy", "NumPy"), ("pytest", "pytest"), ("xdist", "pytest-xdist")):
         need(module, f"the conformance suite needs {what}")
@@ -190,7 +192,7 @@ def _run(arguments: argparse.Namespace, backend: str, stream: text.TextIO) -> tu
 def _save(content: str, target: str) -> bool:
     """Write a report and return whether it could be; a lone surrogate is written as its escape."""
     if target == "-":
-        sys.stdout.write(text.encodable(sys.stdout, content))
+        sys.stdout.write(words.encodable(sys.stdout, content))
         return True
     try:
         Path(target).write_text(content, encoding="utf-8", errors="backslashreplace")

@@ -60,7 +60,9 @@ def test_a_run_survives_crashes_and_hangs_and_reports_what_is_silently_wrong_fir
     causes = {result.id.removeprefix("cond/"): result.cause for result in report.results}
     assert (causes["raises"], causes["crashes"], causes["sleeps"]) == (PLUGIN, PLUGIN, TIME)
     shown = done.stdout
-    heads = [shown.index(head) for head in ("\nSILENTLY WRONG (1)", "\nCRASHED (1)", "\nFAIL (2)", "\nFAIL: 6 of 6")]
+    heads = [
+        shown.index(head) for head in ("\n## Silently wrong: 1", "\n## Crashed: 1", "\n## Fail: 2", "\nFAIL: 6 of 6")
+    ]
     assert heads == sorted(heads)
     assert "all_scenarios()['cond/wrong'].function(checked(harness_of('breaking:Breaking')))" in shown
     assert shown.splitlines()[-1].startswith("next: begin with cond/wrong: paste its repro")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 # How many ids stand for all in a list.
 _SHOWN = 3
-# A block of code with its fence; the last may have no end.
-_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,}).*\n([\s\S]*?)(?:^[ \t]*\1.*$|\Z)", re.MULTILINE)
-_COMMENT = re.compile(r"^% ?\w.*\n?", re.MULTILINE)
 
 
 def clean(text: str) -> str:
@@ -41,21 +37,7 @@ def cut(text: str, limit: int = 160) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def seconds(value: float) -> str:
-    """Return a time in seconds to one decimal, or in whole milliseconds."""
-    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
-
-
 def some(names: Sequence[str], shown: Callable[[str], str] = line) -> str:
     """Return the first few of some names, which stand for all, and how many are left."""
     left = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(shown, names[:_SHOWN])) + left
-
-
-def blocks(markdown: str) -> Iterator[tuple[str, str]]:
-    """Yield ("prose", text) and ("code", text) of a divergence's Markdown, without the comments for its tests."""
-    for place, part in enumerate(_FENCED.split(clean(markdown))):
-        kind = ("prose", "fence", "code")[place % 3]
-        text = (_COMMENT.sub("", part) if kind == "prose" else part).strip("\n")
-        if text.strip() and kind != "fence":
-            yield kind, text

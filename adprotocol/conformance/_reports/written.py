@@ -1,75 +1,111 @@
-"""The report as Markdown, and its badge."""
+"""The report as Markdown, which a terminal shows in short, and its badge.
+
+What a framework, a plugin or a harness says stands in indented blocks, in which neither Markdown nor HTML finds markup.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
+from adprotocol._cli import terminal
 from adprotocol.conformance._reports.entries import BAD, MEANINGS, entries, missing, other_reasons
 from adprotocol.conformance._reports.words import clean, line, some
-from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, PASS, WRONG, counts
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, OUTCOMES, PASS, RUN, WRONG, Report, counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from adprotocol.conformance._run.result import Report
+    from adprotocol.conformance._run.result import Result
 
 
 def to_markdown(report: Report) -> str:
-    """Return the report as a Markdown document for GitHub, MyST and CommonMark with tables."""
-    return "\n".join(_lines(report)) + "\n"
+    """Return the report as a Markdown document."""
+    rows = [(each.outcome, each.level, each.rule, each.id, report.reason(each)) for each in report.results]
+    every = ["", f"## Every scenario: {len(rows)}", "", *_block("  ".join(map(line, row)) for row in rows)]
+    return "\n".join([*summary(report, verbose=True), *every]) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
-    yield f"# adprotocol conformance of {escaped(report.title)}\n"
-    yield f"**{'PASS' if report.ok else 'FAIL'}**: {escaped(report.sentence())}.\n"
-    yield f"- plugin: {escaped(f'{report.plugin} {report.plugin_version}')}"
-    yield f"- device: {escaped(report.device or 'the default')}"
-    yield f"- adprotocol {report.adprotocol}, Python {report.python} on {escaped(report.platform)}"
+def summary(report: Report, *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines of a report but the list of every scenario; `verbose` adds tracebacks and declarations."""
+    yield f"# adprotocol conformance of {escaped(report.title)}"
+    if report.problems:
+        yield f"\n## Problems: {len(report.problems)}\n"
     for problem in report.problems:
-        yield f"- **problem**: {escaped(f'{problem.where}: {problem.message}')}"
-    for outcome in BAD:
-        found = entries(report, outcome)
-        if found:
-            yield f"\n## {outcome.capitalize()}: {sum(map(len, found))}\n\n{MEANINGS[outcome].capitalize()}.\n"
-        for results in found:
-            first = results[0]
-            yield f"### {escaped(first.id)}\n\n{first.level} {first.rule}: {escaped(first.message)}\n"
-            if len(results) > 1:
-                yield f"So are {len(results) - 1} more: {escaped(', '.join(result.id for result in results[1:]))}\n"
-            if results[0].repro:
-                yield fenced(results[0].repro, "python")
-    declared = entries(report, EXPECTED)
-    if declared:
-        yield f"\n## Expected failures: {sum(map(len, declared))}\n"
-    for results in declared:
-        entry = report.divergence_of(results[0])
-        title, text = (clean(entry.title), clean(entry.text).strip()) if entry is not None else ("", "")
-        yield f"### {title}\n\n{text}\n"
-        yield f"{len(results)} scenarios: {escaped(some([result.id for result in results]))}\n"
-    yield "\n## Capabilities\n\n| capability | | scenarios n/a |\n|---|---|---|"
-    for name, (state, needed) in missing(report).items():
-        yield f"| {escaped(name)} | {escaped(state)} | {needed} |"
-    for reason, names in other_reasons(report).items():
-        yield f"| {escaped(some(names))} | {escaped(reason)} | {len(names)} |"
-    yield f"\n## Every scenario: {len(report.results)}\n"
-    yield "| scenario | level | rule | outcome | |\n|---|---|---|---|---|"
-    for result in report.results:
-        cells = (result.id, result.level, result.rule, result.outcome, report.reason(result))
-        yield f"| {' | '.join(map(escaped, cells))} |"
+        yield from _block([f"{line(problem.where)}: {line(problem.message)}", *(problem.detail,) * verbose])
+    for outcome in (*BAD, EXPECTED):
+        groups = entries(report, outcome)
+        if groups:
+            yield f"\n## {outcome.capitalize()}: {sum(map(len, groups))} ({MEANINGS[outcome]})"
+        for results in groups:
+            yield from _entry(report, results, verbose=verbose)
+    yield from _capabilities(report)
+    hooks = dict.fromkeys(result.hook for result in report.results)
+    rows: list[tuple[str, ...]] = [("hook", "ran", *OUTCOMES)]
+    for name, hook in [*((hook, hook) for hook in hooks), ("all", "")]:
+        results = [result for result in report.results if hook in ("", result.hook)]
+        ran = f"{sum(result.applied for result in results)} of {len(results)}"
+        rows.append((line(name), ran, *(str(count or "-") for count in counts(results).values())))
+    yield ""
+    yield from _block(terminal.aligned(rows, "  "))
+    yield f"\n{'PASS' if report.ok else 'FAIL'}: {report.sentence()}"
+    if not report.ok:
+        yield f"\nnext: {_advice(report)}"
+
+
+def _entry(report: Report, results: list[Result], *, verbose: bool) -> Iterator[str]:
+    """Yield what is said of results with one cause."""
+    first, names = results[0], [result.id for result in results]
+    declared = report.divergence_of(first) if first.outcome == EXPECTED else None
+    heading = declared.title if declared is not None else f"{first.level} {first.rule}: {first.description}"
+    yield f"\n### {some(names)}\n\n{line(heading)}\n"
+    yield from _block([line(report.reason(first)), f"source: {line(first.source)}"])
+    if declared is not None and verbose:
+        yield f"\n{clean(declared.text).strip()}"
+    if first.repro:
+        yield from ("\nTo reproduce, paste into Python:\n", *_block([first.repro]))
+    if verbose and first.detail:
+        yield from ("\nTraceback:\n", *_block([first.detail]))
+    if verbose and len(names) > 1:
+        yield from (f"\nAll {len(names)}:\n", *_block(names))
+
+
+def _capabilities(report: Report) -> Iterator[str]:
+    states = [f"{name}  {line(state)}; {needed} n/a" for name, (state, needed) in missing(report).items()]
+    others = [f"other  {reason}; {len(names)} n/a: {some(names)}" for reason, names in other_reasons(report).items()]
+    if states or others:
+        there = len(report.capabilities) - len(states)
+        yield f"\n## Capabilities: {there} of {len(report.capabilities)} are there\n"
+        yield from _block([*states, *others])
+
+
+def _advice(report: Report) -> str:
+    """Return what to do next."""
+    places = [problem.where for problem in report.problems]
+    bad = [result for outcome in BAD for result in report.results if result.bad and result.outcome == outcome]
+    if RUN in places:
+        return "run it again; the report has what ran until then"
+    if "harness" in places:
+        return "begin with the problems, which come first above, and run it again; -v shows where each is raised"
+    if bad:
+        remedy = "paste its repro into Python, or " * bool(bad[0].repro)
+        return f"begin with {line(bad[0].id)}: {remedy}run that alone with its traceback, by -k {line(bad[0].id)} -v"
+    if places:
+        return "correct what the plugin declares, as the problems above say, and run it again"
+    return "nothing ran: let the harness have the capabilities that are missing, or select other scenarios"
+
+
+def _block(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield textwrap.indent(clean(text).rstrip("\n"), "    ")
 
 
 def escaped(text: str) -> str:
     """Return text on one line in which neither Markdown nor HTML finds markup, inside a table or outside."""
     safe = re.sub(r"[\\`*_\[\]|~$#]", r"\\\g<0>", line(text))
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def fenced(text: str, language: str = "") -> str:
-    """Return text as a Markdown block of code, whatever fences it holds."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}\n"
 
 
 def to_badge(report: Report) -> str:
@@ -83,10 +119,10 @@ def to_badge(report: Report) -> str:
 def _message(report: Report) -> tuple[str, str]:
     """Return the message and the colour: the worst outcome there is, else how many of those that ran passed."""
     count = counts(report.results)
+    for worst in (WRONG, CRASHED):
+        if count[worst]:
+            return f"{count[worst]} {worst}", "red"
     failed = sum(result.bad for result in report.results if result.outcome == FAIL)
-    if count[WRONG] or count[CRASHED]:
-        worst = WRONG if count[WRONG] else CRASHED
-        return f"{count[worst]} {worst}", "red"
     if failed:
         return f"{failed} of {report.ran + report.blocked} fail", "red"
     if report.problems:
