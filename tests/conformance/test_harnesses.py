@@ -11,7 +11,7 @@ import torch
 
 import adprotocol
 from adprotocol import conformance
-from adprotocol.conformance import checked, harness_of
+from adprotocol.conformance import harness_of
 from adprotocol.conformance._run import harness_checks
 from adprotocol.conformance.harness import CAPABILITIES, REQUIRED
 
@@ -53,31 +53,6 @@ def test_capabilities_are_right_without_adprotocol(name, capability):
     with mock.patch.multiple(adprotocol, **dict.fromkeys(hooks, forbidden)):
         for way in ways:
             harness_checks.check(harness, capability, way)
-
-
-# Of x ** 4 at 2, with vmap over x and 2 x and scan with the weights 1 and 2.
-NESTED = {
-    "grad of grad": 48.0,
-    "grad of jvp": 48.0,
-    "jvp of grad": 48.0,
-    "vmap of grad": 288.0,
-    "grad of vmap": 544.0,
-    "grad of checkpoint": 32.0,
-    "checkpoint of grad": 32.0,
-    "compile of grad": 32.0,
-    "grad of compile": 32.0,
-    "jit of grad": 32.0,
-    "grad of scan": 96.0,
-    "vmap of jvp of grad": 240.0,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "chain"), [(n, c) for n in NAMES for c in NESTED if all(map(harness_of(n).defines, c.split(" of ")))]
-)
-def test_transformations_nest(name, chain):
-    h = checked(harness_of(name))
-    h.assert_equal(h.nest(chain, lambda x: x * x * x * x)(h.array(2.0)), NESTED[chain])
 
 
 @on_each
@@ -128,15 +103,14 @@ def test_an_unknown_device_is_refused_with_those_that_are_there(name):
         harness_of(name, "abacus")
 
 
-@on_each
-def test_who_only_asks_does_not_load_the_harness(name):
-    make = {"jax": "jax.numpy.ones(2)", "torch": "torch.ones(2)", "autograd": "__import__('numpy').ones(2)"}[name]
-    program = f"""
+def test_who_only_asks_does_not_load_the_harness():
+    program = """
 import sys
-import {"jax.numpy" if name == "jax" else name}
+import autograd, jax, numpy, torch
 import adprotocol
-import adprotocol_{name}
-assert adprotocol.within_gradient({make}) is False
+import adprotocol_autograd, adprotocol_jax, adprotocol_torch
+for made in (jax.numpy.ones(2), torch.ones(2), numpy.ones(2)):
+    assert adprotocol.within_gradient(made) is False
 assert not [loaded for loaded in sys.modules if loaded.startswith("adprotocol.conformance") or "harness" in loaded]
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
+import textwrap
 import time
 import traceback
 import warnings
@@ -19,7 +21,6 @@ from adprotocol.conformance import nesting
 from adprotocol.conformance._run import declared, harness_checks
 from adprotocol.conformance._run import result as results
 from adprotocol.conformance._run.case import cases
-from adprotocol.conformance._run.repro import repro
 from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, Report, Result
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
 from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED, TRIED
@@ -337,3 +338,21 @@ def crashed(scenario: Scenario, identifier: str, message: str, expression: str) 
     variant = identifier.partition("@")[2]
     outcome = {"outcome": results.CRASHED, "cause": results.PLUGIN, "message": message}
     return Result.of(scenario, id=identifier, repro=repro(scenario, expression, variant), **outcome)
+
+
+def repro(scenario: Scenario, harness: str, variant: str = "") -> str:
+    """Return a script that runs a scenario, whose source follows; `harness` is the Python that makes the harness."""
+    function = getattr(scenario.function, "func", scenario.function)
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError:  # typed into a prompt
+        source = ""
+    checked = f"checked({harness}, {variant!r})" if variant else f"checked({harness})"
+    lines = [
+        f"# {scenario.id}: {' '.join(scenario.summary.split())}",
+        "from adprotocol.conformance import all_scenarios, checked, harness_of",
+        "",
+        f"all_scenarios()[{scenario.id!r}].function({checked})",
+        *(f"# {line}".rstrip() for line in source.splitlines()),
+    ]
+    return "\n".join(lines) + "\n"
