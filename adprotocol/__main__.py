@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 
 import adprotocol
 from adprotocol._cli import doctor, info, terminal
@@ -25,20 +26,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str] | None) -> int:
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if arguments.command == "demo":
-        return _demo(rest)
-    if arguments.command == "conformance":
-        return _conformance(rest)
-    if rest:
-        parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
-    if arguments.command == "doctor":
-        return _doctor()
-    return _info(as_json=arguments.json, import_frameworks=arguments.import_frameworks, verbose=arguments.verbose)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="adprotocol",
         description="List the plugins of adprotocol, check them, run the conformance suite, or see a demonstration.",
@@ -55,46 +42,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     info_parser.add_argument("--verbose", action="store_true", help="list the hooks of each plugin, too")
     commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
-    # The demonstration parses its own arguments, including --help.
-    commands.add_parser(
-        "demo",
-        help="run one model file under every framework that is installed, and compare",
-        add_help=False,
-    )
+    # These parse their own arguments, including --help.
+    commands.add_parser("demo", help="run one model file under every framework that is installed", add_help=False)
     commands.add_parser("conformance", help="run the conformance suite on a plugin, and report", add_help=False)
-    return parser
-
-
-def _info(*, as_json: bool, import_frameworks: bool, verbose: bool) -> int:
-    facts = info.collect(REGISTRY, import_frameworks=import_frameworks)
-    if as_json:
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command == "demo":
+        # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
+        # times as long as the work takes. NumPy and PyTorch read it at import.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return int(import_module("adprotocol._demo.run").main(rest))
+    if arguments.command == "conformance":
+        return int(import_module("adprotocol.conformance._command").main(rest))
+    if rest:
+        parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
+    if arguments.command == "doctor":
+        return doctor.main(REGISTRY, sys.stdout)
+    facts = info.collect(REGISTRY, import_frameworks=arguments.import_frameworks)
+    if arguments.json:
         info.write_json(facts, sys.stdout)
     else:
-        info.write_text(facts, sys.stdout, verbose=verbose)
+        info.write_text(facts, sys.stdout, verbose=arguments.verbose)
     return 0
-
-
-def _doctor() -> int:
-    checks = list(doctor.diagnose(info.collect(REGISTRY, import_frameworks=True), REGISTRY))
-    terminal.write((line for check in checks for line in check.lines()), sys.stdout, 9)
-    problems = sum(bool(check.remedy) for check in checks)
-    sys.stdout.write(f"{len(checks)} checks, {problems} problem(s)\n")
-    return 1 if problems else 0
-
-
-def _demo(argv: list[str]) -> int:
-    # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
-    # times as long as the work takes. NumPy and PyTorch read it at import.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from adprotocol._demo import run  # noqa: PLC0415  (the other commands do not need it)
-
-    return run.main(argv)
-
-
-def _conformance(argv: list[str]) -> int:
-    from adprotocol.conformance import _command as command  # noqa: PLC0415  (the other commands do not need it)
-
-    return command.main(argv)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,6 @@ for _function in (
     framework.named,
     where.matches,
     dtype.kind_of_dtype,
-    dtype.range_of_dtype,
 ):
     run_while_tracing(_function)
 

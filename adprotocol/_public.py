@@ -1,4 +1,5 @@
 """The public functions, imported when one is first used, and the bindings and marks that they need."""
+# ruff: noqa: F401  (`adprotocol.__all__` has the names)
 
 from adprotocol._gradients.partition import combine, partition, trainable, trainable_mask
 from adprotocol._gradients.tree_map import tree_map
@@ -15,26 +16,5 @@ from adprotocol._trees.registration import register_structure
 from adprotocol.errors import ADProtocolError
 
 # Last, in this order: the bindings of the core enter the table, and Dynamo's marks are set on all of the above.
-from adprotocol._hooks import builtins as _builtins  # noqa: F401  # isort: skip
-from adprotocol import _dynamo  # noqa: F401  # isort: skip
-
-__all__ = [
-    "ADProtocolError",
-    "NonDifferentiable",
-    "combine",
-    "cond",
-    "custom_derivative",
-    "explain",
-    "grad",
-    "host_function",
-    "non_differentiable",
-    "partition",
-    "prevent_gradient",
-    "register_structure",
-    "register_trainable",
-    "trainable",
-    "trainable_mask",
-    "tree_map",
-    "value_and_grad",
-    "within_gradient",
-]
+from adprotocol._hooks import builtins as _builtins  # isort: skip
+from adprotocol import _dynamo  # isort: skip

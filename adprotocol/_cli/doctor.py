@@ -10,9 +10,10 @@ import difflib
 import os
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from adprotocol._cli.info import distribution, versioned
+from adprotocol._cli import terminal
+from adprotocol._cli.info import collect, distribution, versioned
 from adprotocol._dispatch import plugin as states
 from adprotocol._dispatch import registry
 from adprotocol._dispatch.release import OldReleaseError
@@ -20,7 +21,7 @@ from adprotocol._dispatch.release import OldReleaseError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adprotocol._cli.info import Conflict, Entry, Info
+    from adprotocol._cli.info import Entry, Info
     from adprotocol._dispatch.plugin import Plugin
     from adprotocol._dispatch.registry import Registry
 
@@ -41,6 +42,15 @@ class Check:
         return [f"PROBLEM  {self.finding}", f"         remedy: {self.remedy}"]
 
 
+def main(plugins: Registry, stream: TextIO) -> int:
+    """Write every check and their number; return the exit status."""
+    checks = list(diagnose(collect(plugins, import_frameworks=True), plugins))
+    terminal.write((line for check in checks for line in check.lines()), stream, 9)
+    problems = sum(bool(check.remedy) for check in checks)
+    stream.write(f"{len(checks)} checks, {problems} problem(s)\n")
+    return 1 if problems else 0
+
+
 def diagnose(info: Info, plugins: Registry) -> Iterator[Check]:
     """Yield every check on this installation of adprotocol and its plugins."""
     try:
@@ -53,7 +63,7 @@ def diagnose(info: Info, plugins: Registry) -> Iterator[Check]:
     for entry in info.entries:
         yield _state(entry, plugins.known()[entry.name], broken=entry.framework in info.broken_frameworks)
     for conflict in info.conflicts:
-        yield _conflict(conflict, plugins)
+        yield _conflict(*conflict, plugins)
     known = sorted({entry.framework for entry in info.entries})
     for name in info.unknown_blocked:  # the plugin that was meant is not blocked
         near = difflib.get_close_matches(name, known, n=1)
@@ -113,15 +123,14 @@ def _remedy(entry: Entry, plugin: Plugin) -> str:
     )
 
 
-def _conflict(conflict: Conflict, plugins: Registry) -> Check:
-    names = [conflict.served_by, *conflict.passed_over]
+def _conflict(cls: str, served_by: str, passed_over: list[str], plugins: Registry) -> Check:
+    names = [served_by, *passed_over]
     distributions = [plugins.known()[name].distribution for name in names]
     # Not this library itself: its three plugins would go with it.
     owners = [owner.name for owner in distributions if owner is not None and owner.name != "adprotocol"]
     owned = " or ".join(f"{PIP} uninstall {owner}" for owner in owners)
     return Check(
-        f"{conflict.type} is claimed by {len(names)} plugins: {conflict.served_by} serves it, not "
-        f"{', '.join(conflict.passed_over)}",
+        f"{cls} is claimed by {len(names)} plugins: {served_by} serves it, not {', '.join(passed_over)}",
         f"keep one of {', '.join(names)}{owned and ': '}{owned}; in a plugin of your own, claim no class of another "
         "framework",
     )

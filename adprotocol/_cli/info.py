@@ -47,20 +47,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """Hold a type that several plugins claim: the plugin that serves it, and the others."""
-
-    type: str
-    served_by: str
-    passed_over: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Info:
-    """Hold the entries and conflicts, and the frameworks whose own import fails."""
+    """Hold the entries, and the frameworks whose own import fails."""
 
     entries: list[Entry]
-    conflicts: list[Conflict]
+    # Each type that several plugins claim, with the plugin that serves it, and the others.
+    conflicts: list[tuple[str, str, list[str]]]
     broken_frameworks: dict[str, Exception] = field(default_factory=dict)
     # Names in the environment variable that blocks plugins which are of no plugin.
     unknown_blocked: list[str] = field(default_factory=list)
@@ -86,7 +78,7 @@ def collect(plugins: Registry, *, import_frameworks: bool) -> Info:
             plugins.refresh()
     return Info(
         [_entry(plugin, broken.get(plugin.framework)) for plugin in known],
-        [Conflict(*conflict) for conflict in plugins.conflicts()],
+        plugins.conflicts(),
         broken,
         [name for name in registry.blocked_names() if name not in {plugin.framework for plugin in known}],
     )
@@ -123,7 +115,7 @@ def write_json(info: Info, stream: TextIO) -> None:
         "adprotocol": adprotocol.__version__,
         "python": platform.python_version(),
         "plugins": [asdict(entry) for entry in info.entries],
-        "conflicts": [asdict(conflict) for conflict in info.conflicts],
+        "conflicts": [dict(zip(("type", "served_by", "passed_over"), each, strict=True)) for each in info.conflicts],
     }
     json.dump(data, stream, indent=2)
     stream.write("\n")
@@ -143,9 +135,8 @@ def write_text(info: Info, stream: TextIO, *, verbose: bool = False) -> None:
         lines.append(f"{entry.name}: {'; '.join(filter(None, [', '.join(parts), *notes]))}")
     if not info.entries:
         lines.append("no plugins: no distribution has entry points in the group 'adprotocol'")
-    for conflict in info.conflicts:
-        others = ", ".join(conflict.passed_over)
-        lines.append(f"conflict: {conflict.type} is served by {conflict.served_by}; also claimed by {others}")
+    for cls, served_by, passed_over in info.conflicts:
+        lines.append(f"conflict: {cls} is served by {served_by}; also claimed by {', '.join(passed_over)}")
     lines += [f"{registry.BLOCK_VARIABLE} names {name!r}, and no plugin has that name" for name in info.unknown_blocked]
     terminal.write(lines, stream, 4)
 

@@ -42,13 +42,11 @@ class Framework:
     Args:
         name: what the table calls it.
         module: what it needs.
-        extra: the extra of this package that installs it.
         run: evaluates and differentiates the model.
     """
 
     name: str
     module: str
-    extra: str
     run: Callable[[], Outcome]
 
 
@@ -109,10 +107,10 @@ def torch(*, compiled: bool) -> Outcome:
 
 
 FRAMEWORKS = [
-    Framework("NumPy", "numpy", "demo", numpy),
-    Framework("autograd", "autograd", "autograd", autograd),
-    Framework("JAX", "jax", "jax", functools.partial(jax, jitted=False)),
-    Framework("JAX jit", "jax", "jax", functools.partial(jax, jitted=True)),
-    Framework("torch", "torch", "torch", functools.partial(torch, compiled=False)),
-    Framework("torch compile", "torch", "torch", functools.partial(torch, compiled=True)),
+    Framework("NumPy", "numpy", numpy),
+    Framework("autograd", "autograd", autograd),
+    Framework("JAX", "jax", functools.partial(jax, jitted=False)),
+    Framework("JAX jit", "jax", functools.partial(jax, jitted=True)),
+    Framework("torch", "torch", functools.partial(torch, compiled=False)),
+    Framework("torch compile", "torch", functools.partial(torch, compiled=True)),
 ]

@@ -67,7 +67,8 @@ def compare() -> bool:
 
 def _reason(framework: Framework, error: Exception, *, absent: bool) -> str:
     if absent:
-        return f"not installed; pip install 'adprotocol[{framework.extra}]'"
+        extra = "demo" if framework.module == "numpy" else framework.module
+        return f"not installed; pip install 'adprotocol[{extra}]'"
     return f"failed: {one_line(error, 300)}"
 
 

@@ -43,13 +43,6 @@ def kind_of_dtype(dtype: Any) -> str:
     return kind
 
 
-def range_of_dtype(dtype: Any) -> tuple[int, int]:
-    """Return the least and the greatest number of an integer dtype, as its name tells; 64 bits if it names none."""
-    name = dtype_name(dtype).lower()
-    values = 1 << int("".join(filter(str.isdigit, name)) or 64)
-    return (0, values - 1) if "uint" in name else (-values // 2, values // 2 - 1)
-
-
 def is_inexact(dtype: Any) -> bool:
     """Tell whether a dtype is floating-point or complex."""
     kind = getattr(dtype, "kind", "V")
@@ -64,7 +57,5 @@ def holds(dtype: Any, number: complex) -> bool:
     kind = kind_of_dtype(dtype)
     if isinstance(number, bool):
         return kind != ""
-    if isinstance(number, int):
-        low, high = range_of_dtype(dtype) if kind == "int" else (number, number)
-        return kind in ("int", "float", "complex") and low <= number <= high
-    return kind == "complex" or (isinstance(number, float) and kind == "float")
+    kinds = ("int", "float", "complex")
+    return kind in (kinds if isinstance(number, int) else kinds[1:] if isinstance(number, float) else kinds[2:])

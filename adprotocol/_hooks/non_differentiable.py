@@ -12,7 +12,7 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
-from adprotocol.errors import NotConstantError, OpaqueValueError
+from adprotocol.errors import NotConstantError, OpaqueValueError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +24,6 @@ FREEZE = (
     "To freeze a module in a gradient, turn off the requires_grad of its parameters, or leave them out with where=; "
     "for constant tensors, pass dict(module.named_parameters())"
 )
-
-# Code flags of functions whose body runs after the call has returned
-# (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR; inspect takes 6 ms to import).
-_RUNS_LATER = 0x20 | 0x80 | 0x200
 
 
 def non_differentiable(value: T, /) -> T:
@@ -57,8 +53,8 @@ def non_differentiable(value: T, /) -> T:
         The same value, or the wrapped function with its metadata.
 
     Raises:
-        NotConstantError: a class, a descriptor, a generator or coroutine function; of
-            a decorated function, a result that closes over tracked values.
+        NotConstantError: a class, a descriptor; of a decorated function, a result that
+            closes over tracked values, or a generator or coroutine.
         OpaqueValueError: an object that hides framework arrays in attributes.
         UnclaimedTypeError: an array of a framework without a plugin.
 
@@ -131,10 +127,6 @@ def object_array(value: Any, function: Callable[[Any], Any] = constant_tree) -> 
         return object_array(plain_array(value), function)[()]
     result = value.copy()
     flat = plain_array(result).reshape(-1)
-    if value.dtype.names is not None:
-        for name in value.dtype.names:
-            flat[name] = object_array(flat[name], function)
-        return result
     elements = flat.tolist()
     try:
         constants = [function(element) for element in elements]
@@ -155,33 +147,24 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(fun).__name__
         msg = f"non_differentiable was given a {kind}; put it below @{kind}, on the function itself"
         raise NotConstantError(msg)
-    body: Any = fun
-    while isinstance(body, functools.partial):
-        body = body.func
-    call = getattr(type(body), "__call__", None)  # noqa: B004  (its code is looked at)
-    code = getattr(body, "__code__", None) or getattr(call, "__code__", None)
-    if code is not None and code.co_flags & _RUNS_LATER:
-        raise _runs_later(getattr(body, "__qualname__", type(body).__qualname__))
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
         # An opaque argument (`self`) passes unchanged: the values in it count as closed over.
         constants = [tree_map(_argument, argument) for argument in args]
         keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
         result = fun(*constants, **keywords)
-        if hasattr(type(result), "__await__"):
+        if any(hasattr(type(result), name) for name in ("__await__", "__next__", "__anext__")):
             if hasattr(result, "close"):
-                result.close()  # it is never awaited
-            raise _runs_later(getattr(fun, "__qualname__", type(fun).__qualname__))
+                result.close()  # a coroutine is never awaited
+            name = getattr(fun, "__qualname__", type(fun).__qualname__)
+            msg = (
+                f"a function decorated with non_differentiable, {name}, returned {kind_of(result)}, whose body runs "
+                "after the call returned; decorate the plain function that computes each value"
+            )
+            raise NotConstantError(msg)
         return tree_map(_result, result)
 
     return wrap(constant_function, fun)
-
-
-def _runs_later(name: str) -> NotConstantError:
-    return NotConstantError(
-        f"non_differentiable was given {name}, a generator or coroutine function, whose body runs "
-        "after the call returned; decorate the plain function that computes each value"
-    )
 
 
 def _result(value: Any) -> Any:

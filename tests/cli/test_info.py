@@ -90,7 +90,7 @@ def test_conflicts_are_reported(registry):
     registry.register(Minimal(), "a")
     registry.register(Minimal(), "b")
     facts = collected(registry)
-    assert facts.conflicts == [report.Conflict(f"{Array.__module__}.Array", "a", ["b"])]
+    assert facts.conflicts == [(f"{Array.__module__}.Array", "a", ["b"])]
     assert f"conflict: {Array.__module__}.Array is served by a; also claimed by b\n" in written(facts, io.StringIO())
 
 

@@ -298,6 +298,7 @@ def test_an_interrupt_leaves_a_line_and_no_traceback(monkeypatch, capsys, comman
         raise KeyboardInterrupt
 
     monkeypatch.setattr("adprotocol._cli.info.collect", interrupted)
+    monkeypatch.setattr("adprotocol._cli.doctor.collect", interrupted)
     monkeypatch.setattr("adprotocol._demo.run.main", interrupted)
     assert main([command]) == 130
     assert capsys.readouterr().err == "\nadprotocol: interrupted\n"

@@ -302,15 +302,15 @@ def decorated_in_another_thread(h: Checked) -> None:
 
 @scenario(level=SHOULD, transform="", source="docs/non_differentiable.md: what is refused")
 def decorated_generator(h: Checked) -> None:
-    """A function whose result cannot be made constant is refused when decorated.
+    """A function whose result cannot be made constant is refused.
 
-    Expect a TypeError for a generator function and for a class, whose bodies run after the call or elsewhere.
+    Expect a TypeError for the call of a generator function, whose body runs after it, and for a class.
     """
 
     def values(x: Any) -> Any:
         yield x
 
     with h.raises(TypeError, words=("values",)):
-        adprotocol.non_differentiable(values)
+        adprotocol.non_differentiable(values)(h.array(1.0))
     with h.raises(TypeError, words=("Harness",)):
         adprotocol.non_differentiable(type("Harness", (), {}))
