@@ -250,7 +250,6 @@ def kept(key: str, *, in_graph: bool = False) -> Any:
 
 
 @_answered
-def sharing(tensors: list[torch.Tensor]) -> list[int]:
-    """Return the positions of the tensors that share memory with an earlier one."""
-    first: dict[int, int] = {}
-    return [i for i, tensor in enumerate(tensors) if first.setdefault(internals.memory_of(tensor), i) != i]
+def sharing(tensors: list[torch.Tensor]) -> bool:
+    """Tell whether two of the tensors share memory."""
+    return len(set(map(internals.memory_of, tensors))) < len(tensors)

@@ -219,20 +219,12 @@ def owners_of(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Parameter | None
     return []  # as `parameter_of` answers, without a call for each
 
 
-def _identity_traced(value: torch.Tensor) -> int | None:
-    return id(value) if type(value) is torch.nn.Parameter or parameter_of(value) is not None else None
-
-
-@trace_instead(_identity_traced)
-@skip
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
-    if type(value) is torch.nn.Parameter:
-        return id(value)
     if type(value) is torch.Tensor and not value.__dict__:
         return None
-    return _identity_traced(value)
+    return None if parameter_of(value) is None else id(value)
 
 
 @hookimpl

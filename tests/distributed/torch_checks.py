@@ -142,14 +142,6 @@ def data_parallel_leaves_out_what_the_branch_does_not_use(rank):
     torch.testing.assert_close(model.module.used.weight.grad, expected(Layer())["weight"])
 
 
-def data_parallel_accumulates_without_synchronisation(rank):
-    model = DistributedDataParallel(network())
-    with model.no_sync():
-        loss(model, data(rank)).backward()
-    loss(model, data(rank)).backward()
-    equal(accumulated(model), {name: 2 * g for name, g in expected().items()})
-
-
 def data_parallel_recomputes_in_a_checkpoint(rank):
     model = network()
     model[0].forward = lambda x, run=model[0].forward: checkpoint(run, x, use_reentrant=False)
@@ -175,15 +167,6 @@ def data_parallel_is_refused_where_gradients_are_returned(rank):
     # Nothing is left behind.
     loss(model, x).backward()
     equal(accumulated(model), expected())
-
-
-def data_parallel_is_found_though_another_graph_held_the_parameters(rank):
-    model, x = network(), data(rank)
-    held = loss(model, x)
-    adprotocol.grad(loss)(model, x)
-    wrapped = DistributedDataParallel(model)
-    refused(lambda: adprotocol.grad(lambda _: loss(wrapped, x))(model))
-    del held
 
 
 def data_parallel_differentiates_what_needs_no_reduction(rank):

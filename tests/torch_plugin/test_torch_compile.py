@@ -193,12 +193,6 @@ def test_staged_cond_and_dual_levels(backend, x, wanted):
     assert around(x) == wanted[0]
 
 
-def test_staged_cond_that_was_compiled_before_the_dual_level():
-    around = compiled(staged)
-    assert around(X) == 4.0
-    torch_release.is_right_or_refused(lambda: tangent_of(around, X), (4.0, 4.0))
-
-
 def test_operands_that_share_memory():
     def f(v):
         return cond(v[0] > 0.0, lambda a, b, c: a * b, lambda a, b, c: c["w"] - b, v[0], v[1], {"w": v[1:][0]})

@@ -1,12 +1,10 @@
 """DistributedDataParallel and DTensor in one process."""
 
-import gc
-
 import pytest
 import torch
 import torch.distributed as dist
 
-from adprotocol import combine, custom_derivative, grad, host_function, non_differentiable, within_gradient
+from adprotocol import combine, custom_derivative, host_function, non_differentiable, within_gradient
 from adprotocol.errors import UndecidableError
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this build of PyTorch has no torch.distributed")
@@ -57,34 +55,6 @@ def test_there_is_no_stand_in_for_a_wrapper_and_there_is_for_its_module(process_
         combine({f"0.module.{name}": tensor for name, tensor in parameters.items()}, like=nested)
     x = torch.ones(3, 2)
     torch.testing.assert_close(combine(parameters, like=ddp.module)(x), ddp.module(x))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations
-def test_a_wrapper_that_the_collector_has_frozen_is_refused_too(process_group):
-    model, x = torch.nn.Linear(2, 1), torch.ones(3, 2)
-    wrapped = torch.nn.parallel.DistributedDataParallel(model)
-    gc.freeze()
-    try:
-        with pytest.raises(UndecidableError, match="DistributedDataParallel"):
-            grad(lambda _: wrapped(x).sum())(model)
-    finally:
-        gc.unfreeze()
-    assert grad(lambda model: model(x).sum())(model)["bias"] == 3.0
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_wrappers_are_those_that_are_imported(process_group, monkeypatch):
-    import sys
-
-    from adprotocol_torch import distributed
-
-    parallel = torch.nn.parallel.DistributedDataParallel
-    with monkeypatch.context() as patch:
-        patch.delitem(sys.modules, "torch.distributed.fsdp", raising=False)
-        assert distributed.wrapper_types() == (parallel,)
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-    assert distributed.wrapper_types() == (parallel, FullyShardedDataParallel, FSDPModule)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.distributed's own deprecations

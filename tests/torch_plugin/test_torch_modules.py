@@ -219,35 +219,6 @@ def test_a_parameter_is_selected_against_all_other_flags(kind):
                 torch.testing.assert_close(fresh.state_dict()[other], state)
 
 
-def test_all_but_one_are_frozen_by_flags(kind):
-    module, args = kind
-    start = torch.get_rng_state()
-    _, wanted, _ = native(module, *args)
-    for name in list(wanted)[:3]:
-        fresh = copy.deepcopy(module).requires_grad_(False)
-        dict(fresh.named_parameters())[name].requires_grad_()
-        torch.set_rng_state(start)
-        with untouched(fresh, buffers=False):
-            agree(adprotocol.grad(loss)(fresh, *args), wanted, [name])
-
-
-def test_the_module_runs_as_before_afterwards(kind):
-    module, args = kind
-    for where in (None, lambda path, leaf: isinstance(leaf, nn.Parameter)):
-        adprotocol.grad(loss, where=where)(module.requires_grad_(where is None), *args)
-        module.requires_grad_()
-        start = torch.get_rng_state()
-        value, wanted, plain = native(module, *args)
-        torch.set_rng_state(start)
-        mine = loss(module, *args)
-        torch.testing.assert_close(mine.detach(), value)
-        module.zero_grad()
-        mine.backward()
-        agree({name: p.grad for name, p in module.named_parameters()}, wanted)
-        module.zero_grad()
-        module.load_state_dict(plain.state_dict())
-
-
 def test_the_result_is_a_dict_in_the_order_of_the_module():
     module = KINDS["batch norm"][0]()
     gradient = adprotocol.grad(loss)(module, X)
@@ -298,19 +269,6 @@ def test_what_is_frozen_against_its_flag_is_constant_inside_of_forward():
     assert bias is module.bias
     assert not weight.requires_grad
     assert weight.data_ptr() == module.weight.data_ptr()
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_mode_and_dropout_are_those_of_a_plain_call(training):
-    module = nn.Sequential(nn.Linear(3, 64), nn.Dropout()).train(training)
-    module[0].bias.requires_grad_(False)
-    start = torch.get_rng_state()
-    wanted = module(X).sum()
-    for where in (None, "*.weight", "*.bias"):
-        torch.set_rng_state(start)
-        value, _ = value_and_grad(lambda module: module(X).sum(), where=where)(module)
-        assert torch.equal(value, wanted)
-        assert module.training is training
 
 
 # Hooks.
@@ -581,25 +539,6 @@ def test_one_module_at_two_places_of_a_structure(flag):
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_a_parameter_shared_by_two_modules_of_a_structure(flag):
-    a, b = nn.Linear(3, 3), nn.Linear(3, 3)
-    b.weight = a.weight
-    f = lambda model: (model["b"](model["a"](X).tanh())).square().sum()
-    plain = copy.deepcopy({"a": a, "b": b})
-    f(plain).backward()
-    wanted = plain["a"].weight.grad
-    a.requires_grad_(flag)
-    b.requires_grad_(flag)
-    for where in ("a.weight", "b.weight", "*.weight"):
-        with untouched(a), untouched(b):
-            gradient = adprotocol.grad(f, where=where)({"a": a, "b": b})
-        found = [g for part in gradient.values() for g in part.values() if g is not None]
-        assert len(found) == 1
-        torch.testing.assert_close(found[0], wanted)
-        assert b.weight is a.weight
-
-
-@pytest.mark.parametrize("flag", [True, False])
 def test_a_parameter_at_two_fields_is_one_leaf(flag):
     w = nn.Parameter(torch.tensor(3.0), requires_grad=flag)
     f = lambda pair: pair.first**2 * pair.second * pair.scale
@@ -665,14 +604,6 @@ def test_a_copy_of_a_module_is_another_module(build):
         agree(adprotocol.grad(loss)(twin, X), wanted)
         agree(adprotocol.grad(loss, where=first)(twin, X), wanted, [first])
         assert not any(p is q for p in twin.parameters() for q in module.parameters())
-
-
-def test_a_shallow_copy_of_a_module_shares_its_parameters():
-    module = small()
-    _, wanted, _ = native(module, X)
-    shallow = copy.copy(module)
-    agree(adprotocol.grad(loss, where="0.*")(shallow, X), wanted, ["0.weight", "0.bias"])
-    assert shallow[0].weight is module[0].weight
 
 
 def test_cached_parametrizations_hold_nothing_of_another_selection():
@@ -819,14 +750,6 @@ def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
     assert cost(ours) == cost(by_hand(module, names))
     agree(gradients[0], native(module, X, against_flags=True)[1], names)
     assert not any(g.requires_grad for g in gradients[0].values() if g is not None)
-
-
-def test_flags_alone_freeze_without_a_selection():
-    module = Deep()
-    module.layers[:5].requires_grad_(False)
-    names = [name for name, p in module.named_parameters() if p.requires_grad]
-    ours = lambda seen: adprotocol.grad(lambda module: seen(loss(module, X)))(module)
-    assert cost(ours) == cost(by_hand(module, names))
 
 
 def test_no_activation_outlives_the_call():
@@ -1050,15 +973,6 @@ def test_the_gradient_of_each_sample():
     dims = {name: 0 if name in names else None for name, _ in module.named_parameters()}
     some = vmap(lambda x: adprotocol.grad(loss, where=names)(module, x), out_dims=dims)(X)
     agree({name: None if g is None else g[0] for name, g in some.items()}, native(module, X[0])[1], names)
-
-
-def test_an_ensemble_of_modules():
-    modules = [small() for _ in range(3)]
-    stacked, _ = torch.func.stack_module_state(modules)
-    stacked = {name: p.detach() for name, p in stacked.items()}
-    gradient = vmap(adprotocol.grad(lambda p: square(functional_call(modules[0], p, (X,)))))(stacked)
-    for i, module in enumerate(modules):
-        agree({name: g[i] for name, g in gradient.items()}, native(module, X)[1])
 
 
 def test_a_penalty_on_the_gradient_of_the_input():
@@ -1289,25 +1203,6 @@ def test_two_threads_with_two_selections_are_right_or_refused(flags_first):
     assert sum(isinstance(result, Exception) for result in results) <= 1
 
 
-def test_two_threads_differentiate_copies_with_two_selections():
-    module = small()
-    _, wanted, _ = native(module, X)
-    both = threading.Barrier(2, timeout=10)
-
-    def f(module, x):
-        both.wait()
-        value = loss(module, x)
-        both.wait()
-        return value
-
-    names = list(wanted)
-    results = in_threads(
-        *(lambda name=name: adprotocol.grad(f, where=name)(copy.deepcopy(module), X) for name in names[:2])
-    )
-    for name, gradient in zip(names, results, strict=False):
-        agree(gradient, wanted, [name])
-
-
 # Training.
 
 OPTIMISERS = {
@@ -1397,40 +1292,3 @@ def test_a_module_that_contains_itself_far_below_is_refused(length):
     with pytest.raises(TreeError, match="contains itself"):
         adprotocol.within_gradient(module)
     del last._modules["back"]
-
-
-def test_a_module_that_another_thread_fills_while_it_is_read_is_an_error():
-    begun, inside, over, errors = threading.Event(), threading.Event(), threading.Event(), []
-
-    class Slow(nn.Linear):
-        @property
-        def __trainable__(self):
-            if threading.current_thread() is reading:
-                begun.set()
-                assert inside.wait(30.0)
-            return ("weight", "bias")
-
-    module = Slow(2, 1)
-
-    def waiting(m):
-        inside.set()
-        assert over.wait(30.0)
-        return m(torch.ones(2)).sum()
-
-    def read():
-        try:
-            value_and_grad(lambda m: m(torch.ones(2)).sum())(module)
-        except RuntimeError as error:
-            errors.append(error)
-        finally:
-            over.set()
-
-    reading = threading.Thread(target=read)
-    # Its level is that of the whole process, so that both threads differentiate by torch.func.
-    with forward_ad.dual_level():
-        reading.start()
-        assert begun.wait(30.0)
-        _, gradient = value_and_grad(waiting)(module)
-        reading.join()
-    assert gradient["weight"].tolist() == [[1.0, 1.0]]
-    assert [type(error) for error in errors] == [ConcurrencyError]

@@ -48,15 +48,6 @@ def test_in_a_second_derivative(net, decayed):
     assert grad(lambda n: (net.weight * grad(decayed)(n)["weight"]).sum())(net)["weight"] == 7.0 + 3.0 * 2.0
 
 
-def test_in_a_third_derivative(net):
-    held = net.weight
-
-    def first(n):
-        return grad(lambda n: (n.weight * held**2 * net.weight).sum())(n)["weight"].sum()
-
-    assert grad(lambda n: grad(first)(n)["weight"].sum())(net)["weight"] == 24.0 * 3.0
-
-
 def test_in_a_second_derivative_without_gradients_around_the_inner_one(net, decayed):
     def outer(n):
         with torch.no_grad():

@@ -108,13 +108,6 @@ def test_tied_parameters_stay_tied():
     assert set(gradient) == {"first.weight", "first.bias", "second.bias"}
 
 
-def test_a_submodule_at_two_places_is_one():
-    shared = nn.Linear(2, 2)
-    made = doubled(nn.Sequential(shared, nn.Tanh(), shared))
-    assert made[0] is made[2]
-    assert made[0] is not shared
-
-
 def test_buffers_are_the_stand_ins_own():
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     before = state(module)
