@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
 from adprotocol._dispatch.binding import OPAQUE, UNSET
-from adprotocol._gradients import framework, structure, where
+from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
 from adprotocol._rules import closure, custom_derivative, host_function
 from adprotocol._rules.arguments import Outline, is_array
-from adprotocol._trees import declaration, fields, held, node, path, traversal
+from adprotocol._trees import declaration, fields, held, node, traversal
 from adprotocol._trees.treespec import build
 from adprotocol.errors import GradientPreventedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from adprotocol._dispatch.binding import Binding
 
@@ -133,11 +133,6 @@ def _leave_out(error: BaseException) -> None:
     pass
 
 
-@substitute_for(structure.take)
-def _take(following: Iterator[Any], count: int) -> list[Any]:
-    return [next(following) for _ in range(count)]
-
-
 @substitute_for(fields.attributes)
 def _attributes(value: Any) -> None:  # noqa: ARG001
     return None
@@ -181,20 +176,9 @@ def _prevented(leaf: Any, message: str, binding: Any) -> GradientPreventedError:
     )
 
 
-@substitute_for(path.paths_of)
-def _paths_of(tree: Any, spec: Any) -> path.Paths:
-    return path.compute(tree, spec)
-
-
-# Tracing is slow, so the two checks of paths are left out; `paths_of` checks when paths are needed.
-@substitute_for(path.check_paths)
-def _check_paths(tree: Any, spec: Any) -> None:  # noqa: ARG001
-    return None
-
-
-@substitute_for(path.keeps_none)
-def _keeps_none(tree: Any, spec: Any, known: None) -> bool:  # noqa: ARG001
-    return True
+@substitute_for(node.check_none)
+def _check_none(value: Any, children: Any, metadata: Any, flatten: Any, unflatten: Any) -> None:
+    pass
 
 
 @substitute_for(traversal.tree_unflatten)
@@ -203,8 +187,8 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
 
 
 @substitute_for(where.match)
-def _match(paths: path.Paths, pattern: str) -> list[bool]:
-    return [where.matches(name, pattern) for name in paths.of_leaves]
+def _match(spec: Any, pattern: str) -> list[bool]:
+    return where.match_anew(spec, pattern)
 
 
 class EagerCall:

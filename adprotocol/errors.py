@@ -138,7 +138,7 @@ class UndecidableError(ADProtocolError, RuntimeError):
 
 
 class TreeError(ADProtocolError, ValueError):
-    """A structure cannot be traversed or rebuilt, has two leaves with the same path, or does not match another."""
+    """A structure cannot be traversed or rebuilt, or does not match another."""
 
 
 class StructureError(ADProtocolError, TypeError):

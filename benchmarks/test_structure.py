@@ -12,7 +12,7 @@ from interleave import long_call
 from row import compared
 
 from adprotocol import combine, partition
-from adprotocol._trees import path
+from adprotocol._gradients import where as selection
 
 SECONDS = 3.0
 REFERENCE = "equinox.partition(tree, is_inexact_array)"
@@ -83,7 +83,7 @@ def reference(tree):
 
 def anew(tree, where=None):
     """Partition a structure as if it were seen for the first time; its classes are known."""
-    path._KNOWN.clear()
+    selection._MATCHES.clear()
     return partition(tree, where)
 
 

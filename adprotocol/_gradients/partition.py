@@ -47,8 +47,8 @@ def trainable(tree: Any, where: Any = None) -> Any:
             holds something other than bools, a predicate returns something other
             than a bool, or a selected leaf cannot take a gradient.
         DeclarationError: a class declares a field that it does not have.
-        TreeError: the structure contains itself, is too deep, has two leaves with
-            the same path, or has a node that cannot be rebuilt with None in it.
+        TreeError: the structure contains itself, is too deep, or has a node that
+            cannot be rebuilt with None in it.
         MixedFrameworksError: arrays of two frameworks.
         OpaqueValueError: an object that hides framework arrays in attributes.
 
@@ -178,7 +178,7 @@ def combine(*trees: Any, like: Any = UNSET) -> Any:
     for i, leaf in enumerate(found.leaves):
         if leaf is None and model.leaves[i] is not None:
             msg = (
-                f"combine was given structures of which none has the leaf {quoted(model.paths.of_leaves[i])} of like, "
+                f"combine was given structures of which none has the leaf {quoted(model.paths[i])} of like, "
                 f"{kind_of(like)}; pass the rest that partition returned too, or the model itself as the last argument"
             )
             raise TreeError(msg)

@@ -13,12 +13,11 @@ have the container of the view, and the function gets the object.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._dispatch.table import BINDINGS, join
-from adprotocol._trees import declaration, path, treespec
+from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
 from adprotocol.errors import TreeError, quoted, shown, with_article
@@ -51,9 +50,7 @@ class Structure(Flattened):
     ) -> None:
         super().__init__(argument, opened=True, declared=declared, is_leaf=is_leaf)
         self.argument = argument
-        self.shown = shown = treespec.without_views(self.treespec) if self.views else self.treespec
-        # Hashing the treespec takes 0.5 µs for ten leaves.
-        self._paths = None if shown is None or is_frozen else path.check_paths(argument, shown)
+        self.shown = treespec.without_views(self.treespec) if self.views else self.treespec
         self.mask: list[bool] = [False] * len(self.leaves) if is_frozen else []
         self.identities: dict[int, Any] = {}
         self._has_opaque = has_identities = False
@@ -69,9 +66,9 @@ class Structure(Flattened):
         return tree_unflatten(self.shown, self.leaves, self.argument) if self.views else self.argument
 
     @property
-    def paths(self) -> path.Paths:
-        """Return the paths of the leaves, with the results of earlier pattern matches."""
-        return self._paths or path.paths_of(self.argument, self.shown)
+    def paths(self) -> list[str]:
+        """Return the paths of the leaves."""
+        return treespec.paths(self.shown)
 
     def aliases(self) -> list[tuple[str, str]]:
         """Return each further path of a leaf that has several, with its first path."""
@@ -87,7 +84,7 @@ class Structure(Flattened):
         """Raise `TreeError` where another structure differs; `call` was given both, by these names."""
         if treespec.treespecs_equal(self.shown, other.shown):
             return
-        here, there = self.paths.of_leaves, other.paths.of_leaves
+        here, there = self.paths, other.paths
         missing = next((path for path in here if path not in set(there)), None)
         added = next((path for path in there if path not in set(here)), None)
         if missing is not None:
@@ -168,22 +165,11 @@ class Structure(Flattened):
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """Return `tree` with other leaves, which may be None."""
-        if self.shown is None:
-            return leaves[0]
-        result = tree_unflatten(self.shown, leaves, self.argument)
-        if not path.keeps_none(self.argument, self.shown, self._paths):
-            path.check_keeps_none(self.argument, self.shown, result, leaves)
-        return result
+        return tree_unflatten(self.shown, leaves, self.argument)
 
     def split(self) -> tuple[Any, Any]:
         """Return `tree` with the leaves in the mask alone, and with the others alone."""
-        leaves, mask = self.leaves, self.mask
-        parts = tree_split(self.shown, leaves, mask, self.argument)
-        if not path.keeps_none(self.argument, self.shown, self._paths):
-            for part, wanted in zip(parts, (True, False), strict=True):
-                held = [leaf if taken is wanted else None for leaf, taken in zip(leaves, mask, strict=True)]
-                path.check_keeps_none(self.argument, self.shown, part, held)
-        return parts
+        return tree_split(self.shown, self.leaves, self.mask, self.argument)
 
     def selected(self) -> list[Any]:
         """Return the leaves in the mask."""
@@ -200,7 +186,7 @@ class Structure(Flattened):
         if False not in self.mask:
             if self.treespec is None:
                 return next(tracked)
-            leaves = take(tracked, len(self.leaves))
+            leaves = [next(tracked) for _ in self.leaves]
         else:
             leaves = [next(tracked) if taken else leaf for leaf, taken in zip(self.leaves, self.mask, strict=True)]
             for i, key in self.identities.items():
@@ -225,20 +211,11 @@ class Structure(Flattened):
     def only(self, leaves: Iterable[Any]) -> Any:
         """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
-        if False not in self.mask:
-            if self.shown is None:
-                return next(following)
-            return self.with_leaves(take(following, len(self.leaves)))
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
         """Return a new value like the argument, with other leaves; viewed objects stay as they are."""
         return tree_unflatten(self.treespec, leaves, self.argument, lambda view, container: view.rebuild(container))
-
-
-def take(following: Iterator[Any], count: int) -> list[Any]:
-    """Return the next of some leaves, so many."""
-    return list(itertools.islice(following, count))
 
 
 def identities_of(leaves: Sequence[Any], bindings: Mapping[type, Binding]) -> dict[int, Any]:

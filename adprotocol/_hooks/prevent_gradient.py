@@ -13,8 +13,8 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.non_differentiable import object_array
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import holds_objects
-from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import is_container, tree_flatten, tree_unflatten
+from adprotocol._trees.treespec import paths
 from adprotocol.errors import ArgumentError, GradientPreventedError, PluginError, kind_of
 
 if TYPE_CHECKING:
@@ -76,30 +76,30 @@ def _guarded(value: Any, message: str) -> Any:
     if not is_container(value):
         return _leaf(value, message)
     leaves, treespec = tree_flatten(value)
-    guarded = [_leaf(leaf, message, value, treespec, i) for i, leaf in enumerate(leaves)]
+    guarded = [_leaf(leaf, message, treespec, i) for i, leaf in enumerate(leaves)]
     for new, old in zip(guarded, leaves, strict=True):
         if new is not old:
             return tree_unflatten(treespec, guarded, value)
     return value
 
 
-def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place: int = 0) -> Any:
+def _leaf(leaf: Any, message: str, treespec: Any = None, place: int = 0) -> Any:
     binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
-        return binding.prevent_gradient(leaf, _placed(message, tree, treespec, place))
+        return binding.prevent_gradient(leaf, _placed(message, treespec, place))
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
         view = binding.view(leaf)
-        placed = _placed(message, tree, treespec, place)
+        placed = _placed(message, treespec, place)
         if not [part for part in (view.container, *view.others()) if _guarded(part, placed) is not part]:
             return leaf
     if binding.kind is NUMPY and holds_objects(leaf):
-        placed = _placed(message, tree, treespec, place)
+        placed = _placed(message, treespec, place)
         return object_array(leaf, lambda element: _guarded(element, placed))
     answer = ask((leaf,))
     if answer is False:
         return leaf
-    placed = _placed(message, tree, treespec, place)
+    placed = _placed(message, treespec, place)
     if answer is True:
         raise prevented(leaf, placed, binding)
     msg = (
@@ -110,11 +110,11 @@ def _leaf(leaf: Any, message: str, tree: Any = None, treespec: Any = None, place
     raise PluginError(msg)
 
 
-def _placed(message: str, tree: Any, treespec: Any, place: int) -> str:
+def _placed(message: str, treespec: Any, place: int) -> str:
     """Return the message with the path of a leaf in a container."""
     if treespec is None:
         return message
-    return f"{message} (at {paths_of(tree, treespec).of_leaves[place]!r})"
+    return f"{message} (at {paths(treespec)[place]!r})"
 
 
 def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedError:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import FUNCTION, LABEL, NUMPY, OPAQUE
 from adprotocol._dispatch.table import BINDINGS, lookup, unclaimed
-from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import binding_for, too_deep, tree_flatten, tree_leaves
-from adprotocol.errors import OpaqueValueError, TreeError, UnclaimedTypeError, full_kind_of, with_article
+from adprotocol._trees.treespec import paths
+from adprotocol.errors import OpaqueValueError, UnclaimedTypeError, full_kind_of, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -175,8 +175,5 @@ def _place(value: Any, within: tuple[Any, ...]) -> str:
         leaves, treespec = tree_flatten(tree)
         for i, leaf in enumerate(leaves):
             if leaf is value and tree is not value:
-                try:
-                    return f" at {paths_of(tree, treespec).of_leaves[i]!r}"
-                except TreeError:  # two leaves have the same path
-                    return ""
+                return f" at {paths(treespec)[i]!r}"
     return ""

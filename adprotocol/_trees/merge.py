@@ -50,16 +50,10 @@ def _merge(first: Any, other: Any, leaf_types: set[type], depth: int) -> Any:
             merged.append(later if child is None else child)
         else:
             merged.append(_merge(child, later, leaf_types, depth + 1))
-    has_none = type(None) in map(type, merged)
     if cls is list:
         return merged
     try:
-        result = binding.unflatten(metadata, merged)  # type: ignore[misc]
-        again = binding.contents(result)[0] if has_none else merged
+        return binding.unflatten(metadata, merged)  # type: ignore[misc]
     # A user's constructor may raise anything.
     except Exception as error:
         raise NotMergedError from error
-    # It may put a default, which looks like a leaf, in place of None.
-    if has_none and [new is None for new in again] != [part is None for part in merged]:
-        raise NotMergedError
-    return result

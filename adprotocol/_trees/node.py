@@ -8,13 +8,13 @@ a plugin knows; neither is imported for it.
 from __future__ import annotations
 
 import sys
-import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.registry import LOCK, REGISTRY
 from adprotocol._dispatch.table import TABLE
-from adprotocol._trees.fields import by_fields, by_fields_and_items, has_fields, is_enum, maker
+from adprotocol._trees.fields import by_fields, has_fields, holds_attributes_alone, is_enum
+from adprotocol.errors import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,24 +51,16 @@ _KEPT = 1_000
 def in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the keys of a dict in the order of its leaves, whatever the order in which they were added."""
     names = _IN_ORDER.get(keys)
-    if names is not None:
-        return names
-    names = _sorted(keys)
-    if len(keys) < _KEPT and set(map(type, keys)) == {str}:
-        if len(_IN_ORDER) >= _KEPT:
-            _IN_ORDER.clear()
-        _IN_ORDER[keys] = names
-    return names
-
-
-def _sorted(keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    try:
-        return tuple(sorted(keys))
-    except TypeError:
+    if names is None:
         try:
-            return tuple(sorted(keys, key=lambda key: (f"{type(key).__module__}.{type(key).__qualname__}", key)))
+            names = tuple(sorted(keys))
         except TypeError:  # keys without an order
             return keys
+        if len(keys) < _KEPT and set(map(type, keys)) == {str}:
+            if len(_IN_ORDER) >= _KEPT:
+                _IN_ORDER.clear()
+            _IN_ORDER[keys] = names
+    return names
 
 
 _POSITIONS = tuple(range(64))
@@ -127,9 +119,8 @@ def functions_of(cls: type) -> Functions | None:
     if known is None and has_fields(cls) and not is_enum(cls):
         # A framework that knows the class knows which of its fields are static.
         known = of_blank(cls)
-        base = maker(cls)
-        if known is None and (base is object or (base is dict and not issubclass(cls, defaultdict))):
-            known = by_fields(cls) if base is object else by_fields_and_items(cls)
+        if known is None and holds_attributes_alone(cls):
+            known = by_fields(cls)
             _BY_FIELDS.add(cls)
     if known is not None:
         _NODES[cls] = known
@@ -146,73 +137,83 @@ def of_value(value: Any) -> Functions | None:
     for plugin in REGISTRY.active():
         found = None if plugin.tree_library is None else plugin.tree_library.node(value)
         if found is not None:
-            _NODES[type(value)] = named = _with_names(*found)
+            _NODES[type(value)] = functions = _checked(*found)
             _BY_LIBRARY.add(type(value))
-            return named
+            return functions
     return None
 
 
 def of_blank(cls: type) -> Functions | None:
     """Return the functions of a class that a plugin knows, given a blank instance."""
     try:
-        blank: Any = maker(cls).__new__(cls)
+        return of_value(object.__new__(cls))
     except TypeError:  # abstract, or of an extension module
         return None
-    return of_value(blank)
 
 
 def _of_optree(cls: type) -> Functions | None:
     """Return the functions of a class that the user registered with optree, in our namespace or for all."""
-    if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):  # one that cannot be made: `_of_tuple`
-        return None
     optree = sys.modules.get("optree")
     find = getattr(getattr(optree, "register_pytree_node", None), "get", None)  # none while it is being imported
     entry = None if find is None else find(cls, namespace=NAMESPACE)
-    return None if entry is None else _with_names(entry.flatten_func, entry.unflatten_func)
+    return None if entry is None else _checked(entry.flatten_func, entry.unflatten_func)
 
 
-def _with_names(
+def _checked(
     flatten: Callable[[Any], Any], unflatten: Unflatten, contents: Callable[[Any], Any] | None = None
 ) -> Functions:
-    """Let a function that flattens return names always: the positions, if it knows none."""
+    """Let a user's `flatten` return names always (the positions, if it knows none), and its `unflatten` keep None."""
 
-    def named(value: Any) -> Any:
-        found = flatten(value)
-        if type(found[0]) is list and type(found[-1]) is tuple and len(found) == 3:  # noqa: PLR2004
-            return found
-        children = tuple(found[0])
-        names = found[2] if len(found) > 2 and found[2] is not None else range(len(children))  # noqa: PLR2004
-        return children, found[1], tuple(names)
+    def with_names(value: Any) -> Any:
+        parts = flatten(value)
+        if type(parts[0]) is list and type(parts[-1]) is tuple and len(parts) == 3:  # noqa: PLR2004
+            return parts
+        children = tuple(parts[0])
+        names = parts[2] if len(parts) > 2 and parts[2] is not None else range(len(children))  # noqa: PLR2004
+        return children, parts[1], tuple(names)
 
-    return (named, unflatten) if contents is None else (named, unflatten, contents)
+    def keeping_none(metadata: Any, children: Any) -> Any:
+        value = unflatten(metadata, children)
+        if type(None) in map(type, children):
+            check_none(value, children, metadata, contents or flatten, unflatten)
+        return value
+
+    return (with_names, keeping_none) if contents is None else (with_names, keeping_none, contents)
+
+
+def check_none(
+    value: Any, children: Any, metadata: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]
+) -> None:
+    """Refuse a node that has a default in place of None, which would look like a leaf that is trained.
+
+    A class that keeps None in every place is asked no more.
+    """
+    for child, again in zip(children, flatten(value)[0], strict=False):
+        if child is None and again is not None:
+            msg = f"it puts {shown(again)} in the place of None"
+            raise ValueError(msg)
+    try:
+        empty = flatten(unflatten(metadata, [None] * len(children)))[0]
+    except Exception:  # noqa: BLE001  (the constructor is the user's)
+        return
+    if type(value) in TABLE and not [part for part in empty if part is not None]:
+        TABLE[type(value)].unflatten = unflatten
 
 
 def _of_tuple(cls: type) -> Functions | None:
-    """Return the functions of a named tuple, or of a struct sequence (``time.struct_time``)."""
+    """Return the functions of a named tuple, or of a struct sequence (``torch.return_types.max``)."""
     if not issubclass(cls, tuple):
         return None
+    if hasattr(cls, "n_sequence_fields"):
+        names = cls.__match_args__  # type: ignore[attr-defined]
+        return lambda value: (value, None, names), lambda _, children: cls(children)
     fields = getattr(cls, "_fields", None)
-    if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
-        # A class of its own function __new__ may compute with what it is given (a PackedSequence of PyTorch does).
-        makes = next(base for base in cls.__mro__ if "__new__" in vars(base))
-        make = cls if "_fields" in vars(makes) else lambda *children: tuple.__new__(cls, children)
-        return lambda value: (value, None, fields), lambda _, children: make(*children)
-    size = getattr(cls, "n_sequence_fields", None)
-    if size is None:
+    if not (isinstance(fields, tuple) and all(isinstance(name, str) for name in fields)):
         return None  # a shape of PyTorch, for one, is a constant
-    try:
-        names = _names_of_sequence(cls, size)
-    except TypeError:  # of which there is one instance, as of sys.version_info
-        return None
-    return lambda value: (value, None, names), lambda _, children: cls(children)
-
-
-def _names_of_sequence(cls: type, size: int) -> tuple[str, ...]:
-    """Return the names of the fields of a struct sequence, some of which may have positions alone."""
-    probe = cls(range(size))
-    members = [name for name, value in vars(cls).items() if isinstance(value, types.MemberDescriptorType)]
-    by_position = {getattr(probe, name): name for name in reversed(members)}
-    return tuple(by_position.get(i, str(i)) for i in range(size))
+    # A class of its own function __new__ may compute with what it is given (a PackedSequence of PyTorch does).
+    makes = next(base for base in cls.__mro__ if "__new__" in vars(base))
+    make = cls if "_fields" in vars(makes) else lambda *children: tuple.__new__(cls, children)
+    return lambda value: (value, None, fields), lambda _, children: make(*children)
 
 
 def forget(classes: Iterable[type]) -> None:

@@ -15,7 +15,7 @@ from adprotocol._dispatch.post_import import call_after_import
 from adprotocol._dispatch.registry import LOCK, REGISTRY, Plugin
 from adprotocol._trees import fields as by_name
 from adprotocol._trees import node
-from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest, with_article
+from adprotocol.errors import DeclarationError, PluginError, StructureError, kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -143,12 +143,16 @@ REGISTRY.on_activate.append(_teach_all)
 def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
     """Return the static fields of a class: those named, and those that its fields declare."""
     is_tuple = isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
-    if not isinstance(cls, type) or not (is_tuple or by_name.has_fields(cls)) or by_name.is_enum(cls):
+    is_by_fields = isinstance(cls, type) and by_name.has_fields(cls) and not by_name.is_enum(cls)
+    if not (is_tuple or (is_by_fields and by_name.holds_attributes_alone(cls))):
         given = f"the class {cls.__qualname__}" if isinstance(cls, type) else kind_of(cls)
+        what = "which is not a dataclass, an attrs class or a named tuple"
+        if is_by_fields:
+            what = "whose instances hold more than fields (it is a dict or an error too, or a field is a property)"
         msg = (
-            f"register_structure was given {given}, which is not a dataclass, an attrs class or a named tuple. Make it "
-            "one (`@register_structure` stands above `@dataclass`), or register it with the tree library of each "
-            "framework and with optree in the namespace 'adprotocol'"
+            f"register_structure was given {given}, {what}. Make it one (`@register_structure` stands above "
+            "`@dataclass`), or register it with the tree library of each framework and with optree in the namespace "
+            "'adprotocol'"
         )
         raise StructureError(msg)
     try:
@@ -159,7 +163,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             "collection of names, as in static=('degree',)"
         )
         raise DeclarationError(msg) from None
-    fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)  # type: ignore[attr-defined]
+    fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)
     for name in named:
         if name not in fields:
             msg = (
@@ -176,13 +180,6 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             raise StructureError(msg)
         return frozenset()
     _check_decorated(cls, fields)
-    base = by_name.maker(cls)
-    if base is not object:
-        msg = (
-            f"register_structure was given {cls.__qualname__}, which is {with_article(base.__qualname__)} too, so that "
-            "its instances may hold more than their fields; let it hold what it inherits in a field"
-        )
-        raise StructureError(msg)
     return frozenset(named) | by_name.declared_static(cls)
 
 

@@ -35,13 +35,12 @@ _FEW = 8
 
 def binding_for(value: Any) -> Binding:
     """Return the binding of a value; a class that only a plugin knows as a container is asked for by the value."""
-    return TABLE.get(type(value)) or find_binding(value)
-
-
-def find_binding(value: Any) -> Binding:
-    """Return the binding of a value of a class that may be met for the first time."""
-    binding = lookup(type(value))
-    return admitted(value) if binding.kind is OPAQUE else binding
+    binding = TABLE.get(type(value))
+    if binding is None:
+        binding = lookup(type(value))
+        if binding.kind is OPAQUE:
+            return admitted(value)
+    return binding
 
 
 def admitted(value: Any) -> Binding:
@@ -202,31 +201,33 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
 def leaves_of_each(values: Collection[Any]) -> list[Any]:
     """Return `tree_leaves`, for which a compiler may have a substitute."""
     leaves: list[Any] = []
+    node.refresh()
     try:
-        _collect(leaves, values, 0)
+        _collect(leaves, values, set(), 0)
     except RecursionError as error:
         raise too_deep(next(filter(is_container, values))) from error
     return leaves
 
 
-def _collect(leaves: list[Any], values: Collection[Any], depth: int) -> None:
-    for cls in set(map(type, values)):
-        binding = lookup(cls)
-        if binding.contents is not None or binding.kind is OPAQUE:
-            break
-    else:  # no container
-        leaves.extend(values)
-        return
-    if depth == 0:
-        node.refresh()
-    elif depth > DEEPEST:
+def _collect(leaves: list[Any], values: Collection[Any], known: set[type], depth: int) -> None:
+    """Add the leaves among the values; `known` are the classes met whose instances are leaves."""
+    if depth > DEEPEST:
         raise RecursionError
     for value in values:
-        contents = binding_for(value).contents
-        if contents is None:
+        if type(value) in known:
             leaves.append(value)
+            continue
+        binding = binding_for(value)
+        if binding.contents is None:
+            leaves.append(value)
+            if binding.kind is not OPAQUE:
+                known.add(type(value))
+            continue
+        parts = binding.contents(value)[0]
+        if known.issuperset(map(type, parts)):
+            leaves.extend(parts)
         else:
-            _collect(leaves, contents(value)[0], depth + 1)
+            _collect(leaves, parts, known, depth + 1)
 
 
 def leaves_by_class(values: Collection[Any]) -> list[Group]:
@@ -262,12 +263,6 @@ def sole_framework(values: Collection[Any], sole: Binding) -> Binding:
             except RecursionError as error:  # an object array that contains itself
                 raise too_deep(value) from error
     return sole
-
-
-def one_level(tree: Any) -> tuple[Sequence[Any], Any, tuple[Any, ...]] | None:
-    """Return the children of one node, its metadata, and their names; None for a leaf."""
-    flatten = binding_for(tree).flatten
-    return None if flatten is None else flatten(tree)
 
 
 def tree_unflatten(

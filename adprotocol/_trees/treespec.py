@@ -127,17 +127,6 @@ def text(name: Any) -> str:
     return name[:] if isinstance(name, str) else str(name)  # Dynamo does not trace str.__str__ of a member
 
 
-def has_other_keys(treespec: Treespec) -> bool:
-    """Tell whether a dict has keys that are not strings: two may be equal, as 1 and True are, and have two names."""
-    if treespec is None:
-        return False
-    cls, _, names, children = treespec
-    found = issubclass(cls, dict) and not all(isinstance(name, str) for name in names)
-    for child in children:
-        found = found or has_other_keys(child)
-    return found
-
-
 def paths(treespec: Treespec, above: str = "") -> list[str]:
     """Return the path of each leaf: the names of the nodes above it, joined by dots."""
     if treespec is None:

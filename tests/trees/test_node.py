@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import enum
 import functools
-import sys
 import typing
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -289,30 +288,10 @@ def test_slots_beside_the_fields_are_kept():
     assert combine(trainable(Own(2.0)), Own(5.0)).product() == 12.0
 
 
-class Stored:
-    """The descriptor of a field that keeps its value beside it."""
-
-    def __set_name__(self, owner, name):
-        self.place = f"_{name}"
-
-    def __get__(self, instance, owner=None):
-        return 1.0 if instance is None else getattr(instance, self.place)
-
-    def __set__(self, instance, value):
-        setattr(instance, self.place, value)
-
-
-@dataclasses.dataclass
-class Described:
-    a: Any = Stored()
-    b: Any = 2.0
-
-
 @dataclasses.dataclass
 class WithProperty:
     a: Any
     b: Any = 2.0
-    _a: Any = dataclasses.field(init=False, repr=False)
 
     @property
     def a(self):
@@ -323,23 +302,16 @@ class WithProperty:
         self._a = value
 
 
-@pytest.mark.parametrize("cls", [Described, WithProperty])
-def test_what_the_descriptor_of_a_field_stores_is_no_second_leaf(cls):
-    tree = cls(3.0, 2.0)
-    assert paths(tree) == ["a", "b"]
-    gradient = grad(lambda tree: tree.a**2 * tree.b, where="a", backend="autograd")(tree)
-    assert (gradient.a, gradient.b) == (12.0, None)
-    assert combine(cls(5.0, None), tree) == cls(5.0, 2.0)
+@dataclasses.dataclass
+class WithItems(dict):
+    a: Any
 
 
-def test_a_hash_that_attrs_keeps_is_computed_anew():
-    for slots in (True, False):
-        cls = attrs.make_class("Made", ["a"], frozen=True, cache_hash=True, slots=slots)
-        tree = cls(1.0)
-        assert hash(tree) == hash(cls(1.0))
-        assert paths(tree) == ["a"]
-        other = combine(cls(2.0), tree)
-        assert {other} == {cls(2.0)}
+@pytest.mark.parametrize("make", [WithProperty, WithItems])
+def test_a_class_that_holds_more_than_fields_is_no_structure(make):
+    assert paths([make(1.0), 1.0]) == ["0", "1"]
+    with pytest.raises(OpaqueValueError, match=f"{make.__name__} at '0', which holds a torch Tensor"):
+        trainable([make(torch.ones(1))])
 
 
 def test_a_generic_class_makes_no_difference():
@@ -347,7 +319,7 @@ def test_a_generic_class_makes_no_difference():
     assert paths([tree]) == ["0.a", "0.n"]
     assert trainable([tree])[0].a == 1.0
     assert trainable(tree, where=Bare(True, False)).a == 1.0
-    assert combine(Bare[float](2.0), tree).__orig_class__ == Bare[float]
+    assert combine(Bare[float](2.0), tree).n == 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -511,7 +483,7 @@ def test_a_constructor_that_refuses_none_is_named_with_its_path(register, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_constructor_that_replaces_none_is_refused_with_the_path(register, call):
     cls = register(type("Made", (Softly,), {}))
-    with pytest.raises(TreeError, match=r"at 'k\.1\.0'"):
+    with pytest.raises(TreeError, match=r"at 'k\.1' a Made that cannot be rebuilt.*puts Array.* in the place of None"):
         CALLS[call]({"x": jnp.ones(1), "k": [1, cls(jnp.ones(1))]})
     # Where nothing is left out, nothing is replaced.
     assert grad(lambda tree: (tree.a**2).sum())(cls(jnp.ones(1))).a.tolist() == [2.0]
@@ -557,14 +529,6 @@ def test_a_partial_of_jax_is_a_node_and_one_of_python_a_function():
         return non_differentiable(jax.tree_util.Partial(jnp.multiply, x))(x)  # as of any function
 
     assert jax.grad(asked)(2.0) == 0.0
-
-
-def test_a_struct_sequence_that_cannot_be_made_is_a_constant():
-    tree = {"version": sys.version_info, "w": 1.0}
-    assert trainable(tree) == {"version": None, "w": 1.0}
-    assert combine(*partition(tree))["version"] is sys.version_info
-    assert non_differentiable(tree) == tree
-    assert within_gradient(tree) is False
 
 
 def test_a_shape_is_a_constant_and_keeps_its_class():

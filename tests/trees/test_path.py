@@ -21,8 +21,9 @@ from torch import nn
 from torch.utils import _pytree
 
 from adprotocol import NonDifferentiable, combine, grad, partition, trainable
-from adprotocol._trees.path import KEEP
-from adprotocol.errors import SelectionError, TreeError
+from adprotocol._gradients.where import KEEP
+from adprotocol.errors import SelectionError
+from adprotocol.extend import tree_leaves
 
 EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
 
@@ -306,7 +307,7 @@ def test_keys_that_are_equal_have_each_their_own_path_whatever_was_met_before():
 def test_more_structures_than_are_kept():
     for _ in range(2):
         for i in range(2 * KEEP):
-            assert paths({f"k{i}": [1.0]}) == [f"k{i}.0"]
+            assert trainable({f"k{i}": [1.0]}, where="*.0") == {f"k{i}": [1.0]}
 
 
 # Metadata without a hash, or without a comparison.
@@ -347,26 +348,20 @@ def test_static_metadata_need_no_hash_and_no_comparison(make):
         assert grad(lambda tree: tree["s"].weight[0] ** 2.0, backend="autograd")(tree)["s"].weight == [2.0, None]
 
 
-# Two leaves at one path.
-
-
 @pytest.mark.parametrize(
     ("tree", "twice"),
     [
-        ({"a": {"b": 1.0}, "a.b": 2.0}, r"a\.b"),
-        ({"a": {"b": {"c": 1.0}}, "a.b": {"c": 2}}, r"a\.b\.c"),
+        ({"a": {"b": 1.0}, "a.b": 2.0}, "a.b"),
         ({1: 1.0, "1": 2.0}, "1"),
-        ({"x": [{None: 1.0, "None": None}]}, r"x\.0\.None"),
-        ({"n": nn.Linear(1, 1), "n.bias": 1.0}, r"n\.bias"),
         pytest.param(Keys([GetAttrKey("a"), DictKey("a")]), "a", id="keys"),
-        ({"a": {"": 1.0}, "a.": 2.0}, r"a\."),
     ],
     ids=repr,
 )
-def test_two_leaves_at_one_path_are_refused(tree, twice):
-    for call in (trainable, partition, lambda tree: trainable(tree, where="*"), grad(lambda tree: 1.0)):
-        with pytest.raises(TreeError, match=f"two leaves with the same path '{twice}'.*rename"):
-            call(tree)
+def test_a_pattern_selects_every_leaf_at_a_path(tree, twice):
+    assert paths(tree) == [twice, twice]
+    params, rest = partition(tree, where=twice)
+    assert (tree_leaves((params,)), tree_leaves((rest,))) == ([1.0, tree_leaves((tree,))[1]], [None, None])
+    assert tree_leaves((combine(params, rest),)) == tree_leaves((tree,))
 
 
 def test_a_key_with_a_dot_is_fine_alone():

@@ -127,7 +127,6 @@ def test_the_arguments_of_a_generic_class_are_no_leaves():
     model = Line[float](torch.tensor(3.0), torch.tensor(1.0))
     gradient = torch.func.grad(line)(model, 2.0)
     assert (gradient.w, gradient.b) == (12.0, 1.0)
-    assert gradient.__orig_class__ == Line[float]
     compiled = torch.compile(lambda model: adprotocol.grad(line)(model, 2.0), backend="eager", fullgraph=True)
     assert compiled(model).w == 12.0
 

@@ -15,8 +15,8 @@ from adprotocol._dispatch.dtype import dtype_name, is_inexact, kind_of_dtype
 from adprotocol._dispatch.table import BINDINGS, lookup
 from adprotocol._gradients import framework
 from adprotocol._rules.custom_derivative import CustomDerivative, custom_derivative
-from adprotocol._trees.path import paths_of
 from adprotocol._trees.traversal import sole_framework, tree_flatten, tree_leaves, tree_unflatten
+from adprotocol._trees.treespec import paths
 from adprotocol.conformance._run import backend as backends
 from adprotocol.conformance.checks import WrongAnswer
 from adprotocol.errors import GradientPreventedError, RuleError, kind_of, one_line
@@ -177,10 +177,10 @@ class _Check:
 
     def lines(self) -> list[tuple[str, list[bool]]]:
         """Return what is differentiated: each array among the arguments alone, then all."""
-        paths = paths_of(self.args, self.treespec).of_leaves
+        names = paths(self.treespec)
         count = len(self.leaves)
         # Flags, since TorchDynamo makes symbols of integers that change, which it does not find in a list.
-        alone = [(f"argument {paths[i]}", [j == i for j in range(count)]) for i in self.moving]
+        alone = [(f"argument {names[i]}", [j == i for j in range(count)]) for i in self.moving]
         return alone if len(alone) == 1 else [*alone, ("all arguments", [j in self.moving for j in range(count)])]
 
     def value(self, moved: list[bool], s: Any, rows: Any = None) -> Any:

@@ -15,7 +15,7 @@ import toyad
 import toyad_adprotocol as right
 
 from adprotocol import plugins
-from adprotocol._trees import path
+from adprotocol._gradients import where as selection
 from adprotocol.hookspecs import hookimpl
 
 HOOKS = tuple(name for name, value in vars(right).items() if hasattr(value, "adprotocol_impl"))
@@ -85,7 +85,7 @@ def active(mutated):
     hooks = {name: function for name, function in replaced.items() if "." not in name}
     patches = {name: function for name, function in replaced.items() if "." in name}
     # What earlier mutants matched by patterns is remembered there.
-    path._KNOWN.clear()
+    selection._MATCHES.clear()
     registered = plugins.register(plugin(hooks), "toyad")
     try:
         with contextlib.ExitStack() as stack:
@@ -94,7 +94,7 @@ def active(mutated):
             yield
     finally:
         plugins.unregister(registered.name)
-        path._KNOWN.clear()
+        selection._MATCHES.clear()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import toyad_adprotocol as right
 
 from adprotocol._dispatch.binding import not_trainable
 from adprotocol._gradients import where as selection
+from adprotocol._trees.treespec import paths
 from adprotocol.errors import SelectionError
 from mutants.mutant import at, mutant
 
@@ -199,20 +200,20 @@ def one_pattern_may_match_nothing(structures, patterns, *, by_patterns=selection
 
 
 @mutant(GROUP, at("adprotocol._gradients.where.match"))
-def stars_stop_at_dots(paths, pattern):
+def stars_stop_at_dots(treespec, pattern):
     """Lets a star match no dot."""
 
     def parts_match(name):
         names, patterns = name.split("."), pattern.split(".")
         return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
-    return [parts_match(name) for name in paths.of_leaves]
+    return [parts_match(name) for name in paths(treespec)]
 
 
 @mutant(GROUP, at("adprotocol._gradients.where.match"))
-def patterns_match_inside(paths, pattern):
+def patterns_match_inside(treespec, pattern):
     """Takes a pattern for found that matches a part of a path."""
-    return [fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths.of_leaves]
+    return [fnmatch.fnmatchcase(name, f"*{pattern}*") for name in paths(treespec)]
 
 
 @mutant(GROUP, at("adprotocol._gradients.where._patterns"))
@@ -244,7 +245,7 @@ def no_prefixes(structure, mask, *, by_mask=selection._by_mask):
 @mutant(GROUP, at("adprotocol._gradients.where._by_predicate"), beside="value_and_grad")
 def truth_of_anything(structure, predicate):
     """Takes the answer of a predicate for a bool, whatever it is."""
-    return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths.of_leaves, structure.leaves, strict=True)]
+    return [bool(predicate(name, leaf)) for name, leaf in zip(structure.paths, structure.leaves, strict=True)]
 
 
 @mutant(GROUP, at("adprotocol._gradients.where._by_predicate"))
