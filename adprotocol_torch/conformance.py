@@ -160,18 +160,18 @@ class TorchHarness(Harness):
 
     def module(self, parts: Mapping[str, Any], frozen: Collection[str] = (), buffers: Collection[str] = ()) -> Any:
         """Return an instance of a subclass of ``torch.nn.Module``."""
-        made = type("Model", (torch.nn.Module,), {})()
+        module = type("Model", (torch.nn.Module,), {})()
         for name, part in parts.items():
             if name in buffers:
-                made.register_buffer(name, self.array(part))
+                module.register_buffer(name, self.array(part))
             elif isinstance(part, list):
-                setattr(made, name, torch.nn.ModuleList(part))
+                setattr(module, name, torch.nn.ModuleList(part))
             elif isinstance(part, dict):
-                setattr(made, name, torch.nn.ModuleDict(part))
+                setattr(module, name, torch.nn.ModuleDict(part))
             else:
                 is_module = isinstance(part, torch.nn.Module)
-                setattr(made, name, part if is_module else self.parameter(part, trains=name not in frozen))
-        return made
+                setattr(module, name, part if is_module else self.parameter(part, trains=name not in frozen))
+        return module
 
     def sum(self, array: Any) -> Any:
         """Call ``torch.sum``."""

@@ -108,9 +108,8 @@ def _apart(results: Sequence[torch.Tensor], arrays: Sequence[torch.Tensor]) -> T
     memory = set(map(internals.memory_of, arrays))
     separate = []
     for result in results:
-        separated = result.clone() if internals.memory_of(result) in memory else result
-        memory.add(internals.memory_of(separated))
-        separate.append(separated)
+        separate.append(result.clone() if internals.memory_of(result) in memory else result)
+        memory.add(internals.memory_of(separate[-1]))
     return separate
 
 

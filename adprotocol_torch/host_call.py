@@ -70,7 +70,7 @@ class _HostRule:
             results = self.called(arrays)
         return results, Outline(count=len(results))
 
-    def vjp(self, *_given: object) -> NoReturn:
+    def vjp(self, *_arguments: object) -> NoReturn:
         """Refuse reverse mode."""
         raise GradientPreventedError(self.message)
 
@@ -121,9 +121,9 @@ class _HostRule:
             return [np.stack(column) for column in zip(*results, strict=True)]
 
         types = None if self.types is None else [((size, *shape), dtype) for shape, dtype in self.types]
-        made = _HostRule(batch, types, batched=self.is_batched, message=self.message)
-        made.is_batch = True
-        return made
+        rule = _HostRule(batch, types, batched=self.is_batched, message=self.message)
+        rule.is_batch = True
+        return rule
 
 
 # The calls in graphs, for the life of the process. A cache of compiled graphs may outlive it: a key is of one process.

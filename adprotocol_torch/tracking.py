@@ -86,9 +86,9 @@ def _below(value: torch.Tensor) -> bool:
     """
     top = internals.top_interpreter()
     interpreter = None if top is None else internals.coerce_cinterpreter(top)
-    here = NO_LEVEL if interpreter is None else interpreter.level()
+    innermost = NO_LEVEL if interpreter is None else interpreter.level()
     # A wrapper whose level has ended counts as what it wraps; met where Dynamo has traced an inner transformation.
-    while (level := level_of(value)) > here or level < NO_LEVEL:
+    while (level := level_of(value)) > innermost or level < NO_LEVEL:
         value = internals.unwrapped(value)
     if interpreter is None:
         if is_grad_enabled() and value.requires_grad:
@@ -96,7 +96,7 @@ def _below(value: torch.Tensor) -> bool:
         if FIRST_PASSES.any:
             refuse_first_pass()
         return _has_tangent(value)
-    if level == here:
+    if level == innermost:
         # The wrappers of vmap and functionalize have no metadata; reading their tangent raises.
         has_metadata = not (internals.is_batched(value) or internals.is_functional(value))
         if has_metadata and ((is_grad_enabled() and value.requires_grad) or _has_tangent(value)):

@@ -177,11 +177,6 @@ def test_batched_mismatch_names_both(one, other, named):
         assert isinstance(caught.value, TypeError)
 
 
-def test_gradient_inside_a_branch_of_a_batched_cond():
-    f = lambda x: cond(x > 0, lambda x: grad(torch.sin)(x), lambda x: x, x)  # noqa: PLW0108
-    assert torch.allclose(vmap(f)(XS), torch.tensor([-1.0, 0.0, torch.cos(torch.tensor(4.0))]))
-
-
 def test_an_in_place_change_of_integers_stays_in_its_branch():
     def change(n):
         n[0].add_(10)

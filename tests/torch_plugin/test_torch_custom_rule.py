@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import adprotocol
-from adprotocol import custom_derivative, within_gradient
+from adprotocol import custom_derivative
 from adprotocol.errors import GradientPreventedError, RuleError
 
 KINDS = ("vjp", "jvp", "both")
@@ -219,36 +219,6 @@ def test_a_result_computed_by_numpy_or_as_a_number_is_differentiated_by_the_rule
         gradient = torch.autograd.grad(y.sum() + 10 * s, x)[0]
         assert gradient.dtype == dtype
         assert gradient.tolist() == [12.0, 14.0]
-
-
-def test_the_mode_inside_a_function_and_its_rule():
-    seen = []
-
-    def note(*values):
-        seen.append([within_gradient(value) for value in values])
-
-    def fun(x):
-        note(x)
-        return x**3
-
-    def vjp(ct, y, x):
-        note(ct, y, x)
-        return (3 * ct * y / x,)
-
-    f = with_rules(fun, vjp, lambda t, y, x: (note(t[0], y, x), 3 * t[0] * y / x)[1])
-    constant, tracked = [False] * 3, [False, True, True]
-    backward_of(f, leaf(2.0))
-    func.jvp(f, (X,), (X,))
-    dual_of(f, X, X)
-    func.jacrev(f)(X)
-    adprotocol.grad(total(f))(X)
-    assert seen == [[False], constant] * 4 + [[False], constant]
-    seen.clear()
-    backward_of(f, leaf(2.0), create_graph=True)
-    func.jvp(lambda x: func.jvp(f, (x,), (X,))[1], (X,), (X,))
-    # The rule of the outer level runs on constants, that of the inner one on what the outer one differentiates.
-    assert seen[:3] == [[False], tracked, [False]]
-    assert sorted(seen[3:]) == [constant, tracked]
 
 
 class Held:
