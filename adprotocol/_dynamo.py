@@ -233,8 +233,7 @@ def _call_on_host(self: host_function.HostFunction, *args: Any, **static: Any) -
 
 
 # Dynamo knows no methods made by hand.
-@substitute_for(host_function.HostFunction.__get__)
-@substitute_for(custom_derivative.CustomDerivative.__get__)
+@substitute_for(host_function.Wrapper.__get__)
 def _bound(self: Any, instance: Any, owner: type | None = None) -> Any:  # noqa: ARG001
     return self if instance is None else functools.partial(self, instance)
 

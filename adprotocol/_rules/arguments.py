@@ -121,7 +121,7 @@ class Outline:
             staged or batched, the plugin refuses them, since they may hold its tracers.
     """
 
-    __slots__ = ("_leaves", "_places", "_result", "_treespec", "count", "objects")
+    __slots__ = ("_leaves", "_places", "_treespec", "count", "objects", "spec")
 
     def __init__(  # noqa: PLR0913
         self,
@@ -134,7 +134,8 @@ class Outline:
         has_residuals: bool = False,
     ) -> None:
         self._treespec = treespec
-        self._result = treespec[3][0] if has_residuals else treespec
+        # The structure of the result alone.
+        self.spec: Treespec = treespec[3][0] if has_residuals else treespec
         # The leaves that are no arrays, and for each of the results its place among the leaves.
         self._leaves = leaves
         self._places = places
@@ -153,11 +154,6 @@ class Outline:
             leaves[place] = array
         return build(self._treespec, iter(leaves))
 
-    @property
-    def spec(self) -> Treespec:
-        """Return the structure of the result alone."""
-        return self._result
-
     def spread(self, values: Sequence[Any]) -> list[Any]:
         """Return one entry for each leaf: of `values` where it is differentiated, else None."""
         leaves: list[Any] = [None] * len(self._leaves)
@@ -169,7 +165,7 @@ class Outline:
         """Return the cotangents in the structure of the result, None for a label."""
         if self is ONE_ARRAY:
             return cotangents[0]
-        return build(*without_labels(self._result, iter(self.spread(cotangents))))
+        return build(*without_labels(self.spec, iter(self.spread(cotangents))))
 
 
 # That of a function that returned one array, as most do.

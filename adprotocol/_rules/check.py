@@ -86,7 +86,7 @@ def checked(entry: Any, like: Any, words: tuple[str, str], where: Any) -> Any:
             "one of the same shape (sum over what was broadcast), or None for zeros"
         )
         raise RuleError(msg)
-    if _differ(entry, like) and is_complex(entry) and not is_complex(like):
+    if is_complex(entry) and not is_complex(like):
         msg = f"{words[0]} returned a complex array as {words[1]} {where}, which is real; return its real part"
         raise RuleError(msg)
     return entry
@@ -104,11 +104,6 @@ def shape_of(value: Any) -> tuple[Any, ...] | None:
         return sizes(shape)
     number = isinstance(value, (int, float, complex)) or lookup(type(value)).framework is not None
     return () if number else None
-
-
-def _differ(value: Any, like: Any) -> bool:
-    dtype = getattr(value, "dtype", None)
-    return dtype is None or dtype != getattr(like, "dtype", None)
 
 
 def is_complex(value: Any) -> bool:

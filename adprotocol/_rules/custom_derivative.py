@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import ARRAY, CONSTANT, FUNCTION, NUMPY, OBJECT, OPAQUE, PLAIN
@@ -14,6 +13,7 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
+from adprotocol._rules.host_function import Wrapper
 from adprotocol._rules.rule import DerivativeRule, RuleFunctions
 from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
 from adprotocol._trees.held import holds_objects
@@ -84,11 +84,11 @@ def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: b
     return CustomDerivative(fun, has_residuals=has_residuals)
 
 
-class CustomDerivative:
+class CustomDerivative(Wrapper):
     """A function that `custom_derivative` made."""
 
     def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
-        self.fun = fun
+        super().__init__(fun)
         self.has_residuals = has_residuals
         name = getattr(fun, "__name__", type(fun).__name__)
         self.functions = RuleFunctions(fun, name, has_residuals=has_residuals)
@@ -96,17 +96,9 @@ class CustomDerivative:
         self.count = 0
         # Those whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
-        functools.update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
         return f"<custom derivative of {self.functions.name}>"
-
-    def __reduce__(self) -> str:
-        # By name, as a function is pickled; a copy is the function itself.
-        return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
 
     @property
     def has_rule(self) -> bool:

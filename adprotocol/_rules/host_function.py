@@ -71,27 +71,34 @@ def host_function(
     return HostFunction(fun, like, batched=batched)
 
 
-class HostFunction:
-    """A function that `host_function` made."""
+class Wrapper:
+    """A user's function with more: it is bound as a method is, and copied and pickled by its name."""
 
-    def __init__(self, fun: Callable[..., Any], like: Callable[..., Any] | None, *, batched: bool) -> None:
+    def __init__(self, fun: Callable[..., Any]) -> None:
         self.fun = fun
-        self.like = like
-        self.batched = batched
-        self.name: str = getattr(fun, "__qualname__", type(fun).__qualname__)
-        functools.update_wrapper(self, fun, updated=())
-
-    def __repr__(self) -> str:
-        return f"<host function {self.name}>"
+        this: Any = self
+        functools.update_wrapper(this, fun, updated=())
 
     def __reduce__(self) -> str:
-        # By name, as a function is pickled; a copy is the function itself.
         return str(getattr(self.fun, "__qualname__", type(self.fun).__qualname__))
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self: Any, instance: Any, owner: type | None = None) -> Any:
         import types  # noqa: PLC0415  (a name of the standard library that this package uses too)
 
         return self if instance is None else types.MethodType(self, instance)
+
+
+class HostFunction(Wrapper):
+    """A function that `host_function` made."""
+
+    def __init__(self, fun: Callable[..., Any], like: Callable[..., Any] | None, *, batched: bool) -> None:
+        super().__init__(fun)
+        self.like = like
+        self.batched = batched
+        self.name: str = getattr(fun, "__qualname__", type(fun).__qualname__)
+
+    def __repr__(self) -> str:
+        return f"<host function {self.name}>"
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function."""

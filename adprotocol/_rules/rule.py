@@ -160,46 +160,30 @@ class DerivativeRule:
         gradient is None for zeros, else an array of the right shape, of this framework or NumPy's, or a number; complex
         only if the array is. The plugin makes an array of the right dtype of it.
         """
-        vjp = self._functions.vjp
-        if isinstance(vjp, HostFunction):
-            host = vjp
-            likes = [array for array, need in zip(arrays, needed, strict=True) if need]
-            return on_host(
-                self._binding,
-                host,
-                lambda cotangents, results, arrays: self._run_vjp(
-                    host.fun, needed, cotangents, results, outline, arrays
-                ),
-                (cotangents, results, arrays),
-                likes,
-                self.once,
-            )
-        return self._run_vjp(vjp, needed, cotangents, results, outline, arrays)
+        vjp: Any = self._functions.vjp
+        rule = vjp.fun if isinstance(vjp, HostFunction) else vjp
 
-    def _run_vjp(  # noqa: PLR0913, PLR0917
-        self,
-        vjp: Any,
-        needed: Sequence[bool],
-        cotangents: Sequence[Any],
-        results: Sequence[Any],
-        outline: Outline,
-        arrays: Sequence[Any],
-    ) -> list[Any]:
-        args, static = self._arguments.filled(arrays)
-        given = args if self._functions.vjp_takes_arguments else ()
-        gradients = vjp(outline.cotangent(cotangents), outline.returned(results), *given, **static)
-        if not isinstance(gradients, tuple) or len(gradients) != len(args):
-            came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
-            msg = (
-                f"the vjp rule of {self.name} returned {came}; return a tuple with one gradient for each of the "
-                f"{len(args)} positional argument(s), None for zeros"
-            )
-            raise RuleError(msg)
-        likes = self._arguments.spread(arrays, needed)
-        collector = Collector(likes, (f"the vjp rule of {self.name}", "the gradient for argument"))
-        for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):
-            collector.add(gradient, spec, f"{number}")
-        return self._arguments.gathered(collector.found, likes, needed)
+        def run(cotangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+            args, static = self._arguments.filled(arrays)
+            passed = args if self._functions.vjp_takes_arguments else ()
+            gradients = rule(outline.cotangent(cotangents), outline.returned(results), *passed, **static)
+            if not isinstance(gradients, tuple) or len(gradients) != len(args):
+                came = f"a tuple of {len(gradients)}" if isinstance(gradients, tuple) else kind_of(gradients)
+                msg = (
+                    f"the vjp rule of {self.name} returned {came}; return a tuple with one gradient for each of the "
+                    f"{len(args)} positional argument(s), None for zeros"
+                )
+                raise RuleError(msg)
+            likes = self._arguments.spread(arrays, needed)
+            collector = Collector(likes, (f"the vjp rule of {self.name}", "the gradient for argument"))
+            for number, (gradient, spec) in enumerate(zip(gradients, self._arguments.specs, strict=True)):
+                collector.add(gradient, spec, f"{number}")
+            return self._arguments.gathered(collector.found, likes, needed)
+
+        if not isinstance(vjp, HostFunction):
+            return run(cotangents, results, arrays)
+        likes = [array for array, need in zip(arrays, needed, strict=True) if need]
+        return on_host(self._binding, vjp, run, (cotangents, results, arrays), likes, self.once)
 
     def jvp(
         self, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
@@ -209,28 +193,21 @@ class DerivativeRule:
         Of `tangents` there is one for each of `arrays`, zeros where none is propagated, and None for one that is not
         inexact. What is returned is as for `vjp`.
         """
-        jvp = self._functions.jvp
-        if isinstance(jvp, HostFunction):
-            host = jvp
-            return on_host(
-                self._binding,
-                host,
-                lambda tangents, results, arrays: self._run_jvp(host.fun, tangents, results, outline, arrays),
-                (tangents, results, arrays),
-                list(results[: outline.count]),
-                self.once,
-            )
-        return self._run_jvp(jvp, tangents, results, outline, arrays)
+        jvp: Any = self._functions.jvp
+        rule = jvp.fun if isinstance(jvp, HostFunction) else jvp
 
-    def _run_jvp(
-        self, jvp: Any, tangents: Sequence[Any], results: Sequence[Any], outline: Outline, arrays: Sequence[Any]
-    ) -> list[Any]:
-        args, static = self._arguments.filled(arrays)
-        given = args if self._functions.jvp_takes_arguments else ()
-        tangent = jvp(self._arguments.moved(tangents), outline.returned(results), *given, **static)
-        collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
-        collector.add(tangent, outline.spec, "the result")
-        return collector.found
+        def run(tangents: Sequence[Any], results: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+            args, static = self._arguments.filled(arrays)
+            passed = args if self._functions.jvp_takes_arguments else ()
+            tangent = rule(self._arguments.moved(tangents), outline.returned(results), *passed, **static)
+            collector = Collector(outline.spread(results), (f"the jvp rule of {self.name}", "the tangent of"))
+            collector.add(tangent, outline.spec, "the result")
+            return collector.found
+
+        if not isinstance(jvp, HostFunction):
+            return run(tangents, results, arrays)
+        likes = list(results[: outline.count])
+        return on_host(self._binding, jvp, run, (tangents, results, arrays), likes, self.once)
 
 
 def _is_differentiated(leaf: Any) -> bool:
