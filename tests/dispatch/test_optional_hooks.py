@@ -1,9 +1,6 @@
 """The optional hooks that our plugins use like a stranger's, on a plugin made by hand."""
 
 import dataclasses
-import subprocess
-import sys
-import textwrap
 
 import pytest
 from minimal_plugin import Array, Minimal
@@ -287,29 +284,3 @@ def test_a_label_has_the_methods_that_a_plugin_gives_it():
         unregister(record.name)
         del NonDifferentiable.__fake_array__
     assert not hasattr(label, "__fake_array__")
-
-
-def distribution(folder, name, *, extras=(), group="adprotocol"):
-    """Write the metadata of an installed distribution with a plugin for `toyfw`, which is not installed."""
-    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
-    info.mkdir()
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *(f"Provides-Extra: {e}" for e in extras)]
-    info.joinpath("METADATA").write_text("\n".join(lines) + "\n")
-    info.joinpath("entry_points.txt").write_text(f"[{group}]\ntoyfw = toyfw_plugin\n")
-
-
-@pytest.mark.parametrize(("extras", "wanted"), [(("toyfw",), "toyfw-adprotocol[toyfw]"), ((), "toyfw")])
-def test_a_framework_that_is_not_there_is_installed_by_the_distribution_of_its_plugin(tmp_path, extras, wanted):
-    distribution(tmp_path, "toyfw-adprotocol", extras=extras)
-    code = """
-    import sys
-    sys.path.insert(0, sys.argv[1])
-    import adprotocol
-    try:
-        adprotocol.grad(lambda x: x, backend="toyfw")(1.0)
-    except adprotocol.errors.BackendError as error:
-        print(error)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"pip install '{wanted}'" in ran.stdout

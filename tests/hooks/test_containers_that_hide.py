@@ -1,15 +1,11 @@
 """Containers that hide what they hold: each question looks inside, or is refused."""
 
-import collections
-import functools
 import types
-from dataclasses import dataclass
-from typing import Any
 
 import autograd
 import numpy as np
 import pytest
-from hiding import HIDING, History, record, with_item
+from hiding import HIDING, History, record
 
 import adprotocol
 from adprotocol import non_differentiable, prevent_gradient, within_gradient
@@ -94,54 +90,6 @@ def test_a_record_is_made_constant_with_all_its_fields():
     assert autograd.grad(f)(3.0) == 3.0
 
 
-def test_a_cached_function_is_a_function():
-    cached = functools.lru_cache(lambda x: x)
-    cached(np.float64(2.0))
-    assert within_gradient({"f": cached}) is False
-
-
 def test_the_error_names_what_is_hidden_and_where():
     with pytest.raises(OpaqueValueError, match=r"History at 'layers\.0', which holds an autograd ArrayBox"):
         autograd.grad(lambda x: x * within_gradient({"layers": [History([x])]}))(1.0)
-
-
-@dataclass
-class Output(collections.OrderedDict):
-    """The outputs of transformers: each field that is set is an item too."""
-
-    loss: Any = None
-    state: Any = None
-
-    def __post_init__(self):
-        for name in ("loss", "state"):
-            if getattr(self, name) is not None:
-                self[name] = getattr(self, name)
-
-    def __setattr__(self, name, value):
-        if name in self.keys() and value is not None:
-            super().__setitem__(name, value)
-        super().__setattr__(name, value)
-
-
-def test_a_dataclass_that_is_a_dict_is_rebuilt_with_its_fields_and_items(gradient):
-    def f(x):
-        output = non_differentiable(with_item(Output(loss=2.0 * x), [x]))
-        assert list(output) == ["loss", "held"]
-        assert output.loss is output["loss"]
-        assert within_gradient(output) is False
-        assert type(output) is Output
-        return output["loss"] * output["held"][0] * x
-
-    assert gradient(f)(3.0) == 18.0
-
-
-def test_a_dataclass_that_is_a_dict_is_auxiliary_output_and_a_model():
-    jnp = pytest.importorskip("jax.numpy", reason="needs JAX")
-    model = Output(loss=jnp.float32(2.0), state=jnp.int32(3))
-    (_, aux), found = adprotocol.value_and_grad(lambda m: (m.loss ** m["state"], Output(state=m.loss)), has_aux=True)(
-        model
-    )
-    assert found.loss == found["loss"] == 12.0
-    assert found.state is None
-    assert aux.state == 2.0
-    assert adprotocol.combine(*adprotocol.partition(model))["loss"] == 2.0

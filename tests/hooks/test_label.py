@@ -97,16 +97,6 @@ def test_conversions():
         _ = label.no_such_attribute
 
 
-def test_comparison_is_elementwise_and_there_is_no_hash():
-    label = NonDifferentiable(A)
-    assert np.array_equal(label == A, [True, True])
-    assert np.array_equal(label != NonDifferentiable(A[::-1]), [True, True])
-    assert np.array_equal(label < A, [False, False])
-    for mistake in (hash, lambda x: {x: 1}, lambda x: {x}):
-        with pytest.raises(TypeError, match="unhashable"):
-            mistake(label)
-
-
 def test_nested_labels_are_one():
     label = NonDifferentiable(NonDifferentiable(NonDifferentiable(2.0)))
     assert type(label.held) is float

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from ad_backends import AUTOGRAD, JAX, close, on_every_backend
+from ad_backends import AUTOGRAD, JAX, on_every_backend
 from minimal_plugin import Array, Minimal
 
-import adprotocol
 from adprotocol import prevent_gradient, within_gradient
 from adprotocol.errors import (
     ADProtocolError,
@@ -43,18 +42,6 @@ def test_the_error_says_what_was_given_by_whom_it_is_differentiated_and_the_reme
     assert "float" in text
     assert f"differentiated by {ad.name}: " in text
     assert "non_differentiable" in text
-
-
-@on_every_backend
-def test_adprotocols_own_gradient_raises_for_what_it_selects_alone(ad):
-    model = {"w": ad.make(3.0), "table": ad.make(2.0)}
-
-    def loss(model):
-        return model["w"] * guard(model["table"])
-
-    assert close(adprotocol.grad(loss, where="w", backend=ad.name)(model)["w"], 2.0)
-    with prevented():
-        adprotocol.grad(loss, backend=ad.name)(model)
 
 
 @pytest.mark.parametrize(

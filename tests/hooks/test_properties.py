@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from adprotocol import NonDifferentiable, combine, partition, trainable, value_and_grad
-from adprotocol.errors import NothingTrainableError, SelectionError
+from adprotocol.errors import SelectionError
 
 
 @dataclasses.dataclass
@@ -197,35 +197,6 @@ def test_predicate_mask_and_patterns_select_alike(ad, spec, data):
 @on_every_backend
 @modest
 @given(spec=STRUCTURES, data=st.data())
-def test_a_mask_of_the_upper_part_holds_for_all_below(ad, spec, data):
-    tree = build(spec, lambda _, spec: leaf(ad, *spec))
-    leaves = dict(walk(tree))
-    able = set(capable(spec))
-    covered = {}
-
-    def cut(spec, path=()):
-        """Return a mask that ends at random nodes."""
-        kind, children, keys = spec
-        below = dict(walk(build(spec, lambda path, leaf: _Leaf(leaf), path), path))
-        takes = [name for name, (kind, *_) in below.items() if kind != "none"]
-        if isinstance(kind, str) or data.draw(st.booleans()):
-            said = all(name in able for name in takes) and data.draw(st.booleans())
-            covered.update(dict.fromkeys(below, said))
-            return said
-        names = keys or FIELDS.get(kind) or range(len(children))
-        built = [cut(child, (*path, name)) for name, child in zip(names, children, strict=True)]
-        if kind in FIELDS:
-            return kind(*built)
-        return kind(zip(names, built, strict=True)) if keys is not None else kind(built)
-
-    mask = cut(spec)
-    want = build(spec, lambda path, _: leaves[path] if covered[path] else None)
-    assert alike(trainable(tree, where=mask), want)
-
-
-@on_every_backend
-@modest
-@given(spec=STRUCTURES, data=st.data())
 def test_what_cannot_take_a_gradient_is_refused_by_its_path_however_it_is_selected(ad, spec, data):
     tree = build(spec, lambda _, spec: leaf(ad, *spec))
     able = set(capable(spec))
@@ -273,18 +244,3 @@ def test_gradients_are_the_native_ones_where_selected_and_none_elsewhere(ad, spe
     # The nodes are those of the model.
     assert alike(build(spec, lambda path, _: found[path]), gradient)
     assert alike(tree, build(spec, lambda path, _: leaves[path]))
-
-
-@on_every_backend
-@few
-@given(spec=STRUCTURES)
-def test_without_where_all_that_can_take_a_gradient_do(ad, spec):
-    tree = build(spec, lambda _, spec: leaf(ad, *spec))
-    able = capable(spec)
-    differentiate = value_and_grad(loss, backend=ad.name)
-    if not able:
-        with pytest.raises(NothingTrainableError):
-            differentiate(tree)
-        return
-    found = dict(walk(differentiate(tree)[1]))
-    assert {path for path, mine in found.items() if mine is not None} == set(able)
