@@ -42,19 +42,19 @@ def _main(argv: list[str] | None) -> int:
     )
     info_parser.add_argument("--verbose", action="store_true", help="list the hooks of each plugin, too")
     commands.add_parser("doctor", help="check the installation; show each problem with its remedy")
-    # These parse their own arguments, including --help.
-    commands.add_parser("demo", help="run one model file under every framework that is installed", add_help=False)
+    commands.add_parser("demo", help="run one model file under every framework that is installed, and compare")
+    # It parses its own arguments, including --help.
     commands.add_parser("conformance", help="run the conformance suite on a plugin, and report", add_help=False)
     arguments, rest = parser.parse_known_args(argv)
-    if arguments.command == "demo":
-        # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
-        # times as long as the work takes. NumPy and PyTorch read it at import.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        return int(import_module("adprotocol._demo.run").main(rest))
     if arguments.command == "conformance":
         return int(import_module("adprotocol.conformance._command").main(rest))
     if rest:
         parser.error(f"{arguments.command} does not take {' '.join(rest)}; see adprotocol {arguments.command} --help")
+    if arguments.command == "demo":
+        # The matrices are small: a second thread gains nothing, and on a busy machine the two wait for each other fifty
+        # times as long as the work takes. NumPy and PyTorch read it at import.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return int(import_module("adprotocol._demo.run").main())
     if arguments.command == "doctor":
         return doctor.main(REGISTRY, sys.stdout)
     facts = info.collect(REGISTRY, import_frameworks=arguments.import_frameworks)

@@ -103,7 +103,7 @@ def test_a_wrong_gradient_is_seen(small, capsys, path, part):
         return dataclasses.replace(outcome, gradient=outcome.gradient | {path: value})
 
     small.append(changed(wrong))
-    assert run.main([]) == 1
+    assert run.main() == 1
     text = capsys.readouterr().out
     assert [row["agrees"] for row in table(text).values()] == ["yes", "yes", "NO"]
     assert "NOT all agree" in text
@@ -111,7 +111,7 @@ def test_a_wrong_gradient_is_seen(small, capsys, path, part):
 
 def test_evaluation_mode_in_training_is_seen(small, monkeypatch, capsys):
     monkeypatch.setattr(model, "within_gradient", lambda _: False)
-    assert run.main([]) == 1
+    assert run.main() == 1
     assert table(capsys.readouterr().out)["autograd"]["agrees"] == "NO"
 
 
@@ -152,7 +152,7 @@ def test_growth_with_a_select_in_place_of_cond_is_seen(small, monkeypatch, capsy
         return xp.where(rate == 0.0, t, xp.expm1(rate * t) / rate)
 
     monkeypatch.setattr(model, "growth", growth)
-    assert run.main([]) == 1
+    assert run.main() == 1
     row = table(capsys.readouterr().out)["autograd"]
     assert (row["rate"], row["agrees"]) == ("nan", "NO")
 
@@ -162,7 +162,7 @@ def test_a_missing_framework_is_a_row_with_the_remedy(small, capsys):
         raise ModuleNotFoundError(name="no_such_framework")
 
     small.append(Framework("missing", "no_such_framework", missing))
-    assert run.main([]) == 0
+    assert run.main() == 0
     text = capsys.readouterr().out
     assert table(text)["missing"]["agrees"] == "absent"
     assert "missing: not installed; pip install 'adprotocol[no_such_framework]'" in text
@@ -173,7 +173,7 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, capsys):
         raise RuntimeError("no luck\nwith 30 points")
 
     small.insert(0, Framework("failing", "numpy", failing))
-    assert run.main([]) == 1
+    assert run.main() == 1
     text = capsys.readouterr().out
     assert "failing: failed: RuntimeError: no luck with 30 points" in text
     assert [row["agrees"] for row in table(text).values()] == ["failed", "yes", "yes"]
@@ -181,15 +181,8 @@ def test_a_framework_that_fails_is_seen_and_hides_no_other(small, capsys):
 
 def test_nothing_installed_is_not_all_well(monkeypatch, capsys):
     monkeypatch.setattr(run, "FRAMEWORKS", [])
-    assert run.main([]) == 1
+    assert run.main() == 1
     assert "Nothing could run" in capsys.readouterr().out
-
-
-def test_wrong_usage(capsys):
-    with pytest.raises(SystemExit) as error:
-        run.main(["--points"])
-    assert error.value.code == 2
-    assert "--points" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -197,12 +190,12 @@ def test_an_interrupt_from_the_terminal_leaves_no_traceback():
     code = (
         "import time; from adprotocol._demo import run, frameworks as f; "
         "run.FRAMEWORKS = [f.Framework('slow', 'numpy', lambda: time.sleep(60))]; "
-        "raise SystemExit(run.main([]))"
+        "from adprotocol.__main__ import main; raise SystemExit(main(['demo']))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr.read(len("slow ... ")) == "slow ... "
         running.send_signal(signal.SIGINT)
-        assert running.stderr.read() == "\nadprotocol demo: interrupted\n"
+        assert running.stderr.read() == "\nadprotocol: interrupted\n"
         assert running.wait(timeout=30) == 130
 
 
@@ -211,10 +204,10 @@ def test_one_thread_unless_it_is_said_otherwise_and_no_framework_before_its_row(
     code = (
         "import os, sys; from adprotocol.__main__ import main; from adprotocol._demo import run; "
         "heavy = {'numpy', 'autograd', 'jax', 'torch', 'rich'} & set(sys.modules); "
-        "run.main = lambda argv: print(os.environ['OMP_NUM_THREADS'], heavy or 'none', *argv) or 1; "
-        "raise SystemExit(main(['demo', '--help']))"
+        "run.main = lambda: print(os.environ['OMP_NUM_THREADS'], heavy or 'none') or 1; "
+        "raise SystemExit(main(['demo']))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {} if given is None else {"OMP_NUM_THREADS": given}
     ran = process(code, env=environment)
-    assert (ran.stdout, ran.returncode) == (f"{used} none --help\n", 1)
+    assert (ran.stdout, ran.returncode) == (f"{used} none\n", 1)

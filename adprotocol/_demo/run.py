@@ -1,11 +1,10 @@
 """``python -m adprotocol demo``: one model file under every framework that is installed, side by side.
 
-The exit status is 0 if everything that is installed agrees, 1 if not, 2 for wrong usage, 130 after an interrupt.
+The exit status is 0 if everything that is installed agrees, else 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 
@@ -24,17 +23,8 @@ LEGEND = (
 )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the demo and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="adprotocol demo", description="Run one model file under every framework that is installed, and compare."
-    )
-    parser.parse_args(argv)
-    return terminal.interruptible("adprotocol demo", lambda: 0 if compare() else 1)
-
-
-def compare() -> bool:
-    """Run the model under every framework, show the table, and tell whether all that is installed agrees."""
+def main() -> int:
+    """Run the model under every framework, show the table, and return the exit status."""
     rows, notes = [HEADINGS], [LEGEND]
     first: Outcome | None = None
     good, ran = True, 0
@@ -62,7 +52,7 @@ def compare() -> bool:
     width = terminal.width_of(sys.stdout)
     notes = [line for note in (*notes, verdict) for line in terminal.wrapped(note, width or 80)]
     sys.stdout.write("\n".join([TITLE, "", *terminal.aligned(rows), "", *notes]) + "\n")
-    return good
+    return 0 if good else 1
 
 
 def _reason(framework: Framework, error: Exception, *, absent: bool) -> str:

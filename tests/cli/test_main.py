@@ -412,7 +412,7 @@ def test_doctor_finds_the_bundled_plugins_well(site):
     assert "PROBLEM" not in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["heal"], ["info", "--yaml"], ["doctor", "jax"]])
+@pytest.mark.parametrize("arguments", [[], ["heal"], ["info", "--yaml"], ["doctor", "jax"], ["demo", "--points"]])
 def test_wrong_usage(capsys, arguments):
     with pytest.raises(SystemExit) as raised:
         main(arguments)
