@@ -144,9 +144,9 @@ def whole_containers(message, *_):
 
 
 @mutant(GROUP, at("adprotocol._hooks.prevent_gradient._leaf"))
-def first_leaf_only(value, message, tree=None, treespec=None, place=0):
+def first_leaf_only(value, message, treespec=None, place=0, names=None):
     """Guards the first leaf of a container."""
-    return value if place else leaf(value, message, tree, treespec, place)
+    return value if place else leaf(value, message, treespec, place, names)
 
 
 @mutant(GROUP, guards)
