@@ -62,13 +62,8 @@ def test_the_ends_are_run_unless_others_are_named(arguments, count, name):
     names = [point.name for point in selection(arguments)]
     assert len(names) == count
     assert name in names
-
-
-def test_an_unknown_point_is_wrong_usage(capsys):
-    with pytest.raises(SystemExit) as caught:
-        selection(["jax-*", "jax-9.9"])
-    assert caught.value.code == 2
-    assert "no point jax-9.9; there are" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        selection([*arguments, "jax-9.9"])
 
 
 def test_an_environment_that_has_all_is_used_as_it_is(tmp_path, monkeypatch):

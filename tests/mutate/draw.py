@@ -4,8 +4,7 @@ That is annotations, overloads, and what is raised, whose messages are prose.
 """
 
 import ast
-import collections
-import hashlib
+import random
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,18 +43,11 @@ def modules(begin=""):
 
 
 def mutants(root, paths, seed):
-    """Yield the mutants of some files in the order of a seed, one for each place.
-
-    That order is the same wherever other code is edited.
-    """
+    """Yield the mutants of some files in an order of the seed, one for each place."""
     sources = {path: (Path(root) / path).read_text("utf-8") for path in paths}
-    ranked, counts, places = [], collections.Counter(), set()
-    for path, spec in _specs(root, sources):
-        line = sources[path].splitlines()[spec.start_pos[0] - 1].strip()
-        key = path, spec.definition_name, line, spec.operator_name, spec.start_pos[1]
-        counts[key] += 1
-        ranked.append((hashlib.sha256(repr((seed, key, counts[key])).encode()).digest(), path, spec))
-    for _, path, spec in sorted(ranked, key=lambda entry: entry[0]):
+    specs, places = sorted(_specs(root, sources), key=repr), set()
+    random.Random(seed).shuffle(specs)  # noqa: S311  (no secret)
+    for path, spec in specs:
         if (path, spec.start_pos) not in places and (mutant := _mutant(path, sources[path], spec)) is not None:
             places.add((path, spec.start_pos))
             yield mutant
