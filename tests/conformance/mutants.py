@@ -1,0 +1,551 @@
+"""Ways for toyad's plugin, or what lies behind it, to be wrong everywhere, by which the suite is tested.
+
+Each is a function that returns what it replaces: hooks by their name, and functions elsewhere by their dotted path.
+"""
+
+# ruff: noqa: BLE001  (a line for a replacement, with the signature of what it replaces)
+
+import contextlib
+import functools
+import threading
+import types
+from unittest import mock
+
+import numpy as np
+import toyad
+import toyad_adprotocol as right
+
+import adprotocol
+from adprotocol import extend, plugins
+from adprotocol._gradients import where as selection
+from adprotocol._rules import host_function
+from adprotocol._rules.rule import DerivativeRule
+from adprotocol.conformance import scenario
+from adprotocol.hookspecs import hookimpl
+
+HOOKS = tuple(name for name, value in vars(right).items() if hasattr(value, "adprotocol_impl"))
+MUTANTS = {}
+ALL = scenario.HOOKS
+
+
+# The hooks that a mutant breaks: a scenario of another is not expected to notice.
+BREAKS = {}
+
+
+def mutant(*hooks):
+    """Enter a function that returns replacements, and the hooks that they break: all, if none is named."""
+
+    def enter(function):
+        name = function.__name__.replace("_", "-")
+        MUTANTS[name], BREAKS[name] = function, hooks or ALL
+        return function
+
+    return enter
+
+
+@contextlib.contextmanager
+def active(name=None):
+    """Put a mutant in the place of toyad's plugin."""
+    replaced = {} if name is None else MUTANTS[name]()
+    made = types.ModuleType("toyad_mutant")
+    for hook in HOOKS:
+        function = replaced.pop(hook, getattr(right, hook))
+        if function is not None:
+            setattr(made, hook, hookimpl(function))
+    selection._MATCHES.clear()
+    registered = plugins.register(made, "toyad")
+    try:
+        with contextlib.ExitStack() as stack:
+            for target, new in replaced.items():
+                stack.enter_context(mock.patch(target, new))
+            yield
+    finally:
+        plugins.unregister(registered.name)
+        selection._MATCHES.clear()
+
+
+def is_float(value):
+    return isinstance(value, toyad.Value) and toyad.is_inexact(value)
+
+
+def floats(change, tree):
+    """Return a structure with its arrays of floats changed."""
+    return extend.tree_map(lambda leaf: change(leaf) if is_float(leaf) else leaf, tree)
+
+
+constants = functools.partial(floats, toyad.stop_gradient)
+
+
+# Answers
+
+
+@mutant("within_gradient")
+def answers_are_negated():
+    """Each answer is the opposite."""
+
+    def within_gradient(value):
+        answer = right.within_gradient(value)
+        return not answer if isinstance(answer, bool) else ~answer
+
+    return {"within_gradient": within_gradient}
+
+
+@mutant("within_gradient")
+def questions_try_it_out():
+    """A question computes a derivative, counts it, and moves the value."""
+
+    def within_gradient(value):
+        if isinstance(value, toyad.Dual):
+            value.tangent = value.tangent * 2.0
+        below = value
+        while isinstance(below, toyad.Tracer):
+            below = below.below
+        if isinstance(below, toyad.Array) and below.value.flags.writeable:
+            below.value += 1
+        value.grad = 1.0
+        return right.within_gradient(value)
+
+    return {"within_gradient": within_gradient}
+
+
+@mutant("within_gradient")
+def one_value_is_asked():
+    """The first leaf of all values is asked, and no other."""
+    real = adprotocol.within_gradient
+    return {"adprotocol.within_gradient": lambda *values: bool(values) and real(extend.tree_leaves(values)[0])}
+
+
+@mutant("within_gradient")
+def answers_of_numpy():
+    """An answer is a bool of NumPy's."""
+
+    def within_gradient(value):
+        answer = right.within_gradient(value)
+        return np.bool_(answer) if isinstance(answer, bool) else answer
+
+    return {"within_gradient": within_gradient}
+
+
+# constants
+
+
+@mutant("non_differentiable")
+def nothing_is_constant():
+    """`non_differentiable` returns what it was given."""
+    return {"non_differentiable": lambda value: value}
+
+
+@mutant("non_differentiable")
+def constants_are_zero():
+    """A constant is zero."""
+
+    return {"non_differentiable": lambda value: toyad.stop_gradient(value) * 0.0}
+
+
+@mutant("non_differentiable", "prevent_gradient", "trainable", "plugins")
+def labels_are_ignored():
+    """The value in a label keeps its derivative, and is trained."""
+    return {
+        "adprotocol.NonDifferentiable.value": property(lambda label: label.held),
+        "adprotocol._dispatch.table.BINDINGS.LABEL.trainable": lambda _label: True,
+    }
+
+
+# selection
+
+
+@mutant("trainable", "value_and_grad")
+def the_others_are_trained():
+    """What is frozen is trained, and what is trained frozen."""
+
+    real = selection.select
+
+    def select(structures, where, **kw):
+        return [[not mine for mine in chosen] for chosen in real(structures, where, **kw)]
+
+    return {"adprotocol._gradients.partition.select": select, "adprotocol._gradients.value_and_grad.select": select}
+
+
+@mutant("trainable", "value_and_grad")
+def where_is_ignored():
+    """The defaults select, whatever the call says."""
+
+    real = selection.select
+
+    def select(structures, where, **kw):
+        return real(structures, None, **kw)
+
+    return {"adprotocol._gradients.partition.select": select, "adprotocol._gradients.value_and_grad.select": select}
+
+
+# cond
+
+
+def branches(function):
+    def cond(pred, true_fun, false_fun, operands):
+        return function(pred, true_fun, false_fun, operands)
+
+    return {"cond": cond}
+
+
+@mutant("cond")
+def the_other_branch():
+    """The other branch runs."""
+
+    return branches(lambda pred, t, f, operands: right.cond(pred, f, t, operands))
+
+
+@mutant("cond")
+def branches_run_twice():
+    """The branch runs twice."""
+
+    def twice(fun):
+        return lambda *operands: (fun(*operands), fun(*operands))[1]
+
+    return branches(lambda pred, t, f, operands: right.cond(pred, twice(t), twice(f), operands))
+
+
+@mutant("cond")
+def results_of_branches_are_constant():
+    """What a branch returns is a constant."""
+
+    return branches(lambda *args: constants(right.cond(*args)))
+
+
+@mutant("cond")
+def both_branches_are_selected():
+    """Both branches run, and the predicate selects: NaN reaches the derivative."""
+
+    def both(pred, t, f, operands):
+        one, other = t(*operands), f(*operands)
+        return toyad.where(pred, one, other) if is_float(one) and is_float(other) else one
+
+    return branches(both)
+
+
+@mutant("cond")
+def errors_choose_the_other_branch():
+    """Where a branch or the predicate is in error the other branch runs."""
+
+    def cond(pred, t, f, operands):
+        try:
+            return right.cond(pred, t, f, operands)
+        except Exception:
+            return f(*operands)
+
+    return branches(cond) | {"adprotocol._hooks.cond._predicate_error": lambda *_: None}
+
+
+# gradients
+
+
+def after(change):
+    def value_and_grad(fun, leaves):
+        return change(*right.value_and_grad(fun, leaves))
+
+    return {"value_and_grad": value_and_grad}
+
+
+@mutant("value_and_grad")
+def gradients_are_doubled():
+    """A gradient is twice what it is, plus one."""
+
+    return after(lambda value, aux, slopes: (value, aux, [2.0 * s + 1 for s in slopes]))
+
+
+@mutant("value_and_grad")
+def gradients_are_detached():
+    """Value, auxiliary output and gradients are constants to derivatives around the call."""
+
+    return after(
+        lambda value, aux, slopes: (toyad.stop_gradient(value), constants(aux), list(map(toyad.stop_gradient, slopes)))
+    )
+
+
+@mutant("value_and_grad")
+def values_of_gradients_are_zero():
+    """The value beside a gradient is zero, and there is no auxiliary output."""
+
+    return after(lambda value, aux, slopes: (value * 0.0, None, slopes))
+
+
+@mutant("value_and_grad")
+def zeros_for_none():
+    """A leaf that is not selected has zero where None is due."""
+
+    def only(self, leaves):
+        following = iter(leaves)
+        return self.with_leaves([next(following) if m else 0.0 for m in self.mask])
+
+    return {"adprotocol._gradients.structure.Structure.only": only}
+
+
+# rules
+
+
+@mutant("custom_derivative")
+def rules_are_ignored():
+    """A function with a rule is differentiated as it is."""
+
+    def custom_rule(rule, arrays):
+        results, outline = rule.fun(arrays)
+        return [toyad.lift(result) for result in results], outline
+
+    return {"custom_rule": custom_rule}
+
+
+@mutant("custom_derivative")
+def rules_are_not_checked():
+    """What a rule returns and closes over is taken as it is."""
+
+    def unchecked(entry, *_):
+        return entry() if callable(entry) else entry
+
+    return {
+        "adprotocol._rules.check.checked": unchecked,
+        "adprotocol._rules.custom_derivative.hold_tracked": lambda *_: False,
+    }
+
+
+@mutant("host_function")
+def host_functions_are_constant():
+    """A host function gets the double of its arguments, and its result is a constant."""
+
+    def host_call(fun, arrays, like, batched, message):
+        return right.host_call(fun, [toyad.stop_gradient(a) * 2 for a in arrays], like, batched, message)
+
+    return {"host_call": host_call}
+
+
+# All over
+
+
+@mutant()
+def structures_are_rebuilt_as_lists():
+    """Each container comes back as a list."""
+
+    def build(treespec, leaves, *_):
+        return next(leaves) if treespec is None else [build(child, leaves) for child in treespec[3]]
+
+    return {
+        f"adprotocol.{m}.build": build
+        for m in ("_trees.treespec", "_trees.traversal", "_rules.arguments", "_rules.host_function")
+    }
+
+
+@mutant()
+def everything_is_kept():
+    """Whatever passes through a hook is kept for ever."""
+
+    kept = []
+
+    def keeping(hook):
+        function = getattr(right, hook)
+
+        @functools.wraps(function)
+        def kept_function(*args):
+            result = function(*args)
+            kept.extend([args, result])
+            return result
+
+        return kept_function
+
+    return {
+        hook: keeping(hook)
+        for hook in HOOKS
+        if hook not in ("harness", "array_types", "identity", "views", "tree_library", "trainable", "explain")
+    }
+
+
+@mutant()
+def other_threads_are_not_served():
+    """In threads beside that of the suite nothing is differentiated, constant or guarded."""
+
+    def only(hook, default):
+        function = getattr(right, hook)
+
+        @functools.wraps(function)
+        def served(*args):
+            if threading.current_thread().name != "conformance":
+                return default(*args)
+            return function(*args)
+
+        return served
+
+    return {
+        "within_gradient": only("within_gradient", lambda value: False),
+        "non_differentiable": only("non_differentiable", lambda v: v),
+        "prevent_gradient": only("prevent_gradient", lambda v, m: v),
+    }
+
+
+@mutant()
+def errors_say_nothing():
+    """The message of each error is lost."""
+
+    return {"adprotocol.errors.ADProtocolError.__str__": lambda self: "error"}
+
+
+@mutant()
+def errors_are_of_another_kind():
+    """Each error is an OSError."""
+
+    return {"adprotocol.errors.ADProtocolError.__new__": lambda cls, *args, **kw: OSError(*args)}
+
+
+@mutant()
+def one_precision():
+    """Floats come back in 64 bits."""
+
+    cast = lambda x: toyad.cast(x, "float64") if is_float(x) and x.dtype.kind == "f" else x
+    return {
+        "non_differentiable": lambda value: cast(right.non_differentiable(value)),
+        **branches(lambda pred, t, f, operands: floats(cast, right.cond(pred, t, f, operands))),
+        **after(lambda value, aux, slopes: (cast(value), aux, [cast(s) for s in slopes])),
+        "adprotocol._rules.host_function._with_precision": lambda result, _arrays: result,
+        "toyad_rules._as_like": lambda value, like: cast(toyad.zeros(like) if value is None else toyad.lift(value)),
+    }
+
+
+@mutant("plugins", "within_gradient")
+def explanations_lie():
+    """The explanation of each answer is False."""
+
+    return {
+        "explain": lambda value: "no",
+        "adprotocol.explain": lambda *values: "\n".join(f"{type(v).__name__}: False" for v in values),
+    }
+
+
+@mutant("custom_derivative")
+def rules_give_the_double():
+    """Results and derivatives of rules are doubled."""
+
+    vjp, jvp = DerivativeRule.vjp, DerivativeRule.jvp
+
+    def double(values):
+        return [v * 2.0 if is_float(v) else v for v in values]
+
+    def custom_rule(rule, arrays):
+        results, outline = right.custom_rule(rule, arrays)
+        return double(results), outline
+
+    return {
+        "custom_rule": custom_rule,
+        "adprotocol._rules.rule.DerivativeRule.vjp": lambda *a: double(vjp(*a)),
+        "adprotocol._rules.rule.DerivativeRule.jvp": lambda *a: double(jvp(*a)),
+    }
+
+
+@mutant("prevent_gradient")
+def guards_are_inverted():
+    """A guard lets a derivative pass, and raises for all else."""
+
+    def prevent_gradient(value, message):
+        if right.within_gradient(value) is not True:
+            raise extend.gradient_prevented(value, message, "toyad")
+        return value
+
+    return {"prevent_gradient": prevent_gradient}
+
+
+@mutant("host_function")
+def host_functions_own_their_arguments():
+    """A host function runs twice, and may write into its arguments."""
+
+    run = host_function.HostCall.__call__
+
+    def call(self, arrays):
+        run(self, arrays)
+        return run(self, arrays)
+
+    return {
+        "adprotocol._rules.host_function.HostCall.__call__": call,
+        "adprotocol._rules.host_function._read_only": lambda value: value,
+    }
+
+
+@mutant("cond")
+def branches_return_arrays():
+    """A branch returns arrays for numbers and None, and lists for containers."""
+
+    def plain(value):
+        if isinstance(value, (list, tuple)):
+            return [plain(v) for v in value]
+        if isinstance(value, dict):
+            return [plain(v) for v in value.values()]
+        if value is None:
+            return toyad.array(0.0)
+        return toyad.array(value) if isinstance(value, (bool, int, float)) else value
+
+    def conv(fun):
+        return lambda *ops: plain(fun(*ops))
+
+    return branches(lambda pred, t, f, ops: right.cond(pred, conv(t), conv(f), ops))
+
+
+@mutant("non_differentiable")
+def constants_are_written_in_place():
+    """The constants are written into the dict that was given."""
+
+    real = adprotocol.non_differentiable
+
+    def non_differentiable(value):
+        made = real(value)
+        if type(value) is dict:
+            value.update(made)
+            return value
+        return made
+
+    return {"adprotocol.non_differentiable": non_differentiable}
+
+
+@mutant("plugins")
+def registered_without_static_fields():
+    """A registered class is rebuilt without its static fields."""
+
+    library = right.tree_library()
+
+    def register(cls, flatten, unflatten):
+        library.register(cls, flatten, lambda _, children: cls(*children))
+
+    return {"tree_library": lambda: extend.TreeLibrary(library.node, library.version, register)}
+
+
+@mutant("plugins")
+def subclasses_are_not_served():
+    """Subclasses that are defined elsewhere are not served."""
+
+    from adprotocol._dispatch import registry
+
+    claimants = registry.REGISTRY.claimants
+    return {
+        "adprotocol._dispatch.registry.REGISTRY.claimants": lambda cls: [
+            p for p in claimants(cls) if cls.__module__ == "toyad" or cls in p.types
+        ]
+    }
+
+
+@mutant("trainable")
+def the_last_wins():
+    """Each leaf of a combined structure is that of the last part."""
+
+    real = adprotocol.combine
+    return {"adprotocol.combine": lambda *trees, **kw: real(*trees[::-1], **kw)}
+
+
+@mutant()
+def wrappers_have_no_name():
+    """A wrapped function has no name and documentation."""
+
+    return {
+        "adprotocol._gradients.value_and_grad.wrap": lambda w, f: w,
+        "adprotocol._hooks.non_differentiable.wrap": lambda w, f: w,
+    }
+
+
+@mutant("plugins")
+def array_types_in_a_private_place():
+    """The hooks stand in a module that imports what is private."""
+
+    return {"array_types": lambda: (toyad.Value,)}
