@@ -219,6 +219,13 @@ def owners_of(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Parameter | None
     return []  # as `parameter_of` answers, without a call for each
 
 
+def _identity_traced(value: torch.Tensor) -> int | None:
+    return None if parameter_of(value) is None else id(value)
+
+
+# PyTorch 2.9 fails on ``__dict__`` where a graph has broken around it.
+@trace_instead(_identity_traced)
+@skip
 @hookimpl
 def identity(value: torch.Tensor) -> int | None:
     """Return a key that the places of one parameter have in common."""
