@@ -163,7 +163,10 @@ def _is_in_place(name: str) -> bool:
 
 def _changed_argument(func: Any, args: Any, keywords: Any) -> Any:
     """Return the argument that a function changes as far as its parameters tell, else None."""
-    arguments = {**dict(zip(_parameters(func), args, strict=False)), **keywords}
+    names = _parameters(func)
+    # As long as each other: Dynamo of PyTorch 2.9 takes `strict=False` for True.
+    positional = dict(zip(names[: len(args)], args[: len(names)], strict=True))
+    arguments = {**positional, **keywords}
     if arguments.get("out") is not None:
         return arguments["out"]
     if arguments.get("inplace") is True:
