@@ -51,10 +51,11 @@ class NewTrace:
     __slots__ = ("before", "enclosing", "trace")
 
     def __enter__(self) -> int:
-        self.before, self.enclosing = trace_stack.top, _ENCLOSING.trace
-        trace: int = max(self.before, self.enclosing) + 1
-        self.trace = trace_stack.top = _ENCLOSING.trace = trace
-        return trace
+        self.before: int = trace_stack.top
+        self.enclosing: int = _ENCLOSING.trace
+        self.trace: int = max(self.before, self.enclosing) + 1
+        trace_stack.top = _ENCLOSING.trace = self.trace
+        return self.trace
 
     def __exit__(self, *_: object) -> None:
         _ENCLOSING.trace = self.enclosing

@@ -21,16 +21,6 @@ class Pair(NamedTuple):
     name: str
 
 
-@dataclass
-class Output(dict):
-    """A dataclass that is also a dict, as the outputs of transformers."""
-
-    x: Any = None
-
-    def __post_init__(self):
-        self["x"] = self.x
-
-
 def _object_array(x):
     made = np.empty(2, object)
     made[1] = [x]
@@ -41,7 +31,6 @@ def _object_array(x):
 FORMS = {
     "object array": (_object_array, lambda aux: aux[1][0]),
     "named tuple": (lambda x: Pair([x], "name"), lambda aux: aux.first[0]),
-    "dict of a class": (lambda x: Output(x=x), lambda aux: aux["x"]),
 }
 
 

@@ -179,7 +179,8 @@ def test_pytorch_in_every_way(make, way):
     run = value_and_grad(tasks)
     if way in ("eager", "aot_eager"):
         inner = value_and_grad(after_adapting)
-        compiled = torch.compile(inner, fullgraph=True, backend=way)
+        # Parameters of a module are differentiated outside the graph, which breaks.
+        compiled = torch.compile(inner, fullgraph=not isinstance(model, torch.nn.Module), backend=way)
         matches(compiled(model, xs[0], ys[0]), closed_form(3.0, 1.0, 1.5, -2.0))
         return
     matches(run(model, xs, ys), want)
