@@ -103,12 +103,20 @@ def test_a_nesting_that_the_system_refuses_does_not_apply_and_one_it_gets_wrong_
     def refusing(self, fun):
         raise NotImplementedError("no loops here")
 
+    def lazy(self, fun):
+        class Unevaluated:
+            def __array__(self, *_, **__):
+                raise NotImplementedError("no loops here")
+
+        return lambda x: Unevaluated()  # the error comes with the value
+
     for jit, outcome, cause in (
         (refusing, NOT_APPLICABLE, ""),
+        (lazy, NOT_APPLICABLE, ""),
         (lambda self, fun: lambda x: fun(x) + x, FAIL, HARNESS),
         (lambda self, fun: fun, FAIL, PLUGIN),
     ):
-        with scenarios(refuses, level="MUST", transform="grad of jit", needs=()):
+        with scenarios(refuses, level="MUST", transform="jit of grad", needs=()):
             (result,) = run(made(jit=jit)).results
         assert (result.outcome, result.cause) == (outcome, cause)
 

@@ -4,7 +4,7 @@
 
 The model asks adprotocol whether it is differentiated, and its dropout branches by that. There is no `training`
 argument, and no flag to set or to forget: a plain call evaluates, a differentiated one trains. The encoder is frozen by
-Keras' own flag, so the question is about `trainable_variables`.
+Keras' own flag, so the question is about the values of `trainable_variables`.
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202, ANN204, PLC0415, T201  (a script; Keras reads its variable first)
@@ -42,7 +42,7 @@ class Classifier(keras.Model):
 
     def call(self, x, mask):
         """Ask once, about the parameters, and hand the answer down."""
-        answer = within_gradient(self.trainable_variables)
+        answer = within_gradient([variable.value for variable in self.trainable_variables])
         return self.head(self.dropout(self.encoder(x), mask, differentiated=answer))
 
 
