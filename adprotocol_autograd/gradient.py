@@ -53,9 +53,10 @@ class NewTrace:
     def __enter__(self) -> int:
         self.before: int = trace_stack.top
         self.enclosing: int = _ENCLOSING.trace
-        self.trace: int = max(self.before, self.enclosing) + 1
-        trace_stack.top = _ENCLOSING.trace = self.trace
-        return self.trace
+        trace: int = max(self.before, self.enclosing) + 1
+        self.trace: int = trace
+        trace_stack.top = _ENCLOSING.trace = trace
+        return trace
 
     def __exit__(self, *_: object) -> None:
         _ENCLOSING.trace = self.enclosing
