@@ -122,18 +122,9 @@ class Structure(Flattened):
 
         Decided by its type, its flag, its label and the declarations of the classes above it.
         """
-        if self.treespec is None and not self._has_opaque:
-            return [self.bindings[type(self.leaves[0])].trainable(self.leaves[0])]
         allowed = [True] * len(self.leaves)
-        if not (self.frozen or self._has_opaque or self.views):
-            return flags_of(self.leaves, allowed, self.bindings)
         for start, stop in self.frozen:
             allowed[start:stop] = [False] * (stop - start)
-        opaque = [cls for cls, binding in self.bindings.items() if binding.kind is OPAQUE] if self._has_opaque else []
-        declaring = [cls for cls in opaque if declaration.declares(cls)]
-        for leaf, taken in zip(self.leaves, allowed, strict=True) if declaring else ():
-            if taken and type(leaf) in declaring:
-                declaration.refuse_opaque(leaf)
         # What a class freezes is not searched for hidden arrays.
         flags = self.capable(allowed)
         return [flag if taken else False for flag, taken in zip(flags, allowed, strict=True)] if self.frozen else flags
@@ -143,16 +134,15 @@ class Structure(Flattened):
         if self._has_opaque:
             self._search_opaque(mask)
         known = [(start, tree_leaves((view.flags,))) for start, view in self.views if view.flags is not None]
-        if known:
-            mask = list(mask)
+        if not known:
+            return flags_of(self.leaves, mask, self.bindings)
+        asked = list(mask)
         for start, flags in known:
-            mask[start : start + len(flags)] = [False] * len(flags)  # type: ignore[index]
-        found: list[bool | None] = [None] * len(mask)
-        if True in mask:
-            found = flags_of(self.leaves, mask, self.bindings)
+            asked[start : start + len(flags)] = [False] * len(flags)
+        answers = flags_of(self.leaves, asked, self.bindings)
         for start, flags in known:
-            found[start : start + len(flags)] = flags
-        return found
+            answers[start : start + len(flags)] = flags
+        return answers
 
     def _search_opaque(self, mask: Sequence[bool]) -> None:
         """Refuse objects of unknown class that hide arrays: these would be frozen silently."""
@@ -161,6 +151,8 @@ class Structure(Flattened):
         for leaf, wanted in zip(self.leaves, mask, strict=True):
             if wanted and self.bindings[type(leaf)].kind is OPAQUE and id(leaf) not in searched:
                 searched.add(id(leaf))
+                if declaration.declares(type(leaf)):
+                    declaration.refuse_opaque(leaf)
                 check_opaque(leaf, (self.argument,))
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:

@@ -11,7 +11,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import binding_for, is_container, too_deep, tree_flatten
 from adprotocol._trees.treespec import count_leaves, paths, text, treespecs_equal
-from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
+from adprotocol.errors import SelectionError, add_note, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,36 +133,21 @@ def _compiled(pattern: str) -> Callable[[str], Any]:
 
 
 def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
-    found = []
+    answers = []
     for name, leaf in zip(structure.paths, structure.leaves, strict=True):
         try:
             answer = predicate(name, leaf)
         except TypeError as error:
-            if _takes(predicate, name, leaf):
-                raise
-            msg = f"the where predicate does not take (path, leaf): {error}. Write lambda path, leaf: ..."
-            raise SelectionError(msg) from error
+            add_note(error, "A where predicate is called with (path, leaf): write lambda path, leaf: ...")
+            raise
         if not _is_bool(answer):
             msg = (
                 f"the where predicate returned {shown(answer)}, {kind_of(answer)}, for {quoted(name)}; it must "
                 "take (path, leaf) and return a bool"
             )
             raise SelectionError(msg)
-        found.append(bool(answer))
-    return found
-
-
-def _takes(predicate: Any, *arguments: Any) -> bool:
-    """Tell whether a function can be called with these arguments, as far as its signature shows."""
-    import inspect  # noqa: PLC0415  (6 ms; for errors only)
-
-    try:
-        inspect.signature(predicate).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a function of C without a signature
-        return True
-    return True
+        answers.append(bool(answer))
+    return answers
 
 
 def _masks(where: Any, count: int) -> list[Any]:

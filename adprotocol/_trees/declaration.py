@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._trees.fields import DECLARATION, field_names, fields_of, has_fields
@@ -102,28 +103,20 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     cls = type(value)
     known = tuple(names)
     declared = _declared(value)
-    trained = set(known)
+    frozen = frozen_fields(cls)
     if declared is not None:
         # A static field of the framework may be declared too; it takes no gradient.
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
-        trained &= set(declared)
-    frozen = frozen_fields(cls)
-    _check_named(cls, known, (*(declared or ()), *frozen))
-    return trained.difference(frozen)
-
-
-def _check_named(cls: type, known: tuple[str, ...], given: Iterable[str]) -> None:
-    """Refuse declared fields of a node whose children have positions only: no child can be matched to a field."""
-    if known != tuple(map(str, range(len(known)))):
-        return
-    for name in given:
-        if known and name not in known:
-            msg = (
-                f"{cls.__qualname__} declares whether its field {name!r} is trainable, but is registered as a node "
-                f"without names for its children, so no child can be matched to {name!r}; register it with keys, as "
-                "jax.tree_util.register_dataclass and register_pytree_with_keys do"
-            )
-            raise DeclarationError(msg)
+    if known and known == tuple(map(str, range(len(known)))):
+        for name in (*(declared or ()), *frozen):
+            if name not in known:
+                msg = (
+                    f"{cls.__qualname__} declares whether its field {name!r} is trainable, but is registered as a node "
+                    f"without names for its children, so no child can be matched to {name!r}; register it with keys, "
+                    "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
+                )
+                raise DeclarationError(msg)
+    return set(known).intersection(known if declared is None else declared).difference(frozen)
 
 
 def _declared(value: Any) -> tuple[str, ...] | None:
@@ -159,11 +152,8 @@ def _checked(cls: type, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
     # A mapping would be read by its keys alone; an iterator is exhausted by the first instance.
-    refused = isinstance(names, dict) or hasattr(type(names), "__next__")
-    try:
-        given = (names,) if refused else tuple(names)
-    except TypeError:
-        given = (names,)
+    is_list = isinstance(names, Collection) and not isinstance(names, Mapping)
+    given = tuple(names) if is_list else (names,)
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
         msg = (
