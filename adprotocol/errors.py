@@ -71,21 +71,9 @@ def shown(value: object, limit: int = 60) -> str:
         return f"<{type(value).__qualname__}>"
 
 
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an error of the user's; one that takes no attributes, such as a frozen dataclass, has none."""
-    import contextlib  # noqa: PLC0415  (for errors only)
-
-    with contextlib.suppress(AttributeError, TypeError):
-        error.add_note(note)
-
-
 def one_line(error: BaseException, limit: int | None = 400) -> str:
-    """Return the kind and message of an error on one line, cut at `limit` characters; its ``__str__`` may raise."""
-    name = type(error).__name__
-    try:
-        text = f"{name}: {' '.join(str(error).split())}"
-    except (Exception, SystemExit) as other:  # noqa: BLE001  (a user's class may raise anything)
-        text = f"{name}, whose message cannot be shown: its __str__ raises {type(other).__name__}"
+    """Return the kind and message of an error on one line, cut at `limit` characters."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Node = tuple[Callable[[Any], Flattened], Unflatten]
 
 
-class TreeLibrary:
+class TreeLibrary(NamedTuple):
     """Hold the functions that reach a framework's own tree library, such as ``jax.tree_util``.
 
     Args:
@@ -42,14 +42,6 @@ class TreeLibrary:
             framework. By default the library learns no class.
     """
 
-    __slots__ = ("node", "register", "version")
-
-    def __init__(
-        self,
-        node: Callable[[Any], Node | None],
-        version: Callable[[], int] | None = None,
-        register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = None,
-    ) -> None:
-        self.node: Callable[[Any], Node | None] = node
-        self.version: Callable[[], int] | None = version
-        self.register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = register
+    node: Callable[[Any], Node | None]
+    version: Callable[[], int] | None = None
+    register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = None

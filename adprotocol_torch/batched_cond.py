@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adprotocol.errors import BranchError, add_note
+from adprotocol.errors import BranchError
 from adprotocol.extend import Branches, run_while_tracing
 from adprotocol_torch import internals
 from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
@@ -62,7 +62,7 @@ def _run(pred: torch.Tensor, branch: Callable[..., Any], operands: tuple[Any, ..
                 f"adprotocol: raised in {name}, a branch of a batched cond, of which both branches run for all rows; "
                 "where it is not taken, let it compute with an operand that is safe: torch.where(pred, x, safe)"
             )
-            add_note(error, note)
+            error.add_note(note)
             raise
     if guard.has_refused:
         raise _changed_in_place()

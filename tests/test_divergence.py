@@ -70,12 +70,9 @@ def test_a_divergence_is_data_that_cannot_change_and_fails_loudly_unless_it_says
     ("field", "value", "remedy"),
     [
         *(("name", name, "joined by hyphens") for name in ("Two runs", "two_runs", "two--runs", "")),
-        *((field, None, "must be a string") for field in ("name", "text", "outcome")),
         *((field, text, "say what happens") for field in ("title", "text") for text in ("", "\n")),
-        *(("remedy", text, "no full stop") for text in ("Ask outside.", "Ask\noutside", " Ask outside")),
         ("outcome", "silent", "write 'error' or 'wrong'"),
-        *(("scenarios", ids, "a tuple of ids") for ids in ("cond/nan", ["cond/nan"])),
-        *(("scenarios", (one,), "write 'hook/name'") for one in ("nan", "*", "cond/", "cond/nan@", 3)),
+        *(("scenarios", (one,), "write 'hook/name'") for one in ("nan", "*", "cond/", "cond/nan@")),
     ],
 )
 def test_a_wrong_field_is_an_error_that_names_divergence_and_remedy(field, value, remedy):

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch import registry
-from adprotocol._dispatch.binding import OPAQUE
-from adprotocol._dispatch.table import lookup, plugin_binding
+from adprotocol._dispatch.table import plugin_binding
+from adprotocol._trees.held import held
 from adprotocol._trees.traversal import sole_framework
-from adprotocol.errors import (
-    BackendError,
-    MixedFrameworksError,
-    PluginError,
-    kind_of,
-    nearest,
-)
+from adprotocol.errors import BackendError, MixedFrameworksError, PluginError, kind_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -24,27 +17,28 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
 
 
-def of_values(found: Binding, others: Collection[Any], fun: Callable[..., Any]) -> Binding:
+def of_values(sole: Binding, others: Collection[Any], fun: Callable[..., Any]) -> Binding:
     """Return the binding of the one framework among the values of a call.
 
-    `found` is the binding of the differentiated arguments, `others` are the other
-    arguments. If all leaves are NumPy arrays and Python numbers, the values bound
-    to `fun` decide.
+    `sole` is the binding of the differentiated arguments, `others` are the other
+    arguments. If all leaves are NumPy arrays and Python numbers, what is bound to
+    `fun` decides: the object of a method, the arguments of a ``functools.partial``.
     """
-    found = sole_framework(others, found)
-    if found.framework is not None or type(fun) is types.FunctionType:
-        return found
-    return sole_framework(_bound(fun), found)
+    sole = sole_framework(others, sole)
+    if sole.framework is None and type(fun) is not types.FunctionType:
+        # A partial may be of a method.
+        sole = sole_framework([*held(fun), *held(getattr(fun, "func", None))], sole)
+    return sole
 
 
-def find(found: Binding, backend: str | None) -> Binding:
+def find(sole: Binding, backend: str | None) -> Binding:
     """Return the binding of the framework that differentiates: that of the values, or `backend`, or the default."""
-    name = found.framework
+    name = sole.framework
     if backend is not None:
         name = named(backend)
-        if found.framework not in (None, name):
+        if sole.framework not in (None, name):
             msg = (
-                f"backend={backend!r} was given, but the arguments hold values of {found.framework}; omit backend=, or "
+                f"backend={backend!r} was given, but the arguments hold values of {sole.framework}; omit backend=, or "
                 "convert the arguments"
             )
             raise MixedFrameworksError(msg)
@@ -60,17 +54,6 @@ def find(found: Binding, backend: str | None) -> Binding:
     return binding
 
 
-def _bound(fun: Any) -> list[Any]:
-    """Return the values bound to a method, a ``functools.partial`` or a callable object."""
-    values: list[Any] = []
-    while isinstance(fun, functools.partial):
-        values.extend((*fun.args, *fun.keywords.values()))
-        fun = fun.func
-    if type(fun) is not types.FunctionType:  # behind a partial it may be one
-        values.extend((fun, getattr(fun, "__self__", None)))
-    return [value for value in values if lookup(type(value)).kind is not OPAQUE]
-
-
 # What `default` found, until plugins change: 2 µs.
 _DEFAULT: dict[None, str] = {}
 registry.REGISTRY.on_change.append(_DEFAULT.clear)
@@ -82,35 +65,26 @@ def default() -> str:
     Plugins that declare this in their metadata are imported first, so that the
     answer does not depend on what else the program has imported.
     """
-    name = _DEFAULT.get(None)
-    if name is None:
-        _DEFAULT[None] = name = _found_default()
-    return name
-
-
-def _found_default() -> str:
-    candidates = [plugin for plugin in registry.REGISTRY.known().values() if plugin.differentiates_numpy]
-    reasons: list[BackendError] = []
-    for plugin in candidates:
-        if plugin.state != registry.ACTIVE:
+    if None in _DEFAULT:
+        return _DEFAULT[None]
+    ready, reasons = [], []
+    for plugin in registry.REGISTRY.known().values():
+        if plugin.differentiates_numpy:
             try:
                 named(plugin.name)
+                ready.append(plugin)
             except BackendError as error:
                 reasons.append(error)
-    ready = [plugin for plugin in candidates if plugin.state == registry.ACTIVE]
-    if ready:
-        return min(ready, key=lambda plugin: (plugin.priority, plugin.name)).name
-    active = registry.REGISTRY.active()
-    remedy = " or ".join(f"install {plugin.installation}" for plugin in candidates) or "install a plugin that does"
-    failed = [plugin for plugin in candidates if plugin.state == registry.FAILED]
-    if failed:  # installed already
-        remedy = "; ".join(f"the plugin {plugin.name!r} failed: {plugin.reason}" for plugin in failed)
-    names = ", ".join(repr(plugin.name) for plugin in active) or "none"
-    msg = (
-        "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
-        f"(active plugins: {names}); {remedy}, or name a framework with backend="
-    )
-    raise BackendError(msg) from (reasons[0] if reasons else None)
+    if not ready:
+        names = ", ".join(repr(plugin.name) for plugin in registry.REGISTRY.active()) or "none"
+        remedy = "; ".join(map(str, reasons)) or "install a plugin that does"
+        msg = (
+            "the arguments hold only NumPy arrays and Python numbers, and no active plugin differentiates these "
+            f"(active plugins: {names}): {remedy}, or name a framework with backend="
+        )
+        raise BackendError(msg) from (reasons[0] if reasons else None)
+    _DEFAULT[None] = name = min(ready, key=lambda plugin: (plugin.priority, plugin.name)).name
+    return name
 
 
 def named(name: Any) -> str:

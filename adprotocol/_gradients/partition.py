@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import UNSET
 from adprotocol._gradients.structure import Structure
-from adprotocol._gradients.where import select
+from adprotocol._gradients.where import select, select_once
 from adprotocol._trees.merge import NotMergedError, merge
 from adprotocol.errors import TreeError, kind_of, quoted
 
@@ -200,4 +200,5 @@ def _selected(tree: Any, where: Any, *, strict: bool = True, is_leaf: Callable[[
     structure = Structure(tree, declared=where is None, is_leaf=is_leaf)
     structure.framework()  # refuses two frameworks
     select([structure], where, strict=strict)
+    select_once([structure])
     return structure

@@ -22,13 +22,12 @@ from adprotocol._dispatch.table import BINDINGS
 from adprotocol._dispatch.wrapper import leave_out, wrap
 from adprotocol._gradients import framework, output
 from adprotocol._gradients.structure import Structure
-from adprotocol._gradients.where import select
+from adprotocol._gradients.where import select, select_once
 from adprotocol.errors import ArgumentError, NothingTrainableError, PluginError, kind_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from adprotocol._dispatch.binding import Binding
     from adprotocol._gradients.structure import Undo
 
 
@@ -158,52 +157,52 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
     backend: str | None,
 ) -> tuple[Any, Any, list[Any]]:
     """Return value, auxiliary output, and the gradient for each argument that `argnums` names."""
-    by_position: dict[int, Structure] = {}
-    found = BINDINGS.PLAIN
+    arguments: dict[int | str, Any] = dict(enumerate(args))
+    arguments.update(kwargs)
+    structures: dict[int | str, Structure] = {}
+    sole = BINDINGS.PLAIN
     for argnum in argnums:
-        position = argnum if 0 <= argnum < len(args) else _position(argnum, args)
-        by_position[position] = structure = Structure(args[position], declared=where is None)
-        found = structure.framework(found)
-    if len(by_position) < len(argnums):
-        raise _named_twice(argnums)
-    structures = list(by_position.values())
-    others = list(kwargs.values())
-    if len(args) > len(by_position):
-        others += [arg for i, arg in enumerate(args) if i not in by_position]
-    if len(others) > 0 or found.framework is None:
-        found = framework.of_values(found, others, fun)
-    binding = found if backend is None and found.value_and_grad is not None else framework.find(found, backend)
-    select(structures, where, several=len(argnums) > 1)
+        if not -len(args) <= argnum < len(args):
+            msg = (
+                f"argnums names argument {argnum}, but the function was called with {len(args)} positional "
+                "argument(s); pass differentiated arguments by position"
+            )
+            raise ArgumentError(msg)
+        position = argnum % len(args)
+        structures[position] = structure = Structure(args[position], declared=where is None)
+        sole = structure.framework(sole)
+    if len(structures) < len(argnums):
+        msg = f"argnums={argnums} names an argument twice; give each position once"
+        raise ArgumentError(msg)
+    others = {name: arg for name, arg in arguments.items() if name not in structures}
+    if len(others) > 0 or sole.framework is None:
+        sole = framework.of_values(sole, list(others.values()), fun)
+    binding = sole if backend is None and sole.value_and_grad is not None else framework.find(sole, backend)
+    select(list(structures.values()), where, several=len(argnums) > 1)
+    _check_trainable(structures, where)
+    select_once(list(structures.values()))
     leaves: list[Any] = []
-    for structure in structures:
-        if True not in structure.mask:
-            _check_trainable(by_position, where)
+    for structure in structures.values():
         leaves += structure.selected()
     # Where no derivative can enclose the call, what it does not select is constant in every argument.
-    is_outermost = len(others) > 0 and not binding.is_recording()
-    constant: dict[int | str, Structure] = _constants(args, kwargs, by_position) if is_outermost else {}
-    structures += constant.values()
-    places: dict[Any, int] = {}
-    frozen: dict[Any, Any] = {}
-    for structure in structures:
-        if len(structure.identities) > 0:
-            places, frozen = _identified(structures)
-            break
+    constants: dict[int | str, Structure] = {}
+    if len(others) > 0 and not binding.is_recording():
+        constants = {name: Structure(arg, is_frozen=True) for name, arg in others.items()}
+    places, frozen = _identified([*structures.values(), *constants.values()])
 
     # Filled by the call, and run after the derivative: a checkpoint runs parts of the function again for it.
     undo: Undo = []
 
     def call(tracked: list[Any]) -> tuple[Any, Any]:
-        if len(tracked) != len(leaves):
-            raise _miscounted(binding, "called fun with", tracked, leaves)
         rest = iter(tracked)
         shared = {**frozen, **{key: tracked[place] for key, place in places.items()}} if len(places) > 0 else frozen
-        filled, named = list(args), kwargs
-        for i, structure in by_position.items():
-            filled[i] = structure.fill(rest, shared, undo)
-        if len(constant) > 0:
-            named = _filled(constant, shared, undo, filled, kwargs)
-        return output.split(fun(*filled, **named), binding, has_aux=has_aux)
+        filled = dict(arguments)
+        for name, structure in structures.items():
+            filled[name] = structure.fill(rest, shared, undo)
+        for name, structure in constants.items():
+            filled[name] = structure.fill_frozen(shared, undo)
+        result = fun(*[filled[i] for i in range(len(args))], **{name: filled[name] for name in kwargs})
+        return output.split(result, binding, has_aux=has_aux)
 
     try:
         value, aux, gradients = binding.value_and_grad(call, leaves)  # type: ignore[misc]
@@ -211,55 +210,27 @@ def _differentiate(  # noqa: PLR0913  (the arguments of value_and_grad)
         for restore in reversed(undo):
             restore()
     if len(gradients) != len(leaves):
-        raise _miscounted(binding, "returned gradients for", gradients, leaves)
+        msg = (
+            f"the hook value_and_grad of the plugin {binding.framework!r} returned gradients for {len(gradients)} of "
+            f"{len(leaves)} leaves"
+        )
+        raise PluginError(msg)
     rest = iter(gradients)
-    return value, aux, [structure.only(rest) for structure in by_position.values()]
-
-
-def _miscounted(binding: Binding, what: str, found: list[Any], leaves: list[Any]) -> PluginError:
-    return PluginError(
-        f"the hook value_and_grad of the plugin {binding.framework!r} {what} {len(found)} of {len(leaves)} leaves"
-    )
-
-
-def _constants(
-    args: tuple[Any, ...], kwargs: dict[str, Any], without: dict[int, Structure]
-) -> dict[int | str, Structure]:
-    """Return the arguments that are not differentiated, by position or name, as structures of constants."""
-    given: dict[int | str, Any] = {i: arg for i, arg in enumerate(args) if i not in without}
-    given.update(kwargs)
-    return {name: Structure(arg, is_frozen=True) for name, arg in given.items()}
-
-
-def _filled(
-    constant: dict[int | str, Structure], shared: dict[Any, Any], undo: Undo, args: list[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Put the constants in their places among the positional arguments, and return the others with theirs."""
-    named = dict(kwargs)
-    for name, structure in constant.items():
-        value = structure.fill_frozen(shared, undo)
-        if isinstance(name, int):
-            args[name] = value
-        else:
-            named[name] = value
-    return named
-
-
-def _named_twice(argnums: tuple[int, ...]) -> ArgumentError:
-    return ArgumentError(f"argnums={argnums} names an argument twice; give each position once")
+    return value, aux, [structure.only(rest) for structure in structures.values()]
 
 
 def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, Any]]:
     """Return, by identity, the place of each selected leaf among all of them, and the constants for the others."""
     places: dict[Any, int] = {}
     frozen: dict[Any, Any] = {}
-    count = 0
+    start = 0
     for structure in structures:
-        for i, taken in enumerate(structure.mask):
-            if taken:
+        if len(structure.identities) > 0:
+            positions = [i for i, taken in enumerate(structure.mask) if taken]
+            for place, i in enumerate(positions, start):
                 if i in structure.identities:
-                    places[structure.identities[i]] = count
-                count += 1
+                    places[structure.identities[i]] = place
+        start += structure.mask.count(True)
     for structure in structures:
         for i, key in structure.identities.items():
             if key not in places and key not in frozen:
@@ -267,17 +238,10 @@ def _identified(structures: list[Structure]) -> tuple[dict[Any, int], dict[Any, 
     return places, frozen
 
 
-def _check_trainable(structures: dict[int, Structure], where: Any) -> None:
-    empty = [i for i, structure in structures.items() if True not in structure.mask]
-    if where is not None and len(empty) < len(structures):
+def _check_trainable(structures: dict[int | str, Structure], where: Any) -> None:
+    empty = [name for name, structure in structures.items() if True not in structure.mask]
+    if not empty or (where is not None and len(empty) < len(structures)):
         return
-    if len(empty) < len(structures):
-        # A leaf with an identity takes its gradient at the first of its places, which may be in another argument.
-        by_identity = [(structure, item) for structure in structures.values() for item in structure.identities.items()]
-        taken = {key for structure, (i, key) in by_identity if structure.mask[i]}
-        empty = [i for i in empty if taken.isdisjoint(structures[i].identities.values())]
-        if not empty:
-            return
     structure = structures[empty[0]]
     if where is not None:
         why = "where selects none"
@@ -317,13 +281,3 @@ def _positions(argnums: Any) -> tuple[int, ...]:
         msg = f"argnums={shown(argnums)} is not an argument position; give an int or a tuple of ints"
         raise ArgumentError(msg)
     return tuple(positions)
-
-
-def _position(argnum: int, args: tuple[Any, ...]) -> int:
-    if -len(args) <= argnum < len(args):
-        return argnum % len(args)
-    msg = (
-        f"argnums names argument {argnum}, but the function was called with {len(args)} positional argument(s); pass "
-        "differentiated arguments by position"
-    )
-    raise ArgumentError(msg)

@@ -11,7 +11,7 @@ from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
 from adprotocol._trees.traversal import binding_for, is_container, too_deep, tree_flatten
 from adprotocol._trees.treespec import count_leaves, paths, text, treespecs_equal
-from adprotocol.errors import SelectionError, add_note, kind_of, nearest, quoted, shown
+from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,10 @@ def select(structures: list[Structure], where: Any, *, several: bool = False, st
             masks = [_checked(structure, mask) for structure, mask in zip(structures, masks, strict=True)]
         for structure, mask in zip(structures, masks, strict=True):
             structure.mask = list(mask)  # what a pattern matches is kept
-    # A leaf with an identity is selected at its first place only.
+
+
+def select_once(structures: list[Structure]) -> None:
+    """Leave a leaf with an identity selected at its first place only."""
     seen: set[Any] = set()
     for structure in structures:
         for i, key in structure.identities.items():
@@ -138,7 +141,7 @@ def _by_predicate(structure: Structure, predicate: Any) -> list[bool]:
         try:
             answer = predicate(name, leaf)
         except TypeError as error:
-            add_note(error, "A where predicate is called with (path, leaf): write lambda path, leaf: ...")
+            error.add_note("A where predicate is called with (path, leaf): write lambda path, leaf: ...")
             raise
         if not _is_bool(answer):
             msg = (

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._hooks.branches import ArrayType, Branches, sizes
 from adprotocol._hooks.non_differentiable import constant_tree
-from adprotocol.errors import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +57,7 @@ def _compare(true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: dict
         found = other(*constant)
     except Exception as error:
         names = ("false_fun", "true_fun") if taken else ("true_fun", "false_fun")
-        add_note(
-            error,
+        error.add_note(
             f"raised by {names[0]} of adprotocol.cond, which ran beside {names[1]} because {VARIABLE} is set: "
             "a compiler traces both branches",
         )

@@ -155,14 +155,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             "'adprotocol'"
         )
         raise StructureError(msg)
-    try:
-        named = (static,) if isinstance(static, str) else tuple(static)
-    except TypeError:
-        msg = (
-            f"register_structure was given {kind_of(static)} as the static fields of {cls.__qualname__}; give a "
-            "collection of names, as in static=('degree',)"
-        )
-        raise DeclarationError(msg) from None
+    named = (static,) if isinstance(static, str) else tuple(static)
     fields: tuple[str, ...] = cls._fields if is_tuple else by_name.field_names(cls)
     for name in named:
         if name not in fields:
@@ -179,22 +172,7 @@ def _static_fields(cls: Any, static: Iterable[str]) -> frozenset[str]:
             )
             raise StructureError(msg)
         return frozenset()
-    _check_decorated(cls, fields)
     return frozenset(named) | by_name.declared_static(cls)
-
-
-def _check_decorated(cls: type, fields: tuple[str, ...]) -> None:
-    """Refuse a class below its ``@dataclass``, whose own fields are not known yet: those it has are of its base."""
-    if {"__dataclass_fields__", "__attrs_attrs__"} & set(vars(cls)):
-        return
-    known = {*fields, *getattr(cls, "__dataclass_fields__", {})}
-    missing = [name for name in getattr(cls, "__annotations__", {}) if name not in known]
-    if missing:
-        msg = (
-            f"register_structure was given {cls.__qualname__} before its own field {missing[0]!r} is one: it inherits "
-            "from a dataclass and is not decorated itself yet; put `@register_structure` above `@dataclass`"
-        )
-        raise StructureError(msg)
 
 
 def _listed(names: frozenset[str]) -> str:

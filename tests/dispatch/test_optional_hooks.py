@@ -65,26 +65,19 @@ def test_a_leaf_with_an_identity_is_one_at_all_its_places(plugin):
     assert plugin.seen == []
 
 
-@pytest.mark.parametrize(
-    ("given", "returned", "said"),
-    [
-        (1, 1, "returned gradients for 1 of 2"),
-        (1, 3, "returned gradients for 3 of 2"),
-        (2, 1, "called fun with 2 of 1"),
-    ],
-)
-def test_one_gradient_for_each_leaf(given, returned, said):
+@pytest.mark.parametrize("returned", [1, 3])
+def test_one_gradient_for_each_leaf(returned):
     class Miscounting(WithIdentity):
         @hookimpl
         def value_and_grad(self, fun, leaves):
-            value, aux = fun(leaves * given)
+            value, aux = fun(leaves)
             return value, aux, [1.0] * returned
 
     record = register(Miscounting(), "fakefw")
-    model = [Weight(1.0)] if given == 2 else [Weight(1.0), Weight(2.0)]
+    said = f"the hook value_and_grad of the plugin 'fakefw' returned gradients for {returned} of 2 leaves"
     try:
-        with pytest.raises(PluginError, match=f"the hook value_and_grad of the plugin 'fakefw' {said} leaves"):
-            adprotocol.grad(lambda model: 1.0)(model)
+        with pytest.raises(PluginError, match=said):
+            adprotocol.grad(lambda model: 1.0)([Weight(1.0), Weight(2.0)])
     finally:
         unregister(record.name)
 
