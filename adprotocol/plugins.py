@@ -47,7 +47,7 @@ def register(implementation: object, framework: str, *, differentiates_numpy: bo
         The record of the plugin, which has its `name` and `state`.
 
     Raises:
-        PluginError: an unknown hook, a wrong signature, a missing hook; or `implementation` is registered already.
+        PluginError: an unknown hook, a wrong signature, a missing hook.
     """
     return REGISTRY.register(implementation, framework, differentiates_numpy=differentiates_numpy)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import of_framework
-from adprotocol.errors import PluginError, full_name, one_line
+from adprotocol.errors import PluginError, one_line
 from adprotocol.tree_library import TreeLibrary
 
 if TYPE_CHECKING:
@@ -29,11 +28,8 @@ LOADING = "loading"
 WAITING = (NOT_IMPORTED, NOT_INSTALLED)
 UNSETTLED = (*WAITING, LOADING)
 
-# A plugin may not claim numbers, containers or NumPy arrays.
-_BUILT_IN: tuple[type, ...] = (
-    object, type, int, float, complex, bool, str, bytes, type(None), dict, list, tuple, set, frozenset, FunctionType
-)  # fmt: skip
-_NOT_TO_CLAIM = {*map(full_name, _BUILT_IN), "numpy.ndarray", "numpy.generic"}
+# The modules whose classes no plugin may claim: numbers, containers, functions and NumPy arrays.
+_NOT_TO_CLAIM = ("builtins", "numpy")
 
 
 class Plugin:
@@ -49,7 +45,6 @@ class Plugin:
         self.differentiates_numpy: bool = differentiates_numpy
         self.state: str = NOT_IMPORTED
         self.error: BaseException | None = None
-        self.implementation: object = None
         self.hooks: dict[str, Callable[..., Any]] = {}
         self.priority: int = 0
         self.types: tuple[type, ...] = ()
@@ -91,7 +86,6 @@ class Plugin:
             self.label_methods = self._returned("label_protocol", dict) or {}
             self.tree_library = self._returned("tree_library", _library)
             self.bindings = of_framework(self.name, self.hooks, self._classes("views"))
-            self.implementation = implementation
             for check in checks:
                 check(self)
         # As above; a hook that raises when it lists its types counts too.
@@ -101,7 +95,7 @@ class Plugin:
             self.state = ACTIVE
 
     def _fail(self, error: BaseException) -> None:
-        self.state, self.error, self.implementation, self.hooks = FAILED, error, None, {}
+        self.state, self.error, self.hooks = FAILED, error, {}
 
     def _returned(self, hook: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
         """Return what a hook without arguments returns, converted; None if the plugin has no such hook."""
@@ -117,26 +111,13 @@ class Plugin:
     def _classes(self, hook: str) -> dict[type, Any]:
         """Return what a hook says of each class that it lists (True in a sequence), if a plugin may claim these."""
         listed: dict[type, Any] = self._returned(hook, _by_class) or {}
-        for cls, said in listed.items():
-            if not isinstance(cls, type):
-                fault = f"returned {cls!r:.60}, which is not a class; return the framework's own classes"
-            elif full_name(cls) in _NOT_TO_CLAIM:
-                owned = full_name(cls).removeprefix("builtins.")
-                fault = f"claims {owned}, which no framework owns; claim only classes of the framework"
-            elif hook == "array_types" and not isinstance(said, bool):
-                fault = (
-                    f"maps {full_name(cls)} to {said!r:.60}, which is not a bool; return True for each class whose "
-                    "instances can carry a derivative, or False"
+        for cls in listed:
+            if not isinstance(cls, type) or cls.__module__ in _NOT_TO_CLAIM:
+                msg = (
+                    f"plugin {self.name!r}: {hook} returned {cls!r:.60}, which is not a class that a framework owns; "
+                    "return the framework's own classes"
                 )
-            elif hook == "views" and not callable(said):
-                fault = (
-                    f"returned no function for {full_name(cls)}; return a dict from each class to the function that "
-                    "shows it"
-                )
-            else:
-                continue
-            msg = f"plugin {self.name!r}: {hook} {fault}"
-            raise PluginError(msg)
+                raise PluginError(msg)
         return listed
 
     @property
@@ -158,26 +139,9 @@ class Plugin:
         return self.framework
 
     def divergences(self) -> tuple[Divergence, ...]:
-        """Return the declared divergences: none, if the plugin has no such hook.
-
-        Raises `PluginError` if the hook raises, or returns anything but divergences
-        with different names.
-        """
-        from adprotocol.divergence import Divergence  # noqa: PLC0415  (with dataclasses 15 ms; not at import)
-
-        declared: tuple[Divergence, ...] = self._returned("divergences", tuple) or ()
-        names: set[str] = set()
-        for divergence in declared:
-            if not isinstance(divergence, Divergence):
-                fault = f"{divergence!r:.60} among the rest; return instances of adprotocol.extend.Divergence"
-            elif divergence.name in names:
-                fault = f"two divergences named {divergence.name!r}; rename one"
-            else:
-                names.add(divergence.name)
-                continue
-            msg = f"plugin {self.name!r}: the hook divergences returned {fault}"
-            raise PluginError(msg)
-        return declared
+        """Return the declared divergences: none, if the plugin has no such hook; `PluginError` if that raises."""
+        declared = self._returned("divergences", lambda declared: {entry.name: entry for entry in declared}) or {}
+        return tuple(declared.values())
 
 
 def _library(library: Any) -> TreeLibrary:
@@ -226,14 +190,12 @@ def _fault(impl: pluggy.HookImpl, spec: Any) -> str:
     """Say what is wrong with a hook that pluggy accepts: it is called directly, by position. Empty if nothing is."""
     import inspect  # noqa: PLC0415  (pluggy has imported it)
 
-    if impl.wrapper or impl.hookwrapper:
-        return "is a wrapper, which would never run, because hooks are called directly; mark it with a plain @hookimpl"
     parameters = inspect.signature(impl.function).parameters.values()
     written = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
-    documented = "" if spec is None else ", ".join(spec.argnames)
-    if spec is not None and written == documented:
+    documented = ", ".join(spec.argnames)
+    if written == documented and not (impl.wrapper or impl.hookwrapper):
         return ""
     return (
-        f"takes ({written}); hooks are called directly, by position: take ({documented}), as adprotocol.hookspecs "
-        "documents"
+        f"takes ({written}){' and is a wrapper' * (impl.wrapper or impl.hookwrapper)}; hooks are called directly, by "
+        f"position: write a plain function that takes ({documented}), as adprotocol.hookspecs documents"
     )

@@ -10,8 +10,6 @@ the first that raises).
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import sys
 import threading
@@ -35,15 +33,6 @@ NUMPY_GROUP = "adprotocol.numpy"
 BLOCK_VARIABLE = "ADPROTOCOL_BLOCK"
 
 LOCK = threading.RLock()
-# A process is forked only between changes: the child of a change under way would wait for its lock for ever.
-if hasattr(os, "register_at_fork"):
-
-    def _release() -> None:
-        # Not held where the fork began before this module was imported, in another thread.
-        with contextlib.suppress(RuntimeError):
-            LOCK.release()
-
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class Registry:
@@ -55,7 +44,7 @@ class Registry:
         # Called when the set of active plugins has changed.
         self.on_change: list[Callable[[], None]] = []
         # Called with each plugin before it becomes active; what they raise makes it fail.
-        self.on_activate: list[Callable[[Plugin], None]] = [self._check_new]
+        self.on_activate: list[Callable[[Plugin], None]] = []
 
     def known(self) -> dict[str, Plugin]:
         """Return the plugins by name, reading the entry points on the first call."""
@@ -75,7 +64,8 @@ class Registry:
             if plugin.state not in UNSETTLED or sys.modules.get(plugin.framework) is None:
                 continue
             # A plugin that imports its framework is loaded at its own end, which is announced too.
-            if _is_half_imported(_module(plugin) if imported == plugin.framework else plugin.framework):
+            at_end = imported == plugin.framework and plugin.entry_point is not None
+            if _is_half_imported(plugin.entry_point.module if at_end else plugin.framework):  # type: ignore[union-attr]
                 continue
             with LOCK:
                 if plugin.state in WAITING:
@@ -85,21 +75,13 @@ class Registry:
     def await_frameworks(self) -> None:
         """Load each plugin at the end of the import of its framework, instead of at the first value seen after it."""
         for plugin in tuple(self.known().values()):
-            if plugin.state not in WAITING or plugin.entry_point is None:
-                continue
-            if _is_half_imported(plugin.framework):
-                # Another thread imports it, and its end can no longer be announced: wait for it.
-                with contextlib.suppress(ImportError):
-                    importlib.import_module(plugin.framework)
-            call_after_import(plugin.framework, self.refresh)
-            call_after_import(plugin.entry_point.module, self.refresh)
+            if plugin.state in WAITING and plugin.entry_point is not None:
+                call_after_import(plugin.framework, self.refresh)
+                call_after_import(plugin.entry_point.module, self.refresh)
         self.refresh()
 
     def register(self, implementation: object, framework: str, *, differentiates_numpy: bool = False) -> Plugin:
         """Add a plugin by hand; raises `PluginError` if it fails one of the checks."""
-        if not isinstance(framework, str) or not framework or "." in framework:
-            msg = f"register was given {framework!r:.60} as the framework; give the name of its root module"
-            raise PluginError(msg)
         with LOCK:
             name = _free_name(self.known(), framework)
             plugin = Plugin(name, framework, differentiates_numpy=differentiates_numpy)
@@ -115,23 +97,11 @@ class Registry:
         """Remove a plugin that was added by hand."""
         with LOCK:
             plugin = self.known().get(name)
-            if plugin is None:
-                msg = f"no plugin {name!r} is registered; registered plugins: {', '.join(self.known()) or 'none'}"
-                raise PluginError(msg)
-            if plugin.entry_point is not None:
-                msg = f"{name!r} is installed; block it with {BLOCK_VARIABLE}={plugin.framework} instead"
+            if plugin is None or plugin.entry_point is not None:
+                msg = f"no plugin {name!r} was registered by hand; {BLOCK_VARIABLE}={name} blocks an installed one"
                 raise PluginError(msg)
             self.plugins = {other: record for other, record in self.known().items() if other != name}
             self._changed()
-
-    def _check_new(self, plugin: Plugin) -> None:
-        for other in self.known().values():
-            if other is not plugin and other.implementation is plugin.implementation:
-                msg = (
-                    f"plugin {plugin.name!r}: its implementation is active already, as the plugin {other.name!r}; "
-                    "remove one of them"
-                )
-                raise PluginError(msg)
 
     def _changed(self) -> None:
         for call in self.on_change:
@@ -149,7 +119,7 @@ class Registry:
         then whether the plugin is named after the root module of the class, then
         the alphabet.
         """
-        roots = _roots(cls)
+        roots = set(map(root, cls.__mro__))
         ranked = []
         for plugin in self.active():
             nearest = nearest_base(cls, plugin.types)
@@ -159,9 +129,9 @@ class Registry:
 
     def unusable(self, cls: type) -> Plugin | None:
         """Return the failed or blocked plugin whose framework defines `cls`, if there is one."""
-        roots = _roots(cls)
-        found = (plugin for plugin in self.known().values() if plugin.framework in roots)
-        return next((plugin for plugin in found if plugin.state in (FAILED, BLOCKED)), None)
+        roots = set(map(root, cls.__mro__))
+        unusable = [plugin for plugin in self.known().values() if plugin.state in (FAILED, BLOCKED)]
+        return next((plugin for plugin in unusable if plugin.framework in roots), None)
 
     def conflicts(self) -> list[tuple[str, str, list[str]]]:
         """List each type that several plugins claim: its name, the plugin that serves it, and the others."""
@@ -181,6 +151,7 @@ def blocked_names() -> list[str]:
 
 def _discover() -> dict[str, Plugin]:
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms; not at import)
+    from importlib.util import find_spec  # noqa: PLC0415
 
     blocked = blocked_names()
     plugins: dict[str, Plugin] = {}
@@ -191,7 +162,7 @@ def _discover() -> dict[str, Plugin]:
         plugin = Plugin(_free_name(plugins, framework), framework, point, differentiates_numpy=key in for_numpy)
         if framework in blocked:
             plugin.state = BLOCKED
-        elif framework not in sys.modules and not _installed(framework):
+        elif framework not in sys.modules and find_spec(framework.partition(".")[0]) is None:
             plugin.state = NOT_INSTALLED
         plugins[plugin.name] = plugin
     return plugins
@@ -205,23 +176,10 @@ def _free_name(plugins: dict[str, Plugin], framework: str) -> str:
     return name
 
 
-def _installed(framework: str) -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415
-
-    try:
-        return find_spec(framework) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 def _is_half_imported(name: str) -> bool:
     """Tell whether the import of a module is under way: who uses it now sees a part of it."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "_initializing", False)
-
-
-def _module(plugin: Plugin) -> str:
-    return "" if plugin.entry_point is None else plugin.entry_point.module
 
 
 def nearest_base(cls: type, bases: Iterable[type]) -> tuple[int, type] | None:
@@ -234,10 +192,6 @@ def nearest_base(cls: type, bases: Iterable[type]) -> tuple[int, type] | None:
 def root(cls: type) -> str:
     """Return the name of the root module of a class."""
     return str(cls.__module__).partition(".")[0]
-
-
-def _roots(cls: type) -> set[str]:
-    return set(map(root, cls.__mro__))
 
 
 REGISTRY = Registry()

@@ -21,9 +21,6 @@ from adprotocol.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-NAME = re.compile(r"[\w.-]+")
-FLOOR = re.compile(r">=\s*(\d+(?:\.\d+)*)")
-
 
 class OldReleaseError(PluginError):
     """The framework is older than what its plugin works with."""
@@ -35,19 +32,15 @@ class OldReleaseError(PluginError):
         self.remedy: str = f"python -m pip install --upgrade '{framework}>={floor}'"
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version starts with, without trailing zeros."""
-    parts = [int(number) for number in re.split(r"[^\d.]", version, maxsplit=1)[0].split(".") if number]
-    while parts and parts[-1] == 0:
-        parts.pop()
-    return tuple(parts)
+def numbers(version: str) -> list[int]:
+    """Return the first three numbers of a version, zeros for those that it leaves out."""
+    return [int(number) for number in (*re.findall(r"\d+", version), 0, 0, 0)][:3]
 
 
 def parsed(requirement: str) -> tuple[str, str]:
     """Return the name and the lower bound (0 if none) of a requirement such as "jax<1,>=0.10; extra == 'jax'"."""
-    specifier = requirement.partition(";")[0]
-    name, floor = NAME.match(specifier), FLOOR.search(specifier)
-    return name[0] if name else specifier, floor[1] if floor else "0"
+    ((name, floor),) = re.findall(r"^([\w.-]+)(?:[^;]*>=\s*([\d.]+))?", requirement)
+    return name, floor or "0"
 
 
 def refuse_older(framework: str, distribution: Distribution | None) -> None:

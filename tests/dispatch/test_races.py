@@ -1,8 +1,5 @@
 """Races that `make stress` found, each at the one moment that matters."""
 
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -105,51 +102,3 @@ def test_a_class_of_the_core_that_is_met_while_plugins_change_stays_what_it_is()
     looking.join(PATIENCE)
     assert found == [table.BINDINGS.LABEL]
     assert table.lookup(NonDifferentiable) is table.BINDINGS.LABEL
-
-
-FORKED = """
-import os, signal, sys, threading, time, warnings
-import autograd, numpy
-import torch
-import adprotocol.plugins
-from adprotocol.hookspecs import hookimpl
-sys.path.insert(0, {tests!r})
-from minimal_plugin import Minimal
-
-registering = threading.Event()
-
-class Slow(Minimal):
-    @hookimpl
-    def array_types(self):
-        registering.set()
-        time.sleep(0.3)
-        return super().array_types()
-
-thread = threading.Thread(target=adprotocol.plugins.register, args=(Slow(), "slow"))
-adprotocol.within_gradient(autograd)  # the plugins that there are
-thread.start()
-registering.wait()
-child = os.fork()
-if child == 0:
-    signal.alarm(60)  # ends a child that waits for ever
-    {check}
-    os._exit(0)
-thread.join()
-_, status = os.waitpid(child, 0)
-raise SystemExit(os.waitstatus_to_exitcode(status))
-"""
-
-CHECK = """
-    x = torch.ones(1, requires_grad=True)
-    assert adprotocol.within_gradient({"new": x}) is True
-    assert adprotocol.grad(lambda x: x * x * adprotocol.within_gradient(x))(3.0) == 6.0
-    assert adprotocol.grad(lambda m: m(x).sum(), where="bias")(torch.nn.Linear(1, 1))["bias"].item() == 1.0"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which this system does not have")
-def test_a_child_forked_while_a_thread_registers_is_no_deadlock():
-    pytest.importorskip("torch", reason="needs PyTorch")
-    tests = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
-    code = FORKED.format(check=CHECK, tests=tests)
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
-    assert ran.returncode == 0, ran.stderr[-2000:]

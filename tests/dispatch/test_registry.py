@@ -235,25 +235,23 @@ BAD = {
     "within_gradient": (lambda self, tensor: False, r"Argument\(s\) \{'tensor'\} are declared in the hookimpl"),
     "non_differentiable": (
         lambda self, value=None: value,
-        r"takes \(value=None\); .*: take \(value\), as",
+        r"takes \(value=None\); .* takes \(value\), as",
     ),
     "cond": (
         lambda self, operands, pred: operands,
-        r"takes \(operands, pred\); .*: take \(pred, true_fun, false_fun, operands\), as",
+        r"takes \(operands, pred\); .* takes \(pred, true_fun, false_fun, operands\), as",
     ),
     "value_and_grad": (
         lambda self, fun, *leaves: None,
-        r"takes \(fun, \*leaves\); .*: take \(fun, leaves\), as",
+        r"takes \(fun, \*leaves\); .* takes \(fun, leaves\), as",
     ),
     "function_types": (returning((1,)), r"function_types returned 1, which is not a class"),
     "tree_library": (returning((list, tuple)), r"which is not an adprotocol\.extend\.TreeLibrary; return one"),
     "label_protocol": (returning(None), r"the hook label_protocol raises TypeError"),
-    "views": (returning((Bag,)), r"views returned no function for .*Bag; return a dict from each class"),
-    "is_recording": (hookimpl(wrapper=True)(lambda self: (yield)), r"'is_recording' is a wrapper, which would never"),
+    "is_recording": (hookimpl(wrapper=True)(lambda self: (yield)), r"'is_recording' takes \(\) and is a wrapper; "),
 }
 BAD_TYPES = {
-    "not a class": (("Box",), "array_types returned 'Box', which is not a class; return the framework's own classes"),
-    "not a bool": ({Box: "constant"}, r"maps .*Box to 'constant', which is not a bool; return True for each class"),
+    "not a class": (("Box",), "array_types returned 'Box', which is not a class that a framework owns; return the"),
     "not iterable": (1, "the hook array_types raises TypeError"),
 }
 
@@ -303,20 +301,12 @@ def test_a_plugin_without_a_required_hook_is_refused_alone(bad, message, registe
     refused(bad(), message, registered)
 
 
-def test_one_implementation_is_registered_once(registered):
+def test_an_implementation_that_is_registered_again_is_reported(registered):
     toy = Toy()
     registered(toy)
-    with pytest.raises(PluginError, match="active already, as the plugin 'toyad'"):
-        register(toy, "other")
-    unregister("toyad")
     assert registered(toy, "other").name == "other"
-
-
-@pytest.mark.parametrize("framework", [None, "", "toyad.core"])
-def test_a_plugin_is_registered_for_a_root_module(framework):
-    with pytest.raises(PluginError, match="give the name of its root module"):
-        register(Toy(), framework)
-    assert within_gradient(1.0) is False
+    assert within_gradient(Box(1.0)) is True
+    assert {(served, *others) for _, served, others in REGISTRY.conflicts()} == {("other", "toyad")}
 
 
 def test_installed_plugins_cannot_be_unregistered():
@@ -389,5 +379,5 @@ def test_what_no_framework_owns_is_not_to_be_claimed(cls, registered):
     class Greedy(Toy):
         types = (Box, cls)
 
-    with pytest.raises(PluginError, match=rf"claims .*{cls.__name__}, which no framework owns"):
+    with pytest.raises(PluginError, match=rf"returned {cls!r}, which is not a class that a framework owns"):
         registered(Greedy())
