@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 @hookimpl
 def custom_rule(rule: Rule, arrays: Tensors) -> tuple[Tensors, Outline]:
     """Return what a function returns, with its rule as the derivative."""
-    if any(map(internals.is_batched_by_autograd, arrays)):
-        # ``is_grads_batched`` is a vmap within the engine, which no level of torch.func shows.
-        values, axes, size, wrap = internals.batches_of_autograd(arrays)
-        results, outline = custom_rule(_batched(rule, axes, size, "error"), values)
-        return list(map(wrap, results)), outline
     call = _Call(rule, arrays)
     return list(_Node.apply(call, *arrays)), call.outline
 
@@ -49,11 +44,6 @@ def left_to_eager_code(call: Any, arrays: Tensors) -> tuple[Tensors, Outline]:
         return custom_rule(call, arrays)
     results, outline = call.fun(arrays)
     return as_results(results, arrays), outline
-
-
-def _batched(rule: Any, axes: Sequence[int | None], size: int, randomness: str) -> Any:
-    """Return the rule of batches; a host function knows how to make its own."""
-    return rule.batched(axes, size) if hasattr(rule, "batched") else BatchedRule(rule, axes, randomness)
 
 
 class _Call:
@@ -169,8 +159,12 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: _Call, *arrays: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], Any]:
-        rule = _batched(call.rule, in_dims[1:], info.batch_size, info.randomness)
-        results, call.outline = custom_rule(rule, list(arrays))
+        rule: Any = call.rule
+        axes = in_dims[1:]
+        # A host function knows how to make its own.
+        is_host = hasattr(rule, "batched")
+        batched = rule.batched(axes, info.batch_size) if is_host else BatchedRule(rule, axes, info.randomness)
+        results, call.outline = custom_rule(batched, list(arrays))
         return tuple(results), (0,) * len(results)
 
 

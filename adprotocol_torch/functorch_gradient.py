@@ -8,7 +8,7 @@ import torch
 
 from adprotocol.errors import OutputError
 from adprotocol.extend import check_output, combine_aux, map_aux, partition_aux
-from adprotocol_torch import aliases, distributed, dynamo, internals
+from adprotocol_torch import aliases, distributed, dynamo
 from adprotocol_torch.internals import next_sequence_number, skip
 from adprotocol_torch.parameters import LOCAL, owners_of, refused_in_graph
 from adprotocol_torch.tensors import laid_out, remedy
@@ -95,16 +95,6 @@ def _with_gradients(
     finally:
         for leave in undo:
             leave()
-    if has_owners:
-        gradients = [_hooked(tensor, g) if flag else g for tensor, g, flag in zip(tensors, gradients, own, strict=True)]
     if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
         gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
     return value, combine_aux(rest[0], inside), gradients
-
-
-def _hooked(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Run the hooks of a parameter, which torch.func leaves out and the engine runs."""
-    for hook in internals.tensor_hooks(parameter):
-        changed = hook(gradient)
-        gradient = gradient if changed is None else changed
-    return gradient

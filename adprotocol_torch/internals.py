@@ -265,19 +265,6 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
 is_batched_by_autograd: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor  # noqa: SLF001
 
 
-def batches_of_autograd(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[int | None], int, Any]:
-    """Return tensors that the engine has batched as they are, their axes and size of the batch, and the way back."""
-    level = torch._C._vmapmode_increment_nesting() - 1  # noqa: SLF001
-    torch._C._vmapmode_decrement_nesting()  # noqa: SLF001
-    axes = [0 if is_batched_by_autograd(tensor) else None for tensor in tensors]
-    values = [
-        tensor if axis is None else torch._remove_batch_dim(tensor, level, 1, 0)  # noqa: SLF001
-        for tensor, axis in zip(tensors, axes, strict=True)
-    ]
-    size = max(value.shape[0] for value, axis in zip(values, axes, strict=True) if axis is not None)
-    return values, axes, size, lambda value: torch._add_batch_dim(value, 0, level)  # noqa: SLF001
-
-
 def autocast_of(tensors: Sequence[torch.Tensor]) -> tuple[str, bool, Any] | None:
     """Return what autocast is set to for the device of some tensors, None where it is off for every device."""
     if not torch._C._is_any_autocast_enabled() or len(tensors) == 0:  # noqa: SLF001  (no public one asks for all)
@@ -321,11 +308,6 @@ def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any], 
     return module._parameters, module._buffers, module._modules  # noqa: SLF001
 
 
-def tensor_hooks(tensor: torch.Tensor) -> list[Callable[[torch.Tensor], torch.Tensor | None]]:
-    """Return the hooks that a user registered on a leaf, and that only the engine runs."""
-    return list((tensor._backward_hooks or {}).values())  # noqa: SLF001
-
-
 def fake_tensors() -> Any:
     """Return a mode for the tensors without memory with which PyTorch's compilers trace; it is no public class."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  (for the harness only)
@@ -350,11 +332,3 @@ def without_guard_statistics() -> None:
 def caches_parametrizations() -> bool:
     """Tell whether ``parametrize.cached()`` is on; there is no public access to it."""
     return parametrize._cache_enabled > 0  # noqa: SLF001
-
-
-def exchange_cache(cache: Any) -> Any:
-    """Exchange what ``parametrize.cached()`` holds, if it is on."""
-    before = parametrize._cache  # noqa: SLF001
-    if caches_parametrizations():
-        parametrize._cache = cache  # noqa: SLF001
-    return before

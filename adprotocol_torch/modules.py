@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, UndecidableError, kind_of
+from adprotocol.errors import ConcurrencyError, DeclarationError, TreeError, kind_of
 from adprotocol.extend import View, declares, trainable_names
 from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import attributes, internals, stand_in
@@ -57,8 +57,6 @@ class _Contents:
         self._module = module
         # The module and its submodules; PyTorch's own list of them recurses.
         self._owners: list[torch.nn.Module] = []
-        # Where submodules keep what they have computed from their tensors.
-        self._cached: list[tuple[dict[str, Any], str]] = []
         self._places: dict[str, list[tuple[torch.nn.Module, dict[str, Any], str]]] = {}
         # Dynamo has no id for every tensor.
         self._key: Callable[[Any], Any] = (lambda tensor: tensor) if torch.compiler.is_dynamo_compiling() else id
@@ -67,7 +65,7 @@ class _Contents:
 
     def _collect(self) -> None:
         module = self._module
-        # The classes that were met, declare nothing and cache nothing.
+        # The classes that were met and declare nothing.
         silent: set[type] = set()
         # A declaration holds for all submodules below.
         waiting: list[tuple[str, torch.nn.Module, bool, int]] = [("", module, False, 0)]
@@ -86,11 +84,9 @@ class _Contents:
             allowed = None
             cls = type(owner)
             if cls not in silent:
-                cached = attributes.cached_names(cls)
-                self._cached += [(owner.__dict__, name) for name in cached]
                 if declares(cls):
                     allowed = trainable_names(owner, (*parameters, *buffers, *children))
-                elif not cached:
+                else:
                     silent.add(cls)
             if parameters:
                 self._add_parameters(prefix, owner, parameters, () if frozen else allowed)
@@ -135,9 +131,10 @@ class _Contents:
             if changed:
                 raise refused_in_graph()
             return self._module, no_op
-        _refuse_scripted(changed)
         leave = _enter(self._owners, changes=len(changed) > 0)
-        put_back = _exchange(changed, self._cached)
+        if not changed:
+            return self._module, leave
+        put_back = LOCAL.calls.change(lambda: _put(changed))
 
         def restore() -> None:
             put_back()
@@ -197,26 +194,6 @@ def _refuse_second_user(owners: list[torch.nn.Module], *, changes: bool = False)
             )
 
 
-def _exchange(changed: list[_Change], cached: list[tuple[dict[str, Any], str]]) -> Callable[[], None]:
-    flat = _flat_weights(changed) if changed else []
-    put_back = LOCAL.calls.change(lambda: _put(changed)) if changed else no_op
-    # What a cache holds, ``parametrize.cached()`` included, was computed before, so it is a constant of the call.
-    cache = internals.exchange_cache({})
-    held = [(names, name, names.pop(name)) for names, name in cached if name in names]
-
-    def restore() -> None:
-        put_back()
-        for owner, lists in flat:
-            vars(owner).update(lists)
-        for names, name in cached:
-            names.pop(name, None)
-        for names, name, value in held:
-            names[name] = value
-        internals.exchange_cache(cache)
-
-    return restore
-
-
 def _put(changed: list[_Change]) -> Callable[[], None]:
     before = [parameters[name] for _, parameters, name, _, _ in changed]
     for _, parameters, name, _, new in changed:
@@ -229,25 +206,3 @@ def _put(changed: list[_Change]) -> Callable[[], None]:
                 parameters[name] = old
 
     return put_back
-
-
-def _flat_weights(changed: list[_Change]) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
-    """Return the lists in which a recurrent module keeps its parameters, and which it rewrites."""
-    names = ("_flat_weights", "_flat_weight_refs")
-    owners = {id(owner): owner for owner, *_ in changed if isinstance(owner, torch.nn.RNNBase)}
-    return [(owner, {name: vars(owner)[name] for name in names if name in vars(owner)}) for owner in owners.values()]
-
-
-def _refuse_scripted(changed: list[_Change]) -> None:
-    """Refuse a scripted recurrent module inside torch.func: it computes with a list of its parameters of its own.
-
-    The engine differentiates with respect to these as well, wherever they are used.
-    """
-    for owner, *_ in changed if internals.in_transform() else ():
-        if isinstance(owner, torch.jit.ScriptModule) and hasattr(owner, "_flat_weights"):
-            msg = (
-                f"a scripted {owner.original_name} cannot be differentiated inside torch.func (vmap, jvp, grad) or a "
-                "dual level: TorchScript computes with its own references to the parameters. Use the module as it was "
-                "before torch.jit.script"
-            )
-            raise UndecidableError(msg)

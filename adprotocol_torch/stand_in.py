@@ -26,11 +26,15 @@ import torch
 
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import search
-from adprotocol_torch import attributes, distributed, internals
+from adprotocol_torch import distributed, internals
 from adprotocol_torch.tensors import is_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+# The attributes in which a module keeps its parts.
+_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 @internals.skip  # where a graph breaks at it, Dynamo would compile it
@@ -47,10 +51,10 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
         _check_class(owner)
         for name, value in vars(owner).items():
             # A recurrent module makes its list of weights anew, and hooks of state dicts compute nothing.
-            if name in attributes.TABLES or name.startswith("_flat_weight") or "state_dict" in name:
+            if name in _TABLES or name.startswith("_flat_weight") or "state_dict" in name:
                 continue
             shared = _shared(value)
-            if name in attributes.cached_names(type(owner)):
+            if name in _cached_names(type(owner)):
                 shared.append(value)
             else:
                 _check_attribute(owner, name, value, parts)
@@ -62,7 +66,7 @@ def make(module: torch.nn.Module, before: dict[str, Any], after: dict[str, Any])
     for owner in copied.modules():
         held = vars(owner)
         computed = [name for name, value in held.items() if _has_history(value) and id(value) not in new]
-        for name in {*computed, *attributes.cached_names(type(owner))}:
+        for name in {*computed, *_cached_names(type(owner))}:
             held.pop(name, None)
     return copied
 
@@ -142,6 +146,12 @@ def _references(value: Any) -> Iterable[Any]:
     if isinstance(value, types.MethodType) and not isinstance(value.__self__, torch.nn.Module):
         return search(value, lambda item: item is value.__self__ or isinstance(item, types.FunctionType))
     return []
+
+
+def _cached_names(cls: type) -> list[str]:
+    """Return the names of the cached properties of a class, under which instances keep what they computed."""
+    properties = functools.cached_property
+    return [name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, properties)]
 
 
 def _has_history(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a module has computed from its tensors and keeps, where these are replaced: stand-ins, and calls of `grad`."""
+"""What a module has computed from its tensors and keeps, where these are replaced by a stand-in."""
 
 import collections
 import types
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.utils import parametrize
 
-from adprotocol import combine, grad, partition
+from adprotocol import combine, partition
 from adprotocol.errors import UndecidableError
 
 ONE = torch.tensor(1.0)
@@ -27,21 +27,6 @@ class ByProperty(Base):
     @cached_property
     def square(self):
         return self.w**2
-
-
-class Lazy:
-    """As the cached properties of other libraries: a descriptor without a setter."""
-
-    def __init__(self, function):
-        self.function = function
-
-    def __get__(self, instance, owner):
-        value = instance.__dict__["square"] = self.function(instance)
-        return value
-
-
-class ByDescriptor(Base):
-    square = Lazy(lambda self: self.w**2)
 
 
 class Nested(torch.nn.Module):
@@ -111,7 +96,7 @@ def new_weight(net, number=5.0):
     return w, combine({name: w}, rest, like=net)
 
 
-@pytest.mark.parametrize("make", [ByProperty, ByDescriptor, Nested])
+@pytest.mark.parametrize("make", [ByProperty, Nested])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 def test_a_stand_in_computes_a_cached_property_again(make, mode):
     net = make()
@@ -242,25 +227,3 @@ def test_a_stand_in_is_made_outside_of_cached_parametrizations():
         assert net(ONE) == 4.0
         with pytest.raises(UndecidableError, match=r"parametrize\.cached\(\)"):
             combine(new, rest, like=net)
-
-
-@pytest.mark.parametrize("make", [ByProperty, ByDescriptor, Nested])
-@pytest.mark.parametrize("where", [None, "*w"])
-def test_a_call_of_grad_computes_a_cached_property_again(make, where):
-    net = make()
-    with torch.no_grad():
-        net(ONE)
-    name = "inner.0.w" if make is Nested else "w"
-    assert grad(lambda net: net(ONE), where=where)(net)[name] == 4.0
-    holder = net.inner[0] if make is Nested else net
-    assert vars(holder)["square"] == 4.0
-    assert not vars(holder)["square"].requires_grad
-
-
-def test_a_call_of_grad_leaves_no_cached_property_behind():
-    net = ByProperty()
-    net.v = torch.nn.Parameter(torch.tensor(1.0))
-    assert grad(lambda net: net(ONE) * net.v, where="v")(net)["v"] == 4.0
-    assert "square" not in vars(net)
-    net(ONE).backward()
-    assert net.w.grad == 4.0

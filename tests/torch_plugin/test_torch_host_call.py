@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from torch import func
-from torch.autograd.functional import hessian
 
 import adprotocol
 from adprotocol import custom_derivative, host_function
@@ -55,7 +54,6 @@ TRANSFORMS = {
     "vmap": lambda f: lambda a: torch.vmap(func.grad(f))(torch.stack([a, 2 * a])),
     "over vmap": lambda f: func.grad(lambda a: torch.vmap(f)(torch.stack([a, 2 * a])).sum()),
     "adprotocol": adprotocol.grad,
-    "vectorized": lambda f: lambda a: hessian(f, a, vectorize=True),
 }
 
 
