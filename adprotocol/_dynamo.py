@@ -186,11 +186,6 @@ def _tree_unflatten(spec: Any, leaves: Sequence[Any], tree: Any, show: Any = Non
     return build(spec, iter(leaves), show)
 
 
-@substitute_for(where.match)
-def _match(spec: Any, pattern: str) -> list[bool]:
-    return where.match_anew(spec, pattern)
-
-
 class EagerCall:
     """A call that a compiled graph leaves to eager code; the hook `custom_rule` gets it in place of a rule.
 

@@ -20,7 +20,7 @@ from adprotocol._dispatch.table import BINDINGS, join
 from adprotocol._trees import declaration, treespec
 from adprotocol._trees.held import check_opaque
 from adprotocol._trees.traversal import Flattened, sole_framework, tree_leaves, tree_split, tree_unflatten
-from adprotocol.errors import TreeError, quoted, shown, with_article
+from adprotocol.errors import TreeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,33 +74,19 @@ class Structure(Flattened):
         """Return each further path of a leaf that has several, with its first path."""
         return [
             (f"{prefix}.{alias}".lstrip("."), f"{prefix}.{name}".lstrip("."))
-            for prefix, view in (
-                treespec.views(self.treespec) if [view for _, view in self.views if view.aliases] else ()
-            )
+            for prefix, view in (treespec.views(self.treespec) if self.views else ())
             for alias, name in view.aliases.items()
         ]
 
     def check_like(self, other: Structure, call: str, name: str, other_name: str) -> None:
         """Raise `TreeError` where another structure differs; `call` was given both, by these names."""
-        if treespec.treespecs_equal(self.shown, other.shown):
-            return
-        here, there = self.paths, other.paths
-        missing = next((path for path in here if path not in set(there)), None)
-        added = next((path for path in there if path not in set(here)), None)
-        if missing is not None:
-            what = f"{quoted(missing)} is in {name} and not in {other_name}"
-        elif added is not None:
-            what = f"{quoted(added)} is in {other_name} and not in {name}"
-        else:
-            where, *nodes = treespec.first_difference(self.shown, other.shown)
-            given = ["a leaf" if node is None else with_article(node[0].__qualname__) for node in nodes]
-            if given[0] == given[1]:  # static fields, the length of a deque
-                given = [f"{kind} with the data {shown(node[1], 100)}" for kind, node in zip(given, nodes, strict=True)]
-            what = f"{quoted(where)} is {given[0]} in {name} and {given[1]} in {other_name}"
-        raise TreeError(
-            f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for each "
-            "missing leaf"
-        )
+        if not treespec.treespecs_equal(self.shown, other.shown):
+            what = treespec.difference(self.shown, other.shown, name, other_name)
+            msg = (
+                f"{call} was given structures that do not match: {what}. Pass parts of one structure, with None for "
+                "each missing leaf"
+            )
+            raise TreeError(msg)
 
     def framework(self, found: Binding | None = None) -> Binding:
         """Return the binding of the one framework among the leaves and the binding already `found`.

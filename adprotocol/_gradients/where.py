@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.binding import LABEL
 from adprotocol._dispatch.table import lookup
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._trees.traversal import binding_for, is_container, too_deep, tree_flatten
-from adprotocol._trees.treespec import count_leaves, paths, text, treespecs_equal
+from adprotocol._trees.traversal import is_container, tree_flatten
+from adprotocol._trees.treespec import count_leaves, difference, text, treespecs_equal
 from adprotocol.errors import SelectionError, kind_of, nearest, quoted, shown
 
 if TYPE_CHECKING:
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 
     from adprotocol._gradients.structure import Structure
     from adprotocol._trees.treespec import Treespec
-
-
-# By treespec and pattern. Treespecs hold the static fields of the structures they describe, so few are kept.
-KEEP = 32
-_MATCHES: dict[tuple[Treespec, str], list[bool]] = {}
 
 
 def select(structures: list[Structure], where: Any, *, several: bool = False, strict: bool = True) -> None:
@@ -77,19 +71,17 @@ def _is_predicate(where: Any) -> bool:
 
 
 def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list[list[bool]]:
-    aliases = [structure.aliases() for structure in structures]
-    masks = [[False] * len(structure.leaves) for structure in structures]
+    paths = [structure.paths for structure in structures]
+    masks = [[False] * len(names) for names in paths]
     for pattern in patterns:
         is_matched = False
-        for i, structure in enumerate(structures):
-            mask = match(structure.shown, pattern)
-            first = {name for alias, name in aliases[i] if matches(alias, pattern)}
-            if first:
-                mask = [flag or name in first for flag, name in zip(mask, structure.paths, strict=True)]
-            is_matched |= True in mask
-            masks[i] = mask if pattern is patterns[0] else list(map(operator.or_, masks[i], mask))
+        for structure, names, mask in zip(structures, paths, masks, strict=True):
+            first = {name for alias, name in structure.aliases() if matches(alias, pattern)}
+            for i, name in enumerate(names):
+                if name in first or matches(name, pattern):
+                    mask[i] = is_matched = True
         if not is_matched:
-            every = [name for structure in structures for name in structure.paths]
+            every = [name for names in paths for name in names]
             msg = (
                 f"where={pattern!r} matches no leaf; the nearest paths are {nearest(pattern, every)}. A pattern "
                 "must match the whole path of a leaf, and * matches dots too ('layers.*' selects every leaf below "
@@ -100,26 +92,6 @@ def _by_patterns(structures: list[Structure], patterns: tuple[str, ...]) -> list
                 msg += f". A bracket begins a set of characters; for that path write {escaped!r}"
             raise SelectionError(msg)
     return masks
-
-
-def match(treespec: Treespec, pattern: str) -> list[bool]:
-    """Return which leaves a pattern selects by their paths: 0.4 µs a leaf, so those of the last calls are kept."""
-    try:
-        selected = _MATCHES.get((treespec, pattern))
-    # Static fields that cannot be hashed or compared (arrays).
-    except Exception:  # noqa: BLE001
-        return match_anew(treespec, pattern)
-    if selected is None:
-        selected = match_anew(treespec, pattern)
-        if len(_MATCHES) >= KEEP:
-            _MATCHES.clear()
-        _MATCHES[treespec, pattern] = selected
-    return selected
-
-
-def match_anew(treespec: Treespec, pattern: str) -> list[bool]:
-    """Return `match` without what is kept."""
-    return [matches(name, pattern) for name in paths(treespec)]
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -170,41 +142,32 @@ def _by_mask(structure: Structure, mask: Any) -> list[bool]:
     flags, treespec = tree_flatten(mask)
     if treespecs_equal(treespec, structure.shown) and all(flag is True or flag is False for flag in flags):
         return flags  # the common case, without a visit of each subtree
-    try:
-        found = _spread(mask, structure.shown, iter(structure.leaves), "")
-    except RecursionError as error:
-        raise too_deep(mask) from error
-    if found is None:
-        raise _other_structure(structure, mask, paths(treespec))
-    return found
+    return _spread(treespec, flags, structure.shown, iter(structure.leaves), "")
 
 
-def _spread(mask: Any, treespec: Treespec, leaves: Iterator[Any], name: str) -> list[bool] | None:
-    """Return the mask's bool for each leaf of a subtree, in the subtree's order, or None if the structures differ.
-
-    Children are matched by name: two ordered dicts may have their keys in different orders.
-    """
-    flatten = binding_for(mask).flatten
-    if flatten is None:
+def _spread(upper: Treespec, flags: list[Any], treespec: Treespec, leaves: Iterator[Any], path: str) -> list[bool]:
+    """Return a bool for each leaf of a subtree, given those of its upper part: each covers all leaves below it."""
+    if upper is None:
         part = [next(leaves) for _ in range(count_leaves(treespec))]
-        return [_flag(mask, name, part[0] if treespec is None else part)] * len(part)
-    if treespec is None:
-        return None
-    cls, _, names, children = treespec
-    if not (type(mask) is cls or (isinstance(mask, dict) and issubclass(cls, dict))):
-        return None
-    parts, _, names_of_parts = flatten(mask)
-    given = dict(zip(map(text, names_of_parts), parts, strict=True))
-    keys = list(map(text, names))
-    if sorted(given) != sorted(keys):
-        return None
-    found: list[bool] = []
-    for child, key in zip(children, keys, strict=True):
-        flags = _spread(given[key], child, leaves, f"{name}.{key}" if name else key)
-        if flags is None:
-            return None
-        found.extend(flags)
-    return found
+        return [_flag(flags[0], path, part[0] if treespec is None else part)] * len(part)
+    # Children are matched by name: two ordered dicts may have their keys in different orders.
+    following = iter(flags)
+    given = {
+        text(name): (child, [next(following) for _ in range(count_leaves(child))])
+        for name, child in zip(upper[2], upper[3], strict=True)
+    }
+    is_alike = treespec is not None and given.keys() == set(map(text, treespec[2]))
+    if not is_alike or not (upper[0] is treespec[0] or (issubclass(upper[0], dict) and issubclass(treespec[0], dict))):
+        msg = (
+            "the where mask does not match the structure of the argument: "
+            f"{difference(upper, treespec, 'the mask', 'the argument', path)}. Give bools in the structure of the "
+            "argument, or of its upper part (one bool covers all leaves below it)"
+        )
+        raise SelectionError(msg)
+    spread: list[bool] = []
+    for name, child in zip(map(text, treespec[2]), treespec[3], strict=True):
+        spread += _spread(*given[name], child, leaves, f"{path}.{name}" if path else name)
+    return spread
 
 
 def _flag(flag: Any, name: str, part: Any) -> bool:
@@ -231,48 +194,22 @@ def _is_bool(answer: Any) -> bool:
     )
 
 
-def _other_structure(structure: Structure, mask: Any, names: list[str]) -> SelectionError:
-    """Return the error for a mask whose leaves, at the paths `names`, do not match those of the argument."""
-    paths = structure.paths
-    inside = {name: any(p == name or p.startswith(f"{name}.") for p in paths) for name in names}
-    unknown = [name for name, found in inside.items() if not found]
-    uncovered = [p for p in paths if not any(p == name or p.startswith(f"{name}.") for name in names)]
-    if unknown:
-        what = f"it has {unknown[0]!r}, which the argument lacks (the nearest are {nearest(unknown[0], paths)})"
-    elif uncovered:
-        what = f"it has no entry for {uncovered[0]!r}"
-    else:
-        what = f"it is {kind_of(mask)}, the argument {kind_of(structure.tree)}, or their nodes differ further down"
-    return SelectionError(
-        f"the where mask does not match the structure of the argument: {what}. Give bools in the structure of the "
-        "argument, or of its upper part (one bool covers all leaves below it)"
-    )
-
-
 def _checked(structure: Structure, mask: list[bool]) -> list[bool]:
     """Refuse selected leaves that cannot take a gradient; selecting a None has no effect."""
     if True not in mask:
         return mask
-    checked = []
-    for i, (wanted, able) in enumerate(zip(mask, structure.capable(mask), strict=True)):
-        if wanted and able is None:
-            leaf = structure.leaves[i]
-            if leaf is not None:
-                raise _incapable(structure.paths[i], leaf)
-            checked.append(False)
-        else:
-            checked.append(wanted)
-    return checked
+    capable = structure.capable(mask)
+    for i, (wanted, able) in enumerate(zip(mask, capable, strict=True)):
+        if wanted and able is None and structure.leaves[i] is not None:
+            raise _incapable(structure.paths[i], structure.leaves[i])
+    return [wanted and able is not None for wanted, able in zip(mask, capable, strict=True)]
 
 
 def _incapable(name: str, leaf: Any) -> SelectionError:
     if lookup(type(leaf)).kind is LABEL:
         why = "is labelled NonDifferentiable"
     elif hasattr(leaf, "dtype"):
-        kind = (
-            "" if "int" in str(leaf.dtype) or "bool" in str(leaf.dtype) else ", or one that is never trained (a buffer)"
-        )
-        why = f"is {kind_of(leaf)} of dtype {leaf.dtype}, which has no derivative{kind}"
+        why = f"is {kind_of(leaf)} of dtype {leaf.dtype}, which has no derivative, or is never trained (a buffer),"
     else:
         why = f"is {kind_of(leaf)} ({shown(leaf, 40)})"
     return SelectionError(

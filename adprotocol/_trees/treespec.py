@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.table import lookup
+from adprotocol.errors import nearest, quoted, shown, with_article
 from adprotocol.view import View
 
 if TYPE_CHECKING:
@@ -91,13 +92,24 @@ def same_node(one: Treespec, other: Treespec) -> bool:
     return one[0] is dict or same_constant(one[1], other[1])
 
 
-def first_difference(one: Treespec, other: Treespec, above: str = "") -> tuple[str, Treespec, Treespec]:
-    """Return the path of the outermost nodes in which two treespecs differ, and both."""
-    if one is not None and other is not None and same_node(one, other):
-        for name, child, beside in zip(one[2], one[3], other[3], strict=True):
-            if not treespecs_equal(child, beside):
-                return first_difference(child, beside, f"{above}.{text(name)}".lstrip("."))
-    return above, one, other
+def difference(one: Treespec, other: Treespec, name: str, other_name: str, above: str = "") -> str:
+    """Say where and how two treespecs, of structures with these names, differ first; `above` is their path."""
+    nodes = (one, name), (other, other_name)
+    if one is not None and other is not None:
+        for (node, has), (beside, lacks) in (nodes, nodes[::-1]):
+            for key in node[2]:
+                if key not in beside[2]:
+                    here = f"{above}.{text(key)}".lstrip(".")
+                    near = nearest(text(key), map(text, beside[2]))
+                    return f"{quoted(here)} is in {has} and not in {lacks} (the nearest there are {near})"
+        if same_node(one, other):
+            for key, child, beside in zip(one[2], one[3], other[3], strict=True):
+                if not treespecs_equal(child, beside):
+                    return difference(child, beside, name, other_name, f"{above}.{text(key)}".lstrip("."))
+    kinds = ["a leaf" if node is None else with_article(node[0].__qualname__) for node, _ in nodes]
+    if kinds[0] == kinds[1]:  # static fields, the length of a deque
+        kinds = [f"{kind} with the data {shown(node[1], 100)}" for kind, (node, _) in zip(kinds, nodes, strict=True)]
+    return f"{quoted(above)} is {kinds[0]} in {name} and {kinds[1]} in {other_name}"
 
 
 def same_constant(one: Any, other: Any) -> bool:

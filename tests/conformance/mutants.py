@@ -52,7 +52,6 @@ def active(name=None):
         function = replaced.pop(hook, getattr(right, hook))
         if function is not None:
             setattr(made, hook, hookimpl(function))
-    selection._MATCHES.clear()
     registered = plugins.register(made, "toyad")
     try:
         with contextlib.ExitStack() as stack:
@@ -61,7 +60,6 @@ def active(name=None):
             yield
     finally:
         plugins.unregister(registered.name)
-        selection._MATCHES.clear()
 
 
 def is_float(value):
