@@ -66,34 +66,6 @@ def test_a_named_backend_takes_numpy_arrays_and_numbers(ad, x):
         assert str(gradient.dtype).rpartition(".")[2] == str(np.asarray(x).dtype)
 
 
-@on_every_backend
-def test_a_named_backend_may_be_the_one_that_is_found(ad):
-    assert close(grad(lambda x: x**2, backend=ad.name)(ad.make(3.0)), 6.0)
-
-
-@on_every_backend
-def test_a_named_backend_serves_structures_of_numbers(ad):
-    model = {"line": Line(2.0), "rate": np.array([1.0, 3.0]), "n": 2, "label": NonDifferentiable(0.5), "name": "x"}
-    gradient = grad(lambda m: (m["line"].slope * m["rate"]).sum() * m["n"] * m["label"], backend=ad.name)(model)
-    assert close(gradient["line"].slope, 4.0)
-    assert close(gradient["rate"], [2.0, 2.0])
-    assert (gradient["n"], gradient["label"], gradient["name"]) == (None, None, None)
-
-
-@on_every_backend
-def test_numpy_arrays_and_numbers_mix_with_the_framework_of_the_arguments(ad):
-    def loss(m, scale, *, offset):
-        return (m["w"] * m["x"]).sum() * m["r"] * scale + offset
-
-    model = {"w": np.array([1.0, 2.0]), "x": ad.make([3.0, 4.0]), "r": 0.5}
-    value, gradient = value_and_grad(loss)(model, np.float64(2.0), offset=1)
-    assert close(value, 12.0)
-    assert close(gradient["w"], [3.0, 4.0])
-    assert close(gradient["x"], [1.0, 2.0])
-    assert close(gradient["r"], 22.0)
-    assert isinstance(gradient["w"], RESULT[ad.name])
-
-
 # Named, and refused
 
 

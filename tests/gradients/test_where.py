@@ -402,19 +402,6 @@ def test_where_replaces_declarations_and_flags(where):
     assert selected(Declared(), ["weight", "bias"]) == ["bias", "weight"]
 
 
-@dataclasses.dataclass
-class Frozen:
-    a: Any = dataclasses.field(default=1.0, metadata={"trainable": False})
-    b: Any = 2.0
-    __trainable__ = ()
-
-
-def test_where_replaces_metadata():
-    assert selected([Frozen()], None) == []
-    assert selected([Frozen()], "0.a") == ["0.a"]
-    assert selected([Frozen()], True) == ["0.a", "0.b"]
-
-
 INCAPABLE = {
     "int": (3, "an int .3."),
     "bool": (True, "a bool"),
@@ -444,11 +431,6 @@ def test_a_selected_leaf_that_can_take_no_gradient_is_refused_by_its_path(kind):
     with pytest.raises(SelectionError, match=f"where selects the value itself, which is .*{named}"):
         trainable(leaf, where=True)
     assert selected(tree, "k.1.scale") == ["k.1.scale"]
-
-
-def test_a_buffer_of_a_module_can_take_no_gradient():
-    with pytest.raises(SelectionError, match=r"where selects 'm\.running'.*a buffer"):
-        trainable({"m": Declared()}, where="m.*")
 
 
 def test_a_complex_number_takes_a_gradient_if_selected():
