@@ -22,14 +22,14 @@ The three plugins that ship with the library use this module, `adprotocol.hooksp
 - `run_while_tracing`, `trace_instead`: marks for a compiler that traces Python.
 - `held`, `search`: what an object holds in its attributes and closures, and everything that it reaches.
 - `attribute_names`: the names in the ``__dict__`` of an instance, which such a compiler may have to be told.
-- `leaves_of_each`, `identities_of`, `flags_of`: `tree_leaves`, and the hooks `identity` and `trainable` for the leaves
-  of a structure, which such a compiler may answer at once.
+- `leaves_of_each`, `identities_of`: `tree_leaves`, and the hook `identity` for the leaves of a structure, which such a
+  compiler may answer at once.
 """
 
 import adprotocol._public  # noqa: F401  (the bindings and marks)
 from adprotocol._dynamo import run_while_tracing, trace_instead
 from adprotocol._gradients.output import check_output, combine_aux, map_aux, partition_aux
-from adprotocol._gradients.structure import flags_of, identities_of
+from adprotocol._gradients.structure import identities_of
 from adprotocol._hooks.branches import Branches
 from adprotocol._hooks.label import unlabelled
 from adprotocol._hooks.non_differentiable import constant_tree
@@ -60,7 +60,6 @@ __all__ = [
     "combine_aux",
     "constant_tree",
     "declares",
-    "flags_of",
     "gradient_prevented",
     "held",
     "hidden_error",

@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 import adprotocol
 from adprotocol.errors import UndecidableError
 from adprotocol.extend import (
     attribute_names,
-    flags_of,
     identities_of,
     leaves_of_each,
     run_while_tracing,
@@ -31,7 +32,6 @@ from adprotocol_torch.tensors import remedy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -63,7 +63,6 @@ def mark() -> None:
     trace_instead(names_of)(attribute_names)
     trace_instead(leaves_in_graph)(tree_leaves)
     trace_instead(identities_in_graph)(identities_of)
-    trace_instead(flags_in_graph)(flags_of)
     trace_instead(tensor_names_in_graph)(attributes.tensor_names)
     trace_instead(custom_rule)(eager_rule)
     # Where a graph has broken at a call with a rule, Dynamo would compile the frames of that call one by one.
@@ -147,29 +146,7 @@ def built_in_leaves(values: tuple[Any, ...]) -> list[Any] | None:
 
 def identities_in_graph(leaves: Sequence[Any], _bindings: Any) -> dict[int, Any]:
     """Return the keys of the parameters among some leaves: no other tensor stands for one in a graph."""
-    install()
-    return {i: id(leaves[i]) for i in parameters(leaves)}
-
-
-def flags_in_graph(leaves: Sequence[Any], mask: Sequence[bool], bindings: Any) -> list[bool | None]:
-    """Answer the hook `trainable` for some leaves, those that are no tensors as eager code does."""
-    install()
-    found = trainable_tensors(leaves, mask)
-    for i in [i for i, flag in enumerate(found) if flag == "ask"] if "ask" in found else ():
-        found[i] = bindings[type(leaves[i])].trainable(leaves[i])
-    return found
-
-
-@_answered
-def parameters(leaves: Sequence[Any]) -> list[int]:
-    """Return the positions of the parameters."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
-
-
-@_answered
-def trainable_tensors(leaves: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """Answer for the tensors among the leaves in the mask; "ask" for what is no tensor."""
-    raise NotImplementedError(_IN_GRAPH_ONLY)
+    return {i: id(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.nn.Parameter)}
 
 
 def names_of(value: Any) -> Any:
@@ -180,7 +157,7 @@ def names_of(value: Any) -> Any:
 
 @_answered
 def held_names(value: Any) -> list[str]:
-    """Return the names in the ``__dict__`` of an instance."""
+    """Return the names in the ``__dict__`` of an instance, which PyTorch 2.9 does not trace."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 
@@ -192,7 +169,7 @@ def tensor_names_in_graph(owner: torch.nn.Module) -> list[str]:
 
 @_answered
 def held_tensors(owner: torch.nn.Module) -> list[str]:
-    """Return those names for a module that Dynamo stands for."""
+    """Return those names for a module that Dynamo stands for, without a guard on what else it holds."""
     raise NotImplementedError(_IN_GRAPH_ONLY)
 
 

@@ -79,10 +79,6 @@ def _fake(value: Any) -> Any:
     return value.as_proxy().node.meta["example_value"]
 
 
-def _is_inexact(tensor: Any) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
-
-
 def built_in_leaves(_self: Any, tx: Any, values: Any) -> Any:
     """Descend without tracing."""
     found: list[Any] = []
@@ -111,38 +107,6 @@ def _descend(tx: Any, value: Any, found: list[Any]) -> bool:
             value.call_method(tx, "__getitem__", [keys[key]], {}) for key in tree_structure(dict.fromkeys(keys))[2]
         ]
     return all(_descend(tx, child, found) for child in children)
-
-
-def parameters(_self: Any, tx: Any, leaves: Any) -> Any:
-    """Look at the classes."""
-    found = [i for i, leaf in enumerate(leaves.unpack_var_sequence(tx)) if _is_parameter(leaf)]
-    return SourcelessBuilder.create(tx, found)
-
-
-def _is_parameter(leaf: Any) -> bool:
-    return _is_tensor(leaf) and issubclass(leaf.python_type(), torch.nn.Parameter)
-
-
-def trainable_tensors(_self: Any, tx: Any, leaves: Any, mask: Any) -> Any:
-    """Look at dtypes, flags and marks."""
-
-    def answer(leaf: Any, wanted: Any) -> bool | str | None:
-        if not wanted.as_python_constant():
-            return None
-        if not _is_tensor(leaf):
-            return "ask"
-        fake = _fake(leaf)
-        if not _is_inexact(fake):
-            return None
-        if _is_parameter(leaf):
-            return bool(fake.requires_grad)
-        mark = SourcelessBuilder.create(tx, getattr).call_function(
-            tx, [leaf, *map(ConstantVariable.create, ("_is_buffer", False))], {}
-        )
-        return None if mark.as_python_constant() else True
-
-    pairs = zip(leaves.unpack_var_sequence(tx), mask.unpack_var_sequence(tx), strict=True)
-    return SourcelessBuilder.create(tx, [answer(leaf, wanted) for leaf, wanted in pairs])
 
 
 def held_names(_self: Any, tx: Any, value: Any) -> Any:

@@ -52,7 +52,7 @@ def _with_gradients(
     own, leaves = [False] * len(tensors), tensors
     if torch.compiler.is_dynamo_compiling():
         dynamo.install()
-        if dynamo.parameters(tensors):
+        if any(isinstance(tensor, torch.nn.Parameter) for tensor in tensors):
             raise refused_in_graph()
     else:
         calls = LOCAL.calls

@@ -137,7 +137,7 @@ def compile_alone(function: Callable[..., Any], **options: Any) -> Callable[...,
 
 def attribute_names(tx: Any, value: Any) -> list[str]:
     """Return the names in the ``__dict__`` of an instance that Dynamo stands for, and guard on them."""
-    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (as above)
+    from torch._dynamo.guards import GuardBuilder, install_guard  # noqa: PLC0415  (Dynamo is loaded when it traces)
     from torch._dynamo.source import AttrSource  # noqa: PLC0415
     from torch._dynamo.variables.misc import DeletedVariable  # noqa: PLC0415
 
