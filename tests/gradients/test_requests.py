@@ -13,6 +13,7 @@ import pytest
 import torch
 from ad_backends import AUTOGRAD, JAX, TORCH, close, on_every_backend
 from autograd.core import primitive_vjps
+from torch_cost import nodes
 
 from adprotocol import NonDifferentiable, combine, grad, partition, tree_map, value_and_grad
 
@@ -87,18 +88,6 @@ def primitives(jaxpr):
             jaxpr_within = inner if hasattr(inner, "eqns") else getattr(inner, "jaxpr", None)
             if hasattr(jaxpr_within, "eqns"):
                 counted += primitives(jaxpr_within)
-    return counted
-
-
-def nodes(tensor):
-    """Count the nodes of the graph of a tensor by name."""
-    counted, seen, waiting = Counter(), set(), [tensor.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            counted[node.name()] += 1
-            waiting.extend(parent for parent, _ in node.next_functions)
     return counted
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import gc
-import itertools
 import signal
 import weakref
 
@@ -14,6 +13,7 @@ import torch_release
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
+from torch_cost import DEPTH, TRAINED, cost
 
 import adprotocol
 from adprotocol import NonDifferentiable, value_and_grad
@@ -40,27 +40,6 @@ def untracked(*tensors):
 
 
 # What comes out.
-
-
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_leaves_follow_the_convention_of_torch(dtype):
-    z = torch.tensor([1.0 + 2.0j, 3.0 - 1.0j], dtype=dtype)
-    same(adprotocol.grad(lambda z: (z * z.conj()).real.sum())(z), 2 * z)
-    tracked = z.clone().requires_grad_()
-    f = lambda z: (z**3 + 1j * z).imag.sum()
-    same(adprotocol.grad(f)(z), torch.autograd.grad(f(tracked), tracked)[0])
-    same(adprotocol.grad(lambda d: (d["z"] * d["x"]).abs().sum())({"z": z, "x": 2.0})["z"], 2 * z / z.abs())
-
-
-def test_python_floats_beside_tensors():
-    x = torch.tensor([1.0, 2.0])
-    value, gradient = value_and_grad(lambda d: (d["a"] ** 2 * d["x"]).sum())({"a": 3.0, "x": x, "n": 2, "s": "s"})
-    assert value.dtype == torch.float32
-    assert gradient["a"] == 18.0
-    assert gradient["a"].dtype == torch.float64
-    same(gradient["x"], torch.tensor([9.0, 9.0]))
-    assert (gradient["n"], gradient["s"]) == (None, None)
-    assert adprotocol.grad(lambda a: a**3, backend="torch")(0.1) == 3 * 0.1**2
 
 
 def read_only(array):
@@ -529,46 +508,17 @@ def test_a_compiled_function_is_differentiated():
 # T6: as many nodes and saved tensors as by hand.
 
 
-def nodes(value):
-    waiting, seen = [value.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting.extend(parent for parent, _ in node.next_functions)
-    return sorted(type(node).__name__ for node in seen)
-
-
-def cost(call):
-    """What `call` made: nodes of the graph, saved tensors, and those that backward read."""
-    graph, packed, used = [], [], []
-
-    def seen(value):
-        graph.append(nodes(value))
-        return value
-
-    def pack(tensor):
-        packed.append(tuple(tensor.shape))
-        return tensor
-
-    def unpack(tensor):
-        used.append(tuple(tensor.shape))
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        call(seen)
-    return graph, packed, used
-
-
-DEPTH = 10
 INPUT = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
+
+
+NAMES = ("weight", "bias")
 
 
 @dataclasses.dataclass
 class Layer:
-    w: object
-    b: object
-    names: tuple = ("w", "b")
+    weight: object
+    bias: object
+    names: tuple = NAMES
 
     @property
     def __trainable__(self):
@@ -578,25 +528,13 @@ class Layer:
 def run(layers):
     x = INPUT
     for layer in layers:
-        w, b = (layer["w"], layer["b"]) if isinstance(layer, dict) else (layer.w, layer.b)
-        x = torch.tanh(x @ w + b)
+        weight, bias = (layer[name] if isinstance(layer, dict) else getattr(layer, name) for name in NAMES)
+        x = torch.tanh(x @ weight + bias)
     return x.square().mean()
 
 
 def weights(i):
-    return {"w": torch.full((3, 3), 0.1 * (i + 1)), "b": torch.full((3,), 0.01 * i)}
-
-
-def trained_layers(share, place):
-    count = DEPTH - DEPTH * share // 100
-    start = {"front": DEPTH - count, "middle": (DEPTH - count) // 2, "end": 0}[place]
-    return range(start, start + count)
-
-
-TRAINED = {
-    f"{share} % frozen, at the {place}": [(i, name) for i in trained_layers(share, place) for name in "wb"]
-    for share, place in itertools.product((0, 50, 90), ("front", "middle", "end"))
-} | {f"all but {i}.{name}": [(i, name)] for i, name in ((0, "b"), (5, "w"), (9, "w"))}
+    return {"weight": torch.full((3, 3), 0.1 * (i + 1)), "bias": torch.full((3,), 0.01 * i)}
 
 
 def by_hand(trained):
@@ -612,16 +550,16 @@ def by_hand(trained):
 @pytest.mark.parametrize("trained", TRAINED)
 def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
     chosen = TRAINED[trained]
-    flat = [(i, name) for i in range(DEPTH) for name in "wb"]
+    flat = [(i, name) for i in range(DEPTH) for name in NAMES]
     layers = [weights(i) for i in range(DEPTH)]
     where = {
         "where": [f"{i}.{name}" for i, name in chosen],
         "where against flags": [f"{i}.{name}" for i, name in chosen],
-        "mask": [{name: (i, name) in chosen for name in "wb"} for i in range(DEPTH)],
-        "predicate": lambda path, leaf: (int(path[:-2]), path[-1]) in chosen,
+        "mask": [{name: (i, name) in chosen for name in NAMES} for i in range(DEPTH)],
+        "predicate": lambda path, leaf: path in [f"{i}.{name}" for i, name in chosen],
     }.get(how)
     if how == "declared":
-        layers = [Layer(**layer, names=[n for n in "wb" if (i, n) in chosen]) for i, layer in enumerate(layers)]
+        layers = [Layer(**layer, names=[n for n in NAMES if (i, n) in chosen]) for i, layer in enumerate(layers)]
     for i, name in flat:
         if how == "label" and (i, name) not in chosen:
             layers[i][name] = NonDifferentiable(layers[i][name])

@@ -4,11 +4,8 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import gc
-import itertools
 import pickle
 import threading
-import weakref
 
 import pytest
 import torch
@@ -18,10 +15,11 @@ from torch.func import functional_call, jvp, vmap
 from torch.func import grad as native_grad
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
+from torch_cost import DEPTH, TRAINED, cost
 
 import adprotocol
-from adprotocol import combine, partition, register_trainable, trainable, value_and_grad, within_gradient
-from adprotocol.errors import ConcurrencyError, DeclarationError, NothingTrainableError, SelectionError, TreeError
+from adprotocol import combine, partition, trainable, value_and_grad, within_gradient
+from adprotocol.errors import ConcurrencyError, NothingTrainableError, SelectionError, TreeError
 
 X = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
 IDS = torch.tensor([[0, 2], [1, 2], [2, 2]])
@@ -219,15 +217,6 @@ def test_a_parameter_is_selected_against_all_other_flags(kind):
                 torch.testing.assert_close(fresh.state_dict()[other], state)
 
 
-def test_the_result_is_a_dict_in_the_order_of_the_module():
-    module = KINDS["batch norm"][0]()
-    gradient = adprotocol.grad(loss)(module, X)
-    assert type(gradient) is dict
-    assert [name for name, g in gradient.items() if g is not None] == [name for name, _ in module.named_parameters()]
-    assert set(gradient) == set(module.state_dict())
-    assert gradient["1.running_mean"] is None
-
-
 def test_parts_of_a_module_go_back_into_it_by_functional_call():
     module = KINDS["batch norm in evaluation"][0]()
     _, wanted, _ = native(module, X)
@@ -390,60 +379,6 @@ def test_a_frozen_module_has_nothing_to_train():
 # Declarations, structures, shared parameters.
 
 
-class Declared(nn.Module):
-    __trainable__ = ("head",)
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.head(self.body(x).tanh())
-
-
-HEAD = ["head.weight", "head.bias"]
-
-
-def test_a_class_declares_its_submodules():
-    module = Declared()
-    _, wanted, _ = native(module, X)
-    agree(adprotocol.grad(loss)(module, X), wanted, HEAD)
-    agree(adprotocol.grad(loss, where="*")(module, X), wanted)
-    module.head.bias.requires_grad_(False)
-    agree(adprotocol.grad(loss)(module, X), wanted, ["head.weight"])
-
-
-def test_a_declaration_may_depend_on_the_instance_and_change():
-    class Staged(Declared):
-        stage = 0
-
-        @property
-        def __trainable__(self):
-            return ("head",) if self.stage == 0 else ("body",)
-
-    module = Staged()
-    _, wanted, _ = native(module, X)
-    agree(adprotocol.grad(loss)(module, X), wanted, HEAD)
-    module.stage = 1
-    agree(adprotocol.grad(loss)(module, X), wanted, ["body.weight", "body.bias"])
-
-
-def test_a_class_of_torch_is_registered_for_all_places():
-    class Norm(nn.BatchNorm1d):
-        pass
-
-    register_trainable(Norm, [])
-    module = nn.Sequential(nn.Linear(3, 4), Norm(4), nn.Linear(4, 1))
-    _, wanted, _ = native(module, X)
-    agree(adprotocol.grad(loss)(module, X), wanted, ["0.weight", "0.bias", "2.weight", "2.bias"])
-    register_trainable(Norm, ["bias"])
-    assert {name for name, g in adprotocol.grad(loss)(module, X).items() if g is not None} - set(wanted) == set()
-    assert adprotocol.grad(loss)(module, X)["1.weight"] is None
-    register_trainable(Norm, ["scale"])
-    with pytest.raises(DeclarationError, match="scale"):
-        adprotocol.grad(loss)(module, X)
-
-
 @dataclasses.dataclass
 class Pair:
     first: object
@@ -515,25 +450,6 @@ def test_one_module_at_two_places_of_a_structure(flag):
         found = {name: g if g is not None else gradient.second[name] for name, g in gradient.first.items()}
         agree(found, wanted, [name for name in wanted if where != "*.weight" or name.endswith("weight")])
         assert not any(gradient.first[name] is not None and gradient.second[name] is not None for name in wanted)
-
-
-@pytest.mark.parametrize("flag", [True, False])
-def test_a_parameter_at_two_fields_is_one_leaf(flag):
-    w = nn.Parameter(torch.tensor(3.0), requires_grad=flag)
-    f = lambda pair: pair.first**2 * pair.second * pair.scale
-    for where in (None, "first", "second", ["first", "second"]) if flag else ("first", "second", ["first", "second"]):
-        gradient = adprotocol.grad(f, where=where)(Pair(w, w))
-        assert (gradient.first is None) != (gradient.second is None)
-        assert (gradient.second if gradient.first is None else gradient.first) == 54.0
-    assert adprotocol.grad(f, where="scale")(Pair(w, w)) == Pair(None, None, torch.tensor(27.0))
-
-
-def test_parameters_in_ordinary_structures_follow_their_flags():
-    a, b = nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.tensor(3.0), requires_grad=False)
-    f = lambda d: d["a"] ** 2 * d["b"] ** 3
-    assert adprotocol.grad(f)({"a": a, "b": b}) == {"a": 108.0, "b": None}
-    assert adprotocol.grad(f, where="b")({"a": a, "b": b}) == {"a": None, "b": 108.0}
-    assert (a.requires_grad, b.requires_grad, a.grad, b.grad) == (True, False, None, None)
 
 
 # Modules in the place of the function.
@@ -615,49 +531,6 @@ def test_a_buffer_that_grows_from_a_detached_value_is_that_of_plain_calls():
 # T6: as many nodes and saved tensors as by hand.
 
 
-def nodes(value):
-    waiting, seen = [value.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting.extend(parent for parent, _ in node.next_functions)
-    return sorted(type(node).__name__ for node in seen)
-
-
-@contextlib.contextmanager
-def saved():
-    """Collect the shapes of saved tensors, and how often one was used."""
-    packed, used = [], []
-
-    def pack(tensor):
-        packed.append(tuple(tensor.shape))
-        return tensor
-
-    def unpack(tensor):
-        used.append(tuple(tensor.shape))
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        yield packed, used
-
-
-def cost(call):
-    """What `call` made: nodes of the graph, saved tensors, and those that backward read."""
-    graph = []
-
-    def seen(value):
-        graph.append(nodes(value))
-        return value
-
-    with saved() as (packed, used):
-        call(seen)
-    return graph, packed, used
-
-
-DEPTH = 10
-
-
 class Deep(nn.Module):
     def __init__(self, layer=nn.Linear):
         super().__init__()
@@ -667,20 +540,6 @@ class Deep(nn.Module):
         for layer in self.layers:
             x = torch.tanh(layer(x))
         return x
-
-
-def trained_layers(share, place):
-    count = DEPTH - DEPTH * share // 100
-    start = {"front": DEPTH - count, "middle": DEPTH // 2 - count // 2, "end": 0}[place]
-    return range(start, start + count)
-
-
-TRAINED = {
-    f"{share} % frozen, at the {place}": [
-        f"layers.{i}.{name}" for i in trained_layers(share, place) for name in ("weight", "bias")
-    ]
-    for share, place in itertools.product((0, 50, 90), ("front", "middle", "end"))
-} | {f"all but {name}": [name] for name in ("layers.0.bias", "layers.5.weight", "layers.9.weight")}
 
 
 def by_hand(module, names):
@@ -694,7 +553,7 @@ def by_hand(module, names):
 @pytest.mark.parametrize("how", ["flags", "where", "where against flags", "mask", "predicate", "declared"])
 @pytest.mark.parametrize("trained", TRAINED)
 def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
-    names = TRAINED[trained]
+    names = [f"layers.{i}.{name}" for i, name in TRAINED[trained]]
 
     class Chosen(nn.Linear):
         @property
@@ -724,26 +583,6 @@ def test_nothing_is_saved_or_computed_for_the_frozen(trained, how):
     assert cost(ours) == cost(by_hand(module, names))
     agree(gradients[0], native(module, X, against_flags=True)[1], names)
     assert not any(g.requires_grad for g in gradients[0].values() if g is not None)
-
-
-def test_no_activation_outlives_the_call():
-    module = small()
-    kept = []
-
-    def f(module, x):
-        hidden = module[1](module[0](x))
-        kept.append(weakref.ref(hidden))
-        return module[2](hidden).square().mean(), hidden.mean()
-
-    gc.collect()
-    gc.disable()
-    try:
-        for where in (None, "0.*", "2.weight"):
-            result = value_and_grad(f, where=where, has_aux=True)(module, X)
-            assert kept[-1]() is None, where
-            del result
-    finally:
-        gc.enable()
 
 
 # Nested in each other, and in the transformations of PyTorch: what an inner call freezes is constant to it alone.
@@ -874,34 +713,6 @@ def test_a_shared_parameter_stays_one_leaf_inside_of_a_call_that_freezes_it(wher
         torch.testing.assert_close(g, weight if path.endswith("weight") else bias_a if path[0] == "a" else bias_b)
 
 
-def test_a_parameter_in_a_structure_keeps_its_flag_and_is_one_leaf_inside():
-    w = nn.Parameter(torch.tensor(3.0))
-    frozen = nn.Parameter(torch.tensor(1.0), requires_grad=False)
-    model = {"a": w, "b": w, "s": torch.tensor(2.0), "frozen": frozen}
-    # f = w³ s u, and the squared norm of its gradient in w and s, 9 w⁴ s² u² + w⁶ u².
-    f = lambda d: d["a"] ** 2 * d["b"] * d["s"] * d["frozen"]
-    norm = lambda d: penalty(adprotocol.grad(f)(d))
-    in_w, in_s, in_u = 36 * 27 * 4 + 6 * 243, 18 * 81 * 2, 2 * (9 * 81 * 4 + 729)
-    for where, wanted in (
-        (None, {"a": in_w, "b": None, "s": in_s, "frozen": None}),
-        ("b", {"a": None, "b": in_w, "s": None, "frozen": None}),
-        ("s", {"a": None, "b": None, "s": in_s, "frozen": None}),
-        ("frozen", {"a": None, "b": None, "s": None, "frozen": in_u}),
-    ):
-        assert adprotocol.grad(norm, where=where)(model) == wanted
-
-
-def test_three_derivatives_around_each_other():
-    module = nn.Linear(1, 1, bias=False).double()
-    with torch.no_grad():
-        module.weight.fill_(2.0)
-    first = lambda module: module.weight.sum() ** 4
-    second = lambda module: adprotocol.grad(first)(module)["weight"].sum()
-    third = lambda module: adprotocol.grad(second)(module)["weight"].sum()
-    assert adprotocol.grad(third)(module)["weight"] == 48.0
-    assert adprotocol.grad(third, where="weight")(module)["weight"] == 48.0
-
-
 class Inner(nn.Module):
     """A module whose forward differentiates another one, as a learned optimiser does."""
 
@@ -960,24 +771,6 @@ def test_a_penalty_on_the_gradient_of_the_input():
     (gradient,) = torch.autograd.grad(plain(x).sum(), x, create_graph=True)
     gradient.square().sum().backward()
     torch.testing.assert_close(found, {name: p.grad for name, p in plain.named_parameters()})
-
-
-def test_an_inner_step_of_the_head_and_an_outer_derivative_of_all():
-    module = Declared()
-
-    def adapted(module):
-        gradient = adprotocol.grad(loss, where="head.*")(module, X)
-        updated = {name: getattr(module.head, name[5:]) - 0.1 * gradient[name] for name in HEAD}
-        hidden = module.body(X).tanh()
-        return square(hidden @ updated["head.weight"].T + updated["head.bias"])
-
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
-
-    def theirs(p):
-        gradient = native_grad(lambda p: square(functional_call(module, p, (X,))))(p)
-        return square(functional_call(module, p | {name: p[name] - 0.1 * gradient[name] for name in HEAD}, (X,)))
-
-    agree(adprotocol.grad(adapted, where="*")(module), native_grad(theirs)(parameters))
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
