@@ -16,8 +16,18 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from tree_kinds import taken
 
-from adprotocol import NonDifferentiable, combine, grad, partition, trainable, within_gradient
+from adprotocol import (
+    NonDifferentiable,
+    combine,
+    explain,
+    grad,
+    non_differentiable,
+    partition,
+    trainable,
+    within_gradient,
+)
 from adprotocol._gradients import structure
 from adprotocol.errors import MixedFrameworksError, OpaqueValueError, SelectionError, TreeError, UnclaimedTypeError
 
@@ -162,12 +172,15 @@ CYCLES = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+QUESTIONS = {question.__name__: question for question in (within_gradient, non_differentiable, explain)}
+
+
+@pytest.mark.parametrize("call", [*CALLS, *QUESTIONS])
 @pytest.mark.parametrize("kind", CYCLES)
 def test_a_structure_that_contains_itself_is_a_tree_error(kind, call):
-    if "module" in kind and call == "another argument":
+    if "module" in kind and (call == "another argument" or call in QUESTIONS):
         return  # nothing is asked of its tensors
-    tree, call = CYCLES[kind](), CALLS[call]
+    tree, call = CYCLES[kind](), {**CALLS, **QUESTIONS}[call]
     for value in (tree, [1.0, tree]):
         with pytest.raises(TreeError, match="contains itself"):
             call(value)
@@ -179,7 +192,7 @@ def test_an_object_array_that_contains_itself_is_a_tree_error():
     for call in (
         trainable,
         partition,
-        within_gradient,
+        *QUESTIONS.values(),
         grad(lambda tree: 1.0),
         lambda tree: NonDifferentiable(tree).value,
     ):
@@ -203,7 +216,7 @@ import collections, dataclasses, os, sys
 import attrs
 import jax
 from typing import Any
-from adprotocol import combine, grad, partition, trainable
+from adprotocol import combine, explain, grad, non_differentiable, partition, trainable, within_gradient
 from adprotocol.errors import TreeError
 
 @dataclasses.dataclass
@@ -230,7 +243,7 @@ def refused(tree):
     for call in (
         trainable, partition, grad(lambda tree: 1.0), lambda tree: combine(tree, tree),
         lambda tree: trainable(tree, where="*"), lambda tree: trainable(1.0, where=tree),
-        lambda tree: grad(lambda x, tree: x)(1.0, tree),
+        lambda tree: grad(lambda x, tree: x)(1.0, tree), within_gradient, non_differentiable, explain,
     ):
         try:
             call(tree)
@@ -340,12 +353,6 @@ class First:
     a: Any
     b: Any
     __trainable__ = ("b",)
-
-
-def taken(tree, **options):
-    found = []
-    trainable(trainable(tree, **options), where=lambda path, leaf: (leaf is not None and found.append(path)) or False)
-    return found
 
 
 def test_each_module_among_declared_parts_has_its_own_flags():

@@ -16,6 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from tree_kinds import paths as names
+from tree_kinds import taken as selected
 
 from adprotocol import NonDifferentiable, combine, partition, trainable
 from adprotocol.errors import SelectionError, TreeError
@@ -40,20 +42,6 @@ class Rate:
 
 def sum_of_products():
     return {"left": Kernel(1.0, 2.0), "right": [Kernel(3.0, 4.0), Pair(5.0, Kernel(6.0, 7.0))], "bias": 8.0}
-
-
-def names(tree):
-    found = []
-    trainable(tree, where=lambda path, leaf: found.append(path) or False)
-    return found
-
-
-def selected(tree, where):
-    """Return the paths that `where` selects, in order, by what is left in the result."""
-    result = trainable(tree, where=where)
-    found = []
-    trainable(result, where=lambda path, leaf: (leaf is not None and found.append(path)) or False)
-    return found
 
 
 # Patterns.

@@ -1,7 +1,7 @@
 """Which fields take gradients by what classes declare: `__trainable__`, register_trainable, field metadata."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import attrs
 import equinox as eqx
@@ -12,118 +12,34 @@ import optree
 import pytest
 import torch
 from flax import nnx
-from jax.tree_util import GetAttrKey
 from torch import nn
 from torch.utils import _pytree
+from tree_kinds import (
+    EVERYWHERE,
+    Attrs,
+    Data,
+    Eqx,
+    JaxData,
+    JaxKeys,
+    Named,
+    Optree,
+    Plain,
+    Slotted,
+    Struct,
+    TorchTree,
+    taken,
+)
 
 from adprotocol import NonDifferentiable, grad, register_trainable, trainable
 from adprotocol.errors import DeclarationError
 
-EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
-
-
-def taken(tree):
-    """Return the paths of what takes a gradient."""
-    found = []
-    trainable(trainable(tree), where=lambda path, leaf: (leaf is not None and found.append(path)) or False)
-    return found
-
-
-# One class of each kind, with a field `a` that is declared and a field `b` that is not.
-
-
-@dataclasses.dataclass
-class Data:
-    a: Any = 1.0
-    b: Any = 2.0
-    __trainable__ = ("a",)
+# Classes of each kind are in tree_kinds, with a field `a` that is declared and a field `b` that is not.
 
 
 @dataclasses.dataclass
 class Undeclared:
     a: Any = 1.0
     b: Any = 2.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Slotted:
-    b: Any = 2.0
-    a: Any = 1.0
-    __trainable__: ClassVar = ["a"]
-
-
-@attrs.define
-class Attrs:
-    a: Any = 1.0
-    b: Any = 2.0
-    __trainable__ = ("a",)
-
-
-class Named(NamedTuple):
-    b: Any = 2.0
-    a: Any = 1.0
-    __trainable__ = frozenset({"a"})
-
-
-class Eqx(eqx.Module):
-    a: Any = 1.0
-    b: Any = 2.0
-    static: Any = eqx.field(static=True, default=3.0)
-    __trainable__ = ("a",)
-
-
-@flax.struct.dataclass
-class Struct:
-    a: Any = 1.0
-    b: Any = 2.0
-    static: Any = flax.struct.field(pytree_node=False, default=3.0)
-    __trainable__ = ("a",)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass
-class JaxData:
-    a: Any = 1.0
-    b: Any = 2.0
-    static: Any = dataclasses.field(default=3.0, metadata={"static": True})
-    __trainable__ = ("a",)
-
-
-class Plain:
-    __trainable__ = ("a",)
-
-    def __init__(self, a=1.0, b=2.0):
-        self.a, self.b = a, b
-
-
-@jax.tree_util.register_pytree_with_keys_class
-class JaxKeys(Plain):
-    def tree_flatten_with_keys(self):
-        return ((GetAttrKey("a"), self.a), (GetAttrKey("b"), self.b)), None
-
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
-
-
-@optree.register_pytree_node_class(namespace=EVERYWHERE)
-class Optree(Plain):
-    def tree_flatten(self):
-        return (self.a, self.b), None, ("a", "b")
-
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
-
-
-@dataclasses.dataclass
-class TorchTree:
-    a: Any = 1.0
-    b: Any = 2.0
-    __trainable__ = ("a",)
-
-
-_pytree.register_dataclass(TorchTree)
 
 
 class Nnx(nnx.Module):

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch.fx.immutable_collections import immutable_list
 from torch.utils import _pytree
+from tree_kinds import EVERYWHERE, paths
 
 from adprotocol import (
     NonDifferentiable,
@@ -29,14 +30,7 @@ from adprotocol import (
 )
 from adprotocol.errors import OpaqueValueError, TreeError
 
-EVERYWHERE = optree.register_pytree_node_class.__globals__["__GLOBAL_NAMESPACE"]
 T = TypeVar("T")
-
-
-def paths(tree):
-    found = []
-    trainable(tree, where=lambda path, leaf: found.append(path) or False)
-    return found
 
 
 # Dataclasses and attrs classes, whatever their options.
