@@ -81,7 +81,6 @@ class _Call:
         tensors, owners = self.tensors, self.owners
         if owners:
             self.undo.append(distributed.guard(tensors, owners))
-            self.undo.append(self.calls.force_requires_grad(tensors))
         self.tracked = tracked = list(map(self._tracked, tensors, owners or [None] * len(tensors)))
         if owners:
             self.undo.append(self.calls.replace(tensors, tracked, owners))

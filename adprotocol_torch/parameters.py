@@ -9,8 +9,7 @@ its places.
 
 Each thread has one `Calls`, in which a call notes what it substitutes, and takes it
 back at its end, after an exception too; so calls nest. Another thread knows nothing
-of it, as with PyTorch's own modes; it sees the parameter that a tensor stands for, and
-is told of a flag that a call has set (`takes_gradient`).
+of it, as with PyTorch's own modes; it sees the parameter that a tensor stands for.
 
 A graph that Dynamo traces has no substitutes: there a gradient with respect to
 parameters is refused (`refused_in_graph`).
@@ -19,7 +18,6 @@ parameters is refused (`refused_in_graph`).
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,11 +33,6 @@ if TYPE_CHECKING:
 
     # Makes a change, and returns what undoes it.
     Change = Callable[[], Callable[[], None]]
-
-
-# How many calls train a parameter against its flag, in all threads, by the id of the parameter.
-_FORCED: Counter[int] = Counter()
-_LOCK = threading.Lock()
 
 
 class _Substitutes(dict[int, torch.Tensor]):
@@ -93,20 +86,6 @@ class Calls:
         """Tell whether a call differentiates with respect to a tensor."""
         return id(tensor) in self.current
 
-    def force_requires_grad(self, leaves: Sequence[torch.Tensor]) -> Callable[[], None]:
-        """Set the flag of the parameters among the leaves, until the returned function is called.
-
-        So each stays in its place, and counts wherever the function reaches it.
-        """
-        parameters = [
-            leaf
-            for leaf in leaves
-            if isinstance(leaf, torch.nn.Parameter)
-            and not (leaf.requires_grad and id(leaf) not in _FORCED)
-            and not (leaf.is_inference() or self.is_differentiated(leaf))
-        ]
-        return self.change(lambda: _force(parameters)) if parameters else no_op
-
     def replace(
         self, leaves: Sequence[torch.Tensor], tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
     ) -> Callable[[], None]:
@@ -134,25 +113,6 @@ class Calls:
         return put_back
 
 
-def _force(parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
-    with _LOCK:
-        # Not those whose flag the user has set since.
-        forced = [parameter for parameter in parameters if not parameter.requires_grad or id(parameter) in _FORCED]
-        _FORCED.update(map(id, forced))
-        for parameter in forced:
-            parameter.requires_grad_()
-
-    def restore() -> None:
-        with _LOCK:
-            _FORCED.subtract(map(id, forced))
-            for parameter in forced:
-                if not _FORCED[id(parameter)]:
-                    del _FORCED[id(parameter)]
-                    parameter.requires_grad_(False)  # noqa: FBT003  (the one parameter has other names in other versions)
-
-    return restore
-
-
 class _Local(threading.local):
     def __init__(self) -> None:
         self.calls: Calls = Calls()
@@ -165,17 +125,11 @@ def no_op() -> None:
     """Undo nothing."""
 
 
-def _takes_gradient_traced(tensor: torch.Tensor) -> bool:
-    return not isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
-
-
-# Where a graph breaks, Dynamo would trace this one, and the next two.
-@trace_instead(_takes_gradient_traced)
-@skip
+@skip  # where a graph breaks, Dynamo would trace this one, and the next two
 def takes_gradient(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor whose dtype can takes a gradient: a parameter follows the flag that its user set."""
     parameter = tensor if type(tensor) is torch.nn.Parameter else parameter_of(tensor)
-    return parameter is None or (parameter.requires_grad and id(parameter) not in _FORCED)
+    return parameter is None or parameter.requires_grad
 
 
 def _parameter_of_traced(tensor: Any) -> Any:
