@@ -151,7 +151,6 @@ def blocked_names() -> list[str]:
 
 def _discover() -> dict[str, Plugin]:
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms; not at import)
-    from importlib.util import find_spec  # noqa: PLC0415
 
     blocked = blocked_names()
     plugins: dict[str, Plugin] = {}
@@ -162,10 +161,19 @@ def _discover() -> dict[str, Plugin]:
         plugin = Plugin(_free_name(plugins, framework), framework, point, differentiates_numpy=key in for_numpy)
         if framework in blocked:
             plugin.state = BLOCKED
-        elif framework not in sys.modules and find_spec(framework.partition(".")[0]) is None:
+        elif framework not in sys.modules and not _is_installed(framework.partition(".")[0]):
             plugin.state = NOT_INSTALLED
         plugins[plugin.name] = plugin
     return plugins
+
+
+def _is_installed(name: str) -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    try:
+        return find_spec(name) is not None
+    except ImportError:  # of a finder that blocks the module, as in tests of what a program does without it
+        return False
 
 
 def _free_name(plugins: dict[str, Plugin], framework: str) -> str:
