@@ -21,7 +21,7 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adprotocol._dispatch import dtype, registry, table, wrapper
-from adprotocol._dispatch.binding import OPAQUE, UNSET
+from adprotocol._dispatch.binding import OPAQUE
 from adprotocol._gradients import framework, where
 from adprotocol._hooks import builtins, prevent_gradient, within_gradient
 from adprotocol._hooks.result import flatten_result
@@ -164,7 +164,9 @@ def _trainable_array(array: Any) -> bool | None:
 
 @substitute_for(within_gradient.within_gradient)
 def _within_gradient(*values: Any) -> Any:
-    return within_gradient.ask(values or (UNSET,))
+    if not values:
+        raise within_gradient.no_values()
+    return within_gradient.ask(values)
 
 
 # Dynamo cannot run the explanation of a plugin, and shows an error that is raised as a text.

@@ -87,7 +87,8 @@ class _Branches(Branches):
     def remedy(self) -> str:
         """Name the axes of a mesh, if only these differ."""
         true_axes, false_axes = (
-            [internals.varying_axes(kind) for lifted, kind in leaves if lifted] for _, leaves in self.returned()
+            [internals.varying_axes(kind) for lifted, kind in leaves if lifted]
+            for _, leaves in (self.of_true, self.of_false)
         )
         if true_axes == false_axes:
             return super().remedy

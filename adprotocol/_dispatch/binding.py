@@ -35,7 +35,6 @@ class Kind(enum.Enum):
     CLASS = "a class"
     LABEL = "a NonDifferentiable label"
     OPAQUE = "an object of an unknown class"
-    MISSING = "an omitted argument"
     # Of a framework.
     ARRAY = "an array, tracer or box"
     CONSTANT = "an array that never carries a derivative"
@@ -44,7 +43,7 @@ class Kind(enum.Enum):
 
 
 # A global name costs 10 ns where an attribute of the enum costs 70 (CPython 3.11), for every value of a call.
-PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, MISSING, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
+PLAIN, NUMPY, CONTAINER, FUNCTION, CLASS, LABEL, OPAQUE, ARRAY, CONSTANT, VIEWED, OBJECT = Kind
 
 
 class Unset:

@@ -37,7 +37,6 @@ class Bindings:
     LABEL: Binding
     OPAQUE: Binding
     WRAPPER: Binding
-    MISSING: Binding
     # Returns the binding of a type that no plugin claims, and that of a class of containers, given the functions that
     # flatten and rebuild its instances; `adprotocol._hooks.builtins` sets both.
     recognise: Callable[[type], Binding]

@@ -50,23 +50,20 @@ def checking(cond: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compare(true_fun: Any, false_fun: Any, operands: tuple[Any, ...], ran: dict[bool, Any]) -> None:
     (taken,) = ran
-    # On constants: the branch for inference may have no derivative.
-    constant = constant_tree(operands)
-    other = false_fun if taken else true_fun
+    other, name = (false_fun, "false_fun") if taken else (true_fun, "true_fun")
     try:
-        found = other(*constant)
+        # On constants: the branch for inference may have no derivative.
+        ran[not taken] = other(*constant_tree(operands))
+        branches = _Results(object, lambda: ran[True], lambda: ran[False])
+        branches.run_true()
+        branches.run_false()
+        branches.compare()
     except Exception as error:
-        names = ("false_fun", "true_fun") if taken else ("true_fun", "false_fun")
         error.add_note(
-            f"raised by {names[0]} of adprotocol.cond, which ran beside {names[1]} because {VARIABLE} is set: "
-            "a compiler traces both branches",
+            f"raised because {VARIABLE} is set: a compiler traces both branches, so {name} of adprotocol.cond, which "
+            "was not chosen, ran too",
         )
         raise
-    results = {taken: ran[taken], not taken: found}
-    branches = _Results(object, lambda *_: results[True], lambda *_: results[False])
-    branches.run_true()
-    branches.run_false()
-    branches.compare()
 
 
 class _Results(Branches):
@@ -76,8 +73,3 @@ class _Results(Branches):
         """Return the type of what has a dtype and a shape."""
         dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
         return None if dtype is None or shape is None else ArrayType(dtype, sizes(shape))
-
-    @property
-    def remedy(self) -> str:
-        """Say why a cond whose predicate is known is refused."""
-        return f"{super().remedy}. This predicate is known, and one branch would do; {VARIABLE} asks for both"

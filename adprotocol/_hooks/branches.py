@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adprotocol._dispatch.dtype import dtype_name, holds
 from adprotocol._hooks.result import common_structure, flatten_result, same, show_result, unflatten_result
-from adprotocol.errors import BranchMismatchError, PluginError
+from adprotocol.errors import BranchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,9 +78,9 @@ class Branches:
         self.true_fun: Callable[..., Any] = true_fun
         self.false_fun: Callable[..., Any] = false_fun
         self.operands = operands
-        # Once the branches have run.
-        self.of_true: Returned | None = None
-        self.of_false: Returned | None = None
+        # Once the branches have run, each is a `Returned`.
+        self.of_true: Any = None
+        self.of_false: Any = None
 
     def run_true(self) -> list[Any]:
         """Run the branch for True, and return the arrays and numbers in its result."""
@@ -107,13 +107,6 @@ class Branches:
             self.of_true = returned
         else:
             self.of_false = returned
-
-    def returned(self) -> tuple[Returned, Returned]:
-        """Return what both branches returned, besides their arrays."""
-        if self.of_true is None or self.of_false is None:
-            msg = "a plugin asks for the result of a cond of which it has not run both branches"
-            raise PluginError(msg)
-        return self.of_true, self.of_false
 
     def converted(self, leaf: Any) -> Any:
         """Return what stands for a leaf of a result: an array, for one of NumPy that the framework does not take."""
@@ -151,7 +144,7 @@ class Branches:
         return unflatten_result(structure, [next(chosen) if lifted else constant for lifted, constant in leaves])
 
     def _matched(self) -> tuple[Treespec, Any, Any]:
-        (structure, leaves), (other, others) = self.returned()
+        (structure, leaves), (other, others) = self.of_true, self.of_false
         common = common_structure(structure, other)
         if common is NotImplemented or not all(map(_matches, leaves, others)):
             raise self.mismatch()
@@ -165,7 +158,7 @@ class Branches:
         """Return the error that shows what both branches returned."""
         if_true, if_false = (
             show_result(structure, iter([self.show(leaf) if lifted else f"{leaf!r:.60}" for lifted, leaf in leaves]))
-            for structure, leaves in self.returned()
+            for structure, leaves in (self.of_true, self.of_false)
         )
         return BranchMismatchError(
             "the branches of a staged or batched cond must return equal structures, shapes and dtypes: true_fun "

@@ -17,20 +17,18 @@ from adprotocol._dispatch.binding import (
     CONTAINER,
     FUNCTION,
     LABEL,
-    MISSING,
     NUMPY,
     OPAQUE,
     PLAIN,
     Binding,
-    Unset,
     trainable_by_dtype,
 )  # fmt: skip
 from adprotocol._dispatch.dtype import is_inexact
-from adprotocol._dispatch.registry import REGISTRY, root
-from adprotocol._dispatch.table import BINDINGS, install, lookup, unclaimed
+from adprotocol._dispatch.registry import root
+from adprotocol._dispatch.table import BINDINGS, install, unclaimed
 from adprotocol._hooks import non_differentiable as constant
 from adprotocol._hooks.label import NonDifferentiable
-from adprotocol._hooks.within_gradient import ask, no_values
+from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees import node
 from adprotocol._trees.fields import is_enum
 from adprotocol._trees.held import check_held, expand, holds_objects, plain_array
@@ -43,7 +41,7 @@ PLAIN_TYPES = (
 )  # fmt: skip
 FUNCTION_TYPES = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
-    types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, classmethod, property, partial,
+    types.WrapperDescriptorType, types.MethodDescriptorType, staticmethod, partial,
     type(lru_cache(lambda: None)),
 )  # fmt: skip
 
@@ -130,10 +128,6 @@ def ask_array(value: Any) -> Any:
     return value.dtype.hasobject and ask((value,))
 
 
-def _refuse_missing(_value: Any) -> Any:
-    raise no_values()
-
-
 def _trainable_number(value: Any) -> bool | None:
     """Answer for Python and NumPy numbers: a Python float takes a gradient, a Python complex only if selected."""
     if isinstance(value, float):
@@ -151,24 +145,14 @@ def _trainable_number(value: Any) -> bool | None:
 def trainable_array(value: Any) -> bool | None:
     """Answer by the dtype of an array; refuse elements that would be frozen silently."""
     if value.dtype.hasobject:
-        # Elements that take gradients would be frozen silently. Boxes of the framework that differentiates NumPy may
-        # be elements: they belong to an enclosing call.
         for element in expand([value]):
-            plugin = REGISTRY.known().get(lookup(type(element)).framework or "")
-            if plugin is None or not plugin.differentiates_numpy:
-                check_held(value, element)
+            check_held(value, element)
     return trainable_by_dtype(value)
 
 
 def elements(array: Any) -> list[Any] | None:
     """Return the elements of an object array, which stands for them."""
     return plain_array(array).reshape(-1).tolist() if holds_objects(array) else None
-
-
-def _explain_array(value: Any) -> str:
-    if holds_objects(value):
-        return "an object array, decided by its elements"
-    return "a NumPy array; frameworks wrap or copy it when they differentiate"
 
 
 def _labelled(label: NonDifferentiable[Any]) -> list[Any]:
@@ -193,7 +177,7 @@ install(
         within_gradient=ask_array,
         non_differentiable=constant.object_array,
         stands_for=elements,
-        explain=_explain_array,
+        explain="a NumPy array; frameworks wrap or copy it when they differentiate",
         trainable=trainable_array,
     )
 )
@@ -224,4 +208,3 @@ _object: dict[str, Any] = {
 install(Binding(OPAQUE, **_object))
 BINDINGS.WRAPPER = Binding(OPAQUE, part="OPAQUE around a function", **_object)
 install(BINDINGS.WRAPPER)
-install(Binding(MISSING, within_gradient=_refuse_missing, non_differentiable=_refuse_missing), Unset)

@@ -12,7 +12,7 @@ from adprotocol._dispatch.wrapper import wrap
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._trees.held import check_opaque, holds_objects, plain_array, search
 from adprotocol._trees.traversal import is_container, too_deep, tree_leaves, tree_map
-from adprotocol.errors import NotConstantError, OpaqueValueError, kind_of
+from adprotocol.errors import NotConstantError, OpaqueValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,9 @@ def non_differentiable(value: T, /) -> T:
 
     Raises:
         NotConstantError: a class, a descriptor; of a decorated function, a result that
-            closes over tracked values, or a generator or coroutine.
-        OpaqueValueError: an object that hides framework arrays in attributes.
+            closes over tracked values.
+        OpaqueValueError: an object that hides framework arrays in attributes; an
+            iterator, such as the generator that a decorated function returns.
         UnclaimedTypeError: an array of a framework without a plugin.
 
     After ``ChainRulesCore.@non_differentiable`` (Julia),
@@ -143,26 +144,12 @@ def function(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that it runs on constants and returns constants."""
     if isinstance(fun, staticmethod):
         return staticmethod(function(fun.__func__))
-    if isinstance(fun, (classmethod, property)):
-        kind = type(fun).__name__
-        msg = f"non_differentiable was given a {kind}; put it below @{kind}, on the function itself"
-        raise NotConstantError(msg)
 
     def constant_function(*args: Any, **kwargs: Any) -> Any:
         # An opaque argument (`self`) passes unchanged: the values in it count as closed over.
         constants = [tree_map(_argument, argument) for argument in args]
         keywords = {name: tree_map(_argument, argument) for name, argument in kwargs.items()}
-        result = fun(*constants, **keywords)
-        if any(hasattr(type(result), name) for name in ("__await__", "__next__", "__anext__")):
-            if hasattr(result, "close"):
-                result.close()  # a coroutine is never awaited
-            name = getattr(fun, "__qualname__", type(fun).__qualname__)
-            msg = (
-                f"a function decorated with non_differentiable, {name}, returned {kind_of(result)}, whose body runs "
-                "after the call returned; decorate the plain function that computes each value"
-            )
-            raise NotConstantError(msg)
-        return tree_map(_result, result)
+        return tree_map(_result, fun(*constants, **keywords))
 
     return wrap(constant_function, fun)
 

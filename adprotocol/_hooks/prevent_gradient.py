@@ -76,47 +76,35 @@ def _guarded(value: Any, message: str) -> Any:
     if not is_container(value):
         return _leaf(value, message)
     leaves, treespec = tree_flatten(value)
-    names: list[str] = []  # computed once, if a leaf needs its own
-    guarded = [_leaf(leaf, message, treespec, i, names) for i, leaf in enumerate(leaves)]
+    guarded = [_leaf(leaf, f"{message} (at {path!r})") for leaf, path in zip(leaves, paths(treespec), strict=True)]
     for new, old in zip(guarded, leaves, strict=True):
         if new is not old:
             return tree_unflatten(treespec, guarded, value)
     return value
 
 
-def _leaf(leaf: Any, message: str, treespec: Any = None, place: int = 0, names: list[str] | None = None) -> Any:
+def _leaf(leaf: Any, message: str) -> Any:
     binding = lookup(type(leaf))
     if binding.prevent_gradient is not None:
-        return binding.prevent_gradient(leaf, _placed(message, treespec, place, names))
+        return binding.prevent_gradient(leaf, message)
     if binding.kind is OBJECT and binding.view is not None:
         # Shown as a container, for the paths in it; a leaf that is staged cannot be put back.
         view = binding.view(leaf)
-        placed = _placed(message, treespec, place, names)
-        if not [part for part in (view.container, *view.others()) if _guarded(part, placed) is not part]:
+        if not [part for part in (view.container, *view.others()) if _guarded(part, message) is not part]:
             return leaf
     if binding.kind is NUMPY and holds_objects(leaf):
-        placed = _placed(message, treespec, place, names)
-        return object_array(leaf, lambda element: _guarded(element, placed))
+        return object_array(leaf, lambda element: _guarded(element, message))
     answer = ask((leaf,))
     if answer is False:
         return leaf
-    placed = _placed(message, treespec, place, names)
     if answer is True:
-        raise prevented(leaf, placed, binding)
+        raise prevented(leaf, message, binding)
     msg = (
         f"prevent_gradient was given {kind_of(leaf)}, and whether it is differentiated is staged: it is decided when a "
         f"transformation is applied later. The plugin {binding.framework!r} has no hook prevent_gradient that would "
-        f"raise then ({placed}). Upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
+        f"raise then ({message}). Upgrade the plugin, or give it that hook (adprotocol.hookspecs says how)"
     )
     raise PluginError(msg)
-
-
-def _placed(message: str, treespec: Any, place: int, names: list[str] | None) -> str:
-    """Return the message with the path of a leaf in a container."""
-    if names is None:
-        return message
-    names.extend(() if names else paths(treespec))
-    return f"{message} (at {names[place]!r})"
 
 
 def prevented(leaf: Any, message: str, binding: Binding) -> GradientPreventedError:

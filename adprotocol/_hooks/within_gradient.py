@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol._dispatch.binding import LABEL, MISSING, NUMPY, OPAQUE, UNSET, always_false
+from adprotocol._dispatch.binding import LABEL, NUMPY, OPAQUE, UNSET, always_false
 from adprotocol._dispatch.registry import load_plugins
 from adprotocol._dispatch.table import BINDINGS, TABLE, join, lookup
 from adprotocol._trees.held import check_opaque, expand, holds_objects
@@ -65,6 +65,8 @@ def within_gradient(value: Any = UNSET, /, *others: Any) -> Any:
         pass  # answered below, so that an error there is not chained to this one
     else:
         return query(value)
+    if value is UNSET:
+        raise no_values()
     return ask((value,))
 
 
@@ -93,8 +95,6 @@ def ask(values: Collection[Any], within: Any = UNSET) -> Any:
         elif binding.kind is OPAQUE:
             for leaf in leaves:
                 check_opaque(leaf, tuple(values) if within is UNSET else (within,))
-        elif binding.kind is MISSING:
-            raise no_values()
     if not tracked:
         return False
     if asked.any_within_gradient is not None and (constants or len(tracked) > 1):

@@ -5,7 +5,7 @@ import pytest
 from minimal_plugin import Minimal
 
 from adprotocol import NonDifferentiable, cond, plugins
-from adprotocol.errors import BranchMismatchError, PluginError, PredicateError, PredicateShapeError
+from adprotocol.errors import BranchMismatchError, PredicateError, PredicateShapeError
 from adprotocol.extend import Branches
 from adprotocol.hookspecs import hookimpl
 
@@ -171,10 +171,3 @@ def test_the_result_compares_structures_and_constants_for_a_framework_that_compa
     assert returning((Array("int32"), "s"), (Array("int64"), "s")).result([1]) == (1, "s")
     with pytest.raises(BranchMismatchError, match="'s'"):
         returning((X, "s"), (X, "t")).result([1])
-
-
-def test_a_plugin_that_forgets_a_branch_is_told():
-    branches = Branches(np.ndarray, lambda: X, lambda: Y)
-    branches.run_true()
-    with pytest.raises(PluginError, match="has not run both branches"):
-        branches.result([X])

@@ -310,7 +310,7 @@ def decorated_generator(h: Checked) -> None:
     def values(x: Any) -> Any:
         yield x
 
-    with h.raises(TypeError, words=("values",)):
+    with h.raises(TypeError, words=("generator",)):
         adprotocol.non_differentiable(values)(h.array(1.0))
     with h.raises(TypeError, words=("Harness",)):
         adprotocol.non_differentiable(type("Harness", (), {}))
