@@ -1,1 +1,1 @@
-"""Reports on a run: what they say (`digest`, `matrix`), and how (`text` in Python, the rest by Jinja2 templates)."""
+"""Reports on a run: what they say (`entries`), and how (`written` in Python, `page` by a Jinja2 template)."""
