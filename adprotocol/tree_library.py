@@ -26,11 +26,6 @@ class TreeLibrary(NamedTuple):
             accept any children. Called once for each type except the built-in
             containers; for a dataclass, whose static fields only the framework may
             know, with a blank instance that has no attributes yet.
-        version: returns a number that changes when a class is registered with the
-            library. The traversal may meet a dataclass before it is registered
-            there, and flattens it by its fields; when this number changes, it asks
-            `node` again. Called for every structure, so look at a length, and at
-            nothing else. By default a class is asked about once.
         register: takes ``(cls, flatten, unflatten)`` and registers a dataclass or an
             attrs class with the library, as `adprotocol.register_structure` asks.
             ``flatten`` takes an instance and returns its children, the metadata
@@ -43,5 +38,4 @@ class TreeLibrary(NamedTuple):
     """
 
     node: Callable[[Any], Node | None]
-    version: Callable[[], int] | None = None
     register: Callable[[type, Callable[[Any], Any], Unflatten], None] | None = None

@@ -104,7 +104,7 @@ def _register(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any
     jax.tree_util.register_pytree_with_keys(cls, with_keys, unflatten, without_keys)
 
 
-LIBRARY = TreeLibrary(_node, internals.NODES.__len__, _register)
+LIBRARY = TreeLibrary(_node, _register)
 
 
 def register_label() -> None:

@@ -5,7 +5,7 @@ puts other tensors in their place, these references would be constants; a parame
 is one leaf at all its places (its identity), so they count as the argument does:
 
 - the engine differentiates with respect to both (`in_graph`);
-- with torch.func, which cannot, the call is refused (`refuse_references`).
+- torch.func is shown its own tensor wherever the parameter is used (`Substitution`).
 
 What was *computed* from a parameter before the call is a constant, as for any
 tensor. Where the parameter itself is differentiated, PyTorch cannot tell the two
@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.overrides import TorchFunctionMode
+
 from adprotocol.errors import UndecidableError
-from adprotocol_torch.autograd_graph import Graph, leaf_of
+from adprotocol_torch.autograd_graph import leaf_of
 from adprotocol_torch.internals import sequence_number, use_count
+from adprotocol_torch.parameters import LOCAL
 from adprotocol_torch.tensors import remedy
-from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    import torch
+    from adprotocol_torch.autograd_graph import Graph
 
 
 def held(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
@@ -79,17 +82,36 @@ def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container
                     raise UndecidableError(msg)
 
 
-def refuse_references(
-    value: torch.Tensor, tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
-) -> None:
-    """Refuse a result of torch.func that the tape connects with a parameter, past what is tracked in its place."""
-    graph, copies = Graph(), list(map(below_levels, tracked))
-    graph.walk((below_levels(value),), {copy.grad_fn for copy in copies})
-    ids = set(map(id, owners)) - set(map(id, copies))
-    if any(id(leaf) in ids for leaf in graph.leaves):
-        msg = (
-            "the function to differentiate, inside of torch.func or a dual level, uses a parameter which the call "
-            "differentiates by another reference than its argument, such as a list of parameters or a value computed "
-            "from it before the call; there it would be a constant. Take it from the argument"
-        )
-        raise UndecidableError(msg)
+class Substitution(TorchFunctionMode):
+    """Give the functions of PyTorch what is tracked in the place of the parameter that it stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current: dict[int, torch.Tensor] = LOCAL.calls.current
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _OF_THE_OBJECT:
+            return func(*args, **(kwargs or {}))
+        keywords = {name: self.of(item) for name, item in (kwargs or {}).items()}
+        return func(*map(self.of, args), **keywords)
+
+    def of(self, argument: Any) -> Any:
+        """Return what stands for an argument."""
+        if isinstance(argument, torch.Tensor):
+            return self.current.get(id(argument), argument)
+        if type(argument) in (list, tuple):  # torch.cat and torch.stack take them
+            return type(argument)(map(self.of, argument))
+        return argument
+
+
+# Attributes and flags of the parameter itself, as opposed to computation.
+_OF_THE_OBJECT = frozenset(
+    {
+        torch.Tensor.requires_grad_,
+        *(
+            getattr(getattr(torch.Tensor, name), accessor)
+            for name in ("requires_grad", "is_leaf", "grad", "grad_fn", "data", "_backward_hooks")
+            for accessor in ("__get__", "__set__", "__delete__")
+        ),
+    }
+)

@@ -78,7 +78,10 @@ def _with_gradients(
         if has_owners and not is_traced:
             undo.append(distributed.guard(tensors, owners))
             undo.append(LOCAL.calls.replace(tensors, tracked, owners))
-        value, aux = fun(tracked)
+            with aliases.Substitution():
+                value, aux = fun(tracked)
+        else:
+            value, aux = fun(tracked)
         check_output(value, value)
         if not isinstance(value, torch.Tensor):
             refuse_number(value, start)
@@ -92,8 +95,6 @@ def _with_gradients(
     finally:
         for leave in undo:
             leave()
-    if has_owners:
-        aliases.refuse_references(value, leaves, owners)
     if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
         gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
     return value, combine_aux(rest[0], inside), gradients

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @hookimpl
 def tree_library() -> TreeLibrary:
-    """Return the functions for PyTorch's pytrees; their version is the number of registered classes."""
-    return TreeLibrary(node, lambda: len(pytree.SUPPORTED_NODES), register)
+    """Return the functions for PyTorch's pytrees."""
+    return TreeLibrary(node, register)
 
 
 def node(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Iterable[Any]], Any]] | None:

@@ -20,17 +20,6 @@ _REGISTERED: dict[type, tuple[str, ...]] = {}
 _FROZEN: dict[type, tuple[str, ...]] = {}
 
 
-class Registrations:
-    """Count the calls of `register_trainable`, as a str: Dynamo guards on it, and may treat an int as dynamic."""
-
-    def __init__(self) -> None:
-        self.number = "0"
-
-
-# An instance: older releases of PyTorch do not guard on what a class holds.
-REGISTRATIONS = Registrations()
-
-
 def register_trainable(cls: type, names: Iterable[str]) -> None:
     """Declare the fields that take gradients, for a class that you do not own.
 
@@ -62,7 +51,6 @@ def register_trainable(cls: type, names: Iterable[str]) -> None:
     if fields is not None:
         _check_known(cls, given, fields)
     _REGISTERED[cls] = given
-    REGISTRATIONS.number = str(int(REGISTRATIONS.number) + 1)
 
 
 def _class_fields(cls: type) -> tuple[str, ...] | None:
@@ -75,14 +63,9 @@ def _class_fields(cls: type) -> tuple[str, ...] | None:
 
 def declares(cls: type) -> bool:
     """Tell whether a class declares trainable fields."""
-    return (cls not in BUILT_IN or cls in _REGISTERED) and class_declares(cls, REGISTRATIONS.number)
-
-
-def class_declares(cls: type, version: str) -> bool:  # noqa: ARG001  (a compiler guards on it)
-    """Tell it of one that is not built in; `version` is the number of registrations."""
-    if hasattr(cls, ATTRIBUTE) or (_REGISTERED and not _REGISTERED.keys().isdisjoint(cls.__mro__)):
-        return True
-    return bool(frozen_fields(cls))
+    if cls in BUILT_IN and cls not in _REGISTERED:
+        return False
+    return hasattr(cls, ATTRIBUTE) or not _REGISTERED.keys().isdisjoint(cls.__mro__) or bool(frozen_fields(cls))
 
 
 def refuse_opaque(value: Any) -> None:

@@ -24,9 +24,6 @@ from adprotocol.errors import OpaqueValueError, UnclaimedTypeError, full_kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-# How many objects inside an object of unknown class are searched for arrays.
-LOOK_THROUGH = 10_000
-
 
 def expand(leaves: Iterable[Any]) -> list[Any]:
     """Replace each leaf that stands for other values by these, at any depth; a label is a constant and stays."""
@@ -131,13 +128,7 @@ def check_opaque(value: Any, within: tuple[Any, ...] = (), remedy: str = "") -> 
             "inside would exhaust; pass a list of its items (for a torch module, list(module.parameters()))"
         )
         raise OpaqueValueError(msg)
-    for count, item in enumerate(search(value, _is_opaque)):
-        if count > LOOK_THROUGH:
-            msg = (
-                f"adprotocol was given {full_kind_of(value)}{_place(value, within)}, which holds too many objects to "
-                "search for arrays; pass the arrays themselves"
-            )
-            raise OpaqueValueError(msg)
+    for item in search(value, _is_opaque):
         check_held(value, item, within, remedy)
 
 

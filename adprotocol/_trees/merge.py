@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adprotocol._trees import node
 from adprotocol._trees.traversal import DEEPEST, binding_for, too_deep
 from adprotocol._trees.treespec import same_node
 
@@ -15,7 +14,6 @@ class NotMergedError(Exception):
 
 def merge(first: Any, other: Any) -> Any:
     """Return a structure like `first` that has the leaves of `other` where `first` has None."""
-    node.refresh()
     try:
         return _merge(first, other, set(), 0)
     except RecursionError as error:

@@ -38,10 +38,6 @@ _BY_LIBRARY: set[type] = set()
 # The classes that `register_structure` was given, each with its functions.
 STRUCTURES: dict[type, Functions] = {}
 
-# The functions `version` of the tree libraries of active plugins, and what they last returned.
-VERSIONS: list[Callable[[], int]] = []
-_SEEN: list[int] = []
-
 
 # Keys, strings alone, with the same in order. Sorting them takes three times as long.
 _IN_ORDER: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -225,28 +221,4 @@ def forget(classes: Iterable[type]) -> None:
             _BY_FIELDS.remove(cls)
 
 
-def refresh() -> int:
-    """Forget classes that a framework has learnt since; return the number of before."""
-    if _BY_FIELDS:
-        found = [version() for version in VERSIONS]
-        if found != _SEEN:
-            _SEEN[:] = found
-            forget(_BY_FIELDS)
-    return generation()
-
-
-def generation() -> int:
-    """Return a number that changes with the set of plugins.
-
-    A call each time, which a compiler runs while it traces: it would see a list of before, if a plugin is loaded then.
-    """
-    return len(VERSIONS)
-
-
-def _plugins_changed() -> None:
-    libraries = [plugin.tree_library for plugin in REGISTRY.active()]
-    VERSIONS[:] = [library.version for library in libraries if library is not None and library.version is not None]
-    forget(_BY_FIELDS)
-
-
-REGISTRY.on_change.append(_plugins_changed)
+REGISTRY.on_change.append(lambda: forget(_BY_FIELDS))

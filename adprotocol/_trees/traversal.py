@@ -96,17 +96,13 @@ class Flattened:
         self._declared = declared
         # The classes that were met and declare nothing.
         self._silent: set[type] = set()
-        known = -1
-        # A leaf may be the first of its framework, whose trees may know a class above it: then once more.
-        while known != node.generation():
-            known = node.refresh()
-            self.leaves, self.bindings, self.views, self.frozen = [], {}, [], []
-            self._in_library = False
-            self._inert: list[type] = []
-            try:
-                self.treespec = self._visit(value, 0)
-            except RecursionError as error:
-                raise too_deep(value) from error
+        self.leaves, self.bindings, self.views, self.frozen = [], {}, [], []
+        self._in_library = False
+        self._inert: list[type] = []
+        try:
+            self.treespec = self._visit(value, 0)
+        except RecursionError as error:
+            raise too_deep(value) from error
         # Only now: another instance may be opened.
         for cls in self._inert:
             self.bindings[cls] = BINDINGS.OPAQUE
@@ -201,7 +197,6 @@ def tree_leaves(values: tuple[Any, ...]) -> list[Any]:
 def leaves_of_each(values: Collection[Any]) -> list[Any]:
     """Return `tree_leaves`, for which a compiler may have a substitute."""
     leaves: list[Any] = []
-    node.refresh()
     try:
         _collect(leaves, values, set(), 0)
     except RecursionError as error:

@@ -137,10 +137,8 @@ def host_call(
 
 @hookimpl
 def tree_library() -> TreeLibrary:
-    """Flatten what toyad's registry knows, as it does; count its classes; enter new ones."""
-    return TreeLibrary(
-        lambda value: toyad.CONTAINERS.get(type(value)), lambda: len(toyad.CONTAINERS), _enter_in_registry
-    )
+    """Flatten what toyad's registry knows, as it does; enter new classes."""
+    return TreeLibrary(lambda value: toyad.CONTAINERS.get(type(value)), _enter_in_registry)
 
 
 def _enter_in_registry(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:

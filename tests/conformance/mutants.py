@@ -507,7 +507,7 @@ def registered_without_static_fields():
     def register(cls, flatten, unflatten):
         library.register(cls, flatten, lambda _, children: cls(*children))
 
-    return {"tree_library": lambda: extend.TreeLibrary(library.node, library.version, register)}
+    return {"tree_library": lambda: extend.TreeLibrary(library.node, register)}
 
 
 @mutant("plugins")

@@ -421,18 +421,6 @@ def test_declarations_that_cannot_be_matched_with_children_are_refused():
     assert trainable(Silent(X, 3)) == Silent(X, None)
 
 
-def test_a_dataclass_registered_after_it_was_first_seen():
-    @dataclasses.dataclass
-    class Late:
-        w: object
-        s: object
-
-    assert trainable(Late(X, 3.0)) == Late(X, 3.0)
-    jax.tree_util.register_dataclass(Late, ["w"], ["s"])
-    assert adprotocol.grad(lambda m: m.w * m.s)(Late(X, 3.0)) == Late(3.0, 3.0)
-    assert paths(Late(X, 3.0)) == ["w"]
-
-
 def test_labels_in_nodes_of_jax():
     net = Net(NonDifferentiable(X), 3.0, 4.0, NonDifferentiable(XS))
     gradient = adprotocol.grad(Net.loss)(net, X)

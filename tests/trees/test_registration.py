@@ -314,18 +314,6 @@ def test_a_class_that_was_met_before():
     assert grad(lambda m: m.w * m.w)(Met(jnp.float32(3.0))) == Met(6.0, "n")
 
 
-def test_a_class_registered_with_pytorch_after_it_was_met():
-    @dataclasses.dataclass
-    class Late:
-        w: Any
-        s: Any
-
-    assert trainable(Late(1.0, 2.0)) == Late(1.0, 2.0)
-    _pytree.register_pytree_node(Late, lambda v: ([v.w], v.s), lambda c, s: Late(*c, s))
-    assert trainable([Late(1.0, 2.0)]) == [Late(1.0, 2.0)]
-    assert grad(lambda m: m.w * m.s)(Late(torch.tensor(1.0), 2.0)) == Late(2.0, 2.0)
-
-
 def test_a_class_met_in_a_graph_before_it_was_registered():
     @dataclasses.dataclass
     class Model:

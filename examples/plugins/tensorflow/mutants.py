@@ -1063,7 +1063,7 @@ def static_fields_of_the_first() -> None:
 
             known.register(cls, flatten, remembered)
 
-        return TreeLibrary(known.node, known.version, register)
+        return TreeLibrary(known.node, register)
 
     MUTANTS.replace("tree_library", library)
 
