@@ -1,5 +1,6 @@
 """A case and its outcome: what the suite makes of a scenario that passes, fails, answers wrongly or does not apply."""
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -169,6 +170,39 @@ def test_a_context_that_a_generator_holds_is_left_behind_a_failure():
         h.check(not entered, "a context is still entered")
 
     assert [result.outcome for result in ran(Autograd, holds, looks).results] == [FAIL, PASS]
+
+
+def test_a_context_that_a_refused_nesting_holds_is_left_too():
+    entered = []
+
+    @contextlib.contextmanager
+    def context():
+        entered.append(1)
+        try:
+            yield
+        finally:
+            entered.remove(1)
+
+    def refusing(self, fun):
+        def call(x):
+            if entered:
+                raise RuntimeError("a context is still entered")
+            manager = context()  # a framework that enters it and raises before it leaves
+            manager.__enter__()
+            raise NotImplementedError("no loops here")
+
+        return call
+
+    def looks(h):
+        h.check(not entered, "a context is still entered")
+
+    def asks(h):
+        h.jit(lambda x: x)(h.array(3.0))
+
+    with scenarios(asks, looks, level="MUST", transform="grad of jit", needs=("grad",)):
+        results = run(made(jit=refusing)).results
+    assert [result.outcome for result in results] == [NOT_APPLICABLE, PASS]
+    assert "no loops here" in results[0].message
 
 
 def test_an_open_answer_is_noted_as_staged():

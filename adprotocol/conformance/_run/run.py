@@ -190,7 +190,6 @@ class Run:
                 case.scenario.function(h)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a scenario runs somebody else's code)
             known = self._judged(case, self._natively(case, error))
-            release(error)
         else:
             known = self._judged(case, None)
         if fault := self._fault(sound):
@@ -302,19 +301,23 @@ _CANARIES = (("grad", _gradient), ("jvp", _tangent), ("array", _untracked))
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Ignore warnings, of experimental features and of divisions by zero; they are no results."""
+    """Ignore warnings, of experimental features and of divisions by zero, and let nothing of an error stay active."""
     import numpy as np  # noqa: PLC0415  (--list does without)
 
     with warnings.catch_warnings(), np.errstate():
         warnings.simplefilter("ignore")
-        yield
+        try:
+            yield
+        except BaseException as error:
+            _release(error)
+            raise
 
 
-def release(error: BaseException | None) -> None:
+def _release(error: BaseException | None) -> None:
     """Clear the frames of an exception and of those behind it.
 
     A context that a framework entered in a generator, as a checkpoint of PyTorch before 2.13 does, would stay entered
-    as long as the frames are held, and every later call would run in it.
+    as long as the frames are held, and every later call would run in it: what the system itself does is tried next.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
