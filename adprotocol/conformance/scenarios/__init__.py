@@ -1,4 +1,4 @@
-"""The scenarios, a folder for each hook and in it a module for each theme."""
+"""The scenarios: a folder or a module for each hook, in a folder a module for each theme."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import adprotocol
 from adprotocol.conformance.scenario import SHOULD, defaults
-from adprotocol.conformance.scenarios.cond.untaken_nan import FAR
+from adprotocol.conformance.scenarios.cond.derivatives import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import adprotocol
 from adprotocol import NonDifferentiable
 from adprotocol.conformance import nesting
 from adprotocol.conformance.scenario import defaults
-from adprotocol.conformance.scenarios.cond.untaken_nan import FAR, cube
+from adprotocol.conformance.scenarios.cond.derivatives import FAR, cube
 from adprotocol.conformance.scenarios.grid import X
 from adprotocol.errors import BranchMismatchError
 

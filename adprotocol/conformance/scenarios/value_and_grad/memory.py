@@ -141,7 +141,6 @@ def ranks_of_leaves(h: Checked) -> None:
 
 @scenario(
     level=SHOULD,
-    rule="T5",
     needs=("grad", "parameter"),
     source="PyTorch: gradients accumulate in .grad: https://docs.pytorch.org/docs/stable/notes/autograd.html",
 )

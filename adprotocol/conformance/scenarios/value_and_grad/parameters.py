@@ -9,7 +9,7 @@ import adprotocol
 from adprotocol.conformance.checks import Absent
 from adprotocol.conformance.scenario import SHOULD, defaults
 from adprotocol.conformance.scenarios.value_and_grad.nested import loss
-from adprotocol.conformance.scenarios.within_gradient.flags import switched_parameter
+from adprotocol.conformance.scenarios.within_gradient.modes import switched_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

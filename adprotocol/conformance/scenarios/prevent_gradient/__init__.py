@@ -1,1 +1,0 @@
-"""`prevent_gradient`: an error where somebody differentiates."""
