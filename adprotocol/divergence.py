@@ -64,9 +64,8 @@ class Divergence:
     def __post_init__(self) -> None:
         if not _SLUG.fullmatch(self.name):
             raise _wrong(self, "has a name that is not a slug", "write words of a-z and 0-9, joined by hyphens")
-        for field in ("title", "text"):
-            if not getattr(self, field).strip():
-                raise _wrong(self, f"has an empty {field}", "say what happens, why, and what to do")
+        if not self.text.strip():
+            raise _wrong(self, "has an empty text", "say what happens, why, and what to do")
         if self.outcome not in (ERROR, WRONG):
             raise _wrong(self, f"has the outcome {self.outcome!r}", f"write {ERROR!r} or {WRONG!r}")
         for scenario in self.scenarios:

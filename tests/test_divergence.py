@@ -70,7 +70,7 @@ def test_a_divergence_is_data_that_cannot_change_and_fails_loudly_unless_it_says
     ("field", "value", "remedy"),
     [
         *(("name", name, "joined by hyphens") for name in ("Two runs", "two_runs", "two--runs", "")),
-        *((field, text, "say what happens") for field in ("title", "text") for text in ("", "\n")),
+        *(("text", text, "say what happens") for text in ("", "\n")),
         ("outcome", "silent", "write 'error' or 'wrong'"),
         *(("scenarios", (one,), "write 'hook/name'") for one in ("nan", "*", "cond/", "cond/nan@")),
     ],
@@ -145,7 +145,6 @@ def test_divergences_are_read_from_markdown(tmp_path):
         ("`within_gradient/checkpoint`, ", "`within_gradient/checkpoint`, , ", "names the scenario ''"),
         ("name: short", "name: two-runs", "an entry before it has the name 'two-runs'; rename one"),
         ("A text.\n", "", "the declared divergence 'short' has an empty text"),
-        ("## Short", "##   ", "the declared divergence 'short' has an empty title"),
         (PAGE, "# Nothing\n\n### Too deep\n", "declares no divergence; open each with a heading of the second level"),
     ],
 )

@@ -61,11 +61,6 @@ class Structure(Flattened):
             self.identities = identities_of(self.leaves, self.bindings)
 
     @property
-    def tree(self) -> Any:
-        """Return the argument with each object that has a view replaced by the container of the view."""
-        return tree_unflatten(self.shown, self.leaves, self.argument) if self.views else self.argument
-
-    @property
     def paths(self) -> list[str]:
         """Return the paths of the leaves."""
         return treespec.paths(self.shown)
@@ -142,11 +137,11 @@ class Structure(Flattened):
                 check_opaque(leaf, (self.argument,))
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
-        """Return `tree` with other leaves, which may be None."""
+        """Return the argument, with the containers of its views, and other leaves, which may be None."""
         return tree_unflatten(self.shown, leaves, self.argument)
 
     def split(self) -> tuple[Any, Any]:
-        """Return `tree` with the leaves in the mask alone, and with the others alone."""
+        """Return that with the leaves in the mask alone, and with the others alone."""
         return tree_split(self.shown, self.leaves, self.mask, self.argument)
 
     def selected(self) -> list[Any]:
@@ -187,7 +182,7 @@ class Structure(Flattened):
         return filled if [new for new, old in pairs if new is not old] else self.argument
 
     def only(self, leaves: Iterable[Any]) -> Any:
-        """Return `tree` with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
+        """Return that with the next of some leaves, or of their gradients, where the mask is, and None elsewhere."""
         following = iter(leaves)
         return self.with_leaves([next(following) if taken else None for taken in self.mask])
 

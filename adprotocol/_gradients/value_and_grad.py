@@ -245,11 +245,6 @@ def _check_trainable(structures: dict[int | str, Structure], where: Any) -> None
     structure = structures[empty[0]]
     if where is not None:
         why = "where selects none"
-    elif structure.identities:
-        why = (
-            "the flags of its parameters, such as requires_grad, are off, or its classes declare none; turn it "
-            "on for some, or select some with where="
-        )
     elif structure.treespec is None and structure.bindings[type(structure.argument)].kind is OPAQUE:
         why = (
             "its class is no structure, so that numbers and NumPy arrays in it are constants; make it a dataclass, or "
@@ -257,8 +252,8 @@ def _check_trainable(structures: dict[int | str, Structure], where: Any) -> None
         )
     else:
         why = (
-            "by default floating-point arrays and Python floats do, unless the classes, flags or labels say otherwise; "
-            "select some with where="
+            "by default floating-point arrays and Python floats do, unless flags of parameters such as requires_grad, "
+            "labels or the classes say otherwise; turn flags on, or select some leaves with where="
         )
     msg = f"argument {empty[0]}, {kind_of(structure.argument)}, has no leaf that takes a gradient: {why}"
     raise NothingTrainableError(msg)

@@ -90,15 +90,14 @@ def trainable_names(value: Any, names: Iterable[str]) -> set[str]:
     if declared is not None:
         # A static field of the framework may be declared too; it takes no gradient.
         _check_known(cls, declared, dict.fromkeys((*known, *(_class_fields(cls) or ()))))
-    if known and known == tuple(map(str, range(len(known)))):
-        for name in (*(declared or ()), *frozen):
-            if name not in known:
-                msg = (
-                    f"{cls.__qualname__} declares whether its field {name!r} is trainable, but is registered as a node "
-                    f"without names for its children, so no child can be matched to {name!r}; register it with keys, "
-                    "as jax.tree_util.register_dataclass and register_pytree_with_keys do"
-                )
-                raise DeclarationError(msg)
+    unnamed = {*(declared or ()), *frozen}.difference(known)
+    if unnamed and known and known == tuple(map(str, range(len(known)))):
+        msg = (
+            f"{cls.__qualname__} declares whether its field {min(unnamed)!r} is trainable, but is registered as a node "
+            "without names for its children, so that none can be matched to it; register it with keys, as "
+            "jax.tree_util.register_dataclass and register_pytree_with_keys do"
+        )
+        raise DeclarationError(msg)
     return set(known).intersection(known if declared is None else declared).difference(frozen)
 
 
