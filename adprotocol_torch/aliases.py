@@ -1,11 +1,10 @@
 """Parameters that the function to differentiate reaches otherwise than by its argument.
 
-``list(net.parameters())`` in a loss holds the parameters themselves. Where a call
-puts other tensors in their place, these references would be constants; a parameter
-is one leaf at all its places (its identity), so they count as the argument does:
-
-- the engine differentiates with respect to both (`in_graph`);
-- torch.func is shown its own tensor wherever the parameter is used (`Substitution`).
+A list of parameters that was made before holds the parameters themselves. Where a call
+differentiates with respect to these in place, they count as the argument does: a
+parameter is one leaf at all its places (its identity). Where it has put other tensors
+in their place, in a nested derivative and inside of torch.func, such references would
+be constants, and the call is refused (`refuse_references`).
 
 What was *computed* from a parameter before the call is a constant, as for any
 tensor. Where the parameter itself is differentiated, PyTorch cannot tell the two
@@ -16,19 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.overrides import TorchFunctionMode
-
 from adprotocol.errors import UndecidableError
-from adprotocol_torch.autograd_graph import leaf_of
+from adprotocol_torch.autograd_graph import Graph, leaf_of
 from adprotocol_torch.internals import sequence_number, use_count
-from adprotocol_torch.parameters import LOCAL
 from adprotocol_torch.tensors import remedy
+from adprotocol_torch.tracking import below_levels
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from adprotocol_torch.autograd_graph import Graph
+    import torch
 
 
 def held(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
@@ -37,29 +33,32 @@ def held(tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None])
     return [leaf for leaf, owner in pairs if leaf is owner and use_count(leaf) > 1 and leaf.is_leaf]
 
 
-def in_graph(  # noqa: PLR0913, PLR0917  (one call, as lists by leaf)
-    graph: Graph,
-    value: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    owners: Sequence[torch.Tensor | None],
-    tracked: Sequence[torch.Tensor],
-    start: int,
-) -> dict[int, torch.Tensor]:
-    """Return, by position, what else stands for a tracked parameter in the graph of the value made since `start`."""
-    places = [i for i, owner in enumerate(owners) if owner is not None and owner is not tracked[i]]
-    if not places:
-        return {}
+def refuse_references(graph: Graph, value: torch.Tensor, replaced: Sequence[torch.Tensor], start: int) -> None:
+    """Refuse a result that the function computed, since `start`, from a tensor that the call has replaced."""
     edges = [edge for node in graph.nodes if sequence_number(node) >= start for edge in node.next_functions]
     nodes = {node for node in (value.grad_fn, *[before for before, _ in edges]) if node is not None}
     reached = {id(value), *[id(leaf_of(node)) for node in nodes]}
-    others: dict[int, torch.Tensor] = {}
-    for i in places:
-        owner, tensor = owners[i], tensors[i]
-        if owner is not None and id(owner) in reached:
-            others[i] = owner
-        elif id(tensor) in reached or tensor.grad_fn in nodes:
-            others[i] = tensor
-    return others
+    if any(id(tensor) in reached or tensor.grad_fn in nodes for tensor in replaced):
+        raise _by_reference()
+
+
+def refuse_references_in_func(
+    value: torch.Tensor, tracked: Sequence[torch.Tensor], owners: Sequence[torch.Tensor | None]
+) -> None:
+    """Refuse a result of torch.func that the tape connects with a parameter, past what is tracked in its place."""
+    graph, copies = Graph(), list(map(below_levels, tracked))
+    graph.walk((below_levels(value),), {copy.grad_fn for copy in copies})
+    ids = set(map(id, owners)) - set(map(id, copies))
+    if any(id(leaf) in ids for leaf in graph.leaves):
+        raise _by_reference()
+
+
+def _by_reference() -> UndecidableError:
+    return UndecidableError(
+        "the function to differentiate, in a nested derivative, torch.func or a dual level, uses a parameter which the "
+        "call differentiates by another reference than its argument, such as a list of parameters or a value computed "
+        "from it before the call; there it would be a constant. Take it from the argument"
+    )
 
 
 def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container[Any], start: int) -> None:
@@ -80,38 +79,3 @@ def refuse_history(graph: Graph, leaves: Sequence[torch.Tensor], ends: Container
                         f"where it is a constant. {remedy('computed-before-the-call')}"
                     )
                     raise UndecidableError(msg)
-
-
-class Substitution(TorchFunctionMode):
-    """Give the functions of PyTorch what is tracked in the place of the parameter that it stands for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.current: dict[int, torch.Tensor] = LOCAL.calls.current
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _OF_THE_OBJECT:
-            return func(*args, **(kwargs or {}))
-        keywords = {name: self.of(item) for name, item in (kwargs or {}).items()}
-        return func(*map(self.of, args), **keywords)
-
-    def of(self, argument: Any) -> Any:
-        """Return what stands for an argument."""
-        if isinstance(argument, torch.Tensor):
-            return self.current.get(id(argument), argument)
-        if type(argument) in (list, tuple):  # torch.cat and torch.stack take them
-            return type(argument)(map(self.of, argument))
-        return argument
-
-
-# Attributes and flags of the parameter itself, as opposed to computation.
-_OF_THE_OBJECT = frozenset(
-    {
-        torch.Tensor.requires_grad_,
-        *(
-            getattr(getattr(torch.Tensor, name), accessor)
-            for name in ("requires_grad", "is_leaf", "grad", "grad_fn", "data", "_backward_hooks")
-            for accessor in ("__get__", "__set__", "__delete__")
-        ),
-    }
-)

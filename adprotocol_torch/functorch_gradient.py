@@ -78,10 +78,7 @@ def _with_gradients(
         if has_owners and not is_traced:
             undo.append(distributed.guard(tensors, owners))
             undo.append(LOCAL.calls.replace(tensors, tracked, owners))
-            with aliases.Substitution():
-                value, aux = fun(tracked)
-        else:
-            value, aux = fun(tracked)
+        value, aux = fun(tracked)
         check_output(value, value)
         if not isinstance(value, torch.Tensor):
             refuse_number(value, start)
@@ -95,6 +92,8 @@ def _with_gradients(
     finally:
         for leave in undo:
             leave()
+    if has_owners:
+        aliases.refuse_references_in_func(value, leaves, owners)
     if torch.compiler.is_dynamo_compiling() and not dynamo.inside_transform():
         gradients = [laid_out(gradient, leaf) for gradient, leaf in zip(gradients, leaves, strict=True)]
     return value, combine_aux(rest[0], inside), gradients

@@ -23,7 +23,7 @@ from adprotocol_torch.parameters import LOCAL, owners_of
 from adprotocol_torch.tensors import laid_out, remedy, tensor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 
 _STRIDED = torch.strided
@@ -125,15 +125,12 @@ class _Call:
         call = getattr(leaf, "_adprotocol_call", None)  # of an inner call; those around this one have noted nothing
         return id(leaf) not in self.own and (call is None or not call.is_over)
 
-    def search(self, value: torch.Tensor, graph: autograd_graph.Graph) -> dict[int, torch.Tensor]:
-        """Walk the graph of the value, if need be, and refuse what the engine gets wrong.
-
-        Return by position what else in it stands for tracked parameters.
-        """
+    def search(self, value: torch.Tensor, graph: autograd_graph.Graph) -> None:
+        """Walk the graph of the value, if need be, and refuse what the engine gets wrong."""
         owners, has_passes = self.owners, FIRST_PASSES.begun != self.passes
         asks_leaves = self.is_differentiable and not self.has_history
         if not (asks_leaves or owners or has_passes or _COMPILER in sys.modules):
-            return {}
+            return
         ends: set[Any] = set()
         if self.has_history:
             ends = {end.node for end in self.inputs if not isinstance(end, torch.Tensor)}
@@ -149,10 +146,12 @@ class _Call:
                 f"{remedy('second-derivative-of-compiled')}"
             )
             raise UndecidableError(msg)
-        others = aliases.in_graph(graph, value, self.tensors, owners, self.tracked, self.start) if owners else {}
-        if self.held or others:
-            aliases.refuse_history(graph, [*self.held, *others.values()], ends, self.start)
-        return others
+        triples = zip(self.tensors, owners, self.tracked, strict=True) if owners else ()
+        pairs = [(tensor, owner) for tensor, owner, new in triples if owner is not None and owner is not new]
+        if pairs:
+            aliases.refuse_references(graph, value, [item for pair in pairs for item in pair], self.start)
+        if self.held:
+            aliases.refuse_history(graph, self.held, ends, self.start)
 
     def detached(self, leaf: Any) -> Any:
         """Return a result without what this call tracked; a leaf of others as it is."""
@@ -189,7 +188,8 @@ def _by_engine(
                 functorch_gradient.refuse_number(value, call.start)
         is_tracked = isinstance(value, torch.Tensor) and value.requires_grad
         graph = autograd_graph.Graph()
-        others = call.search(value, graph) if is_tracked else {}
+        if is_tracked:
+            call.search(value, graph)
         results = [] if aux is None else [leaf for leaf in partition_aux(aux, torch.Tensor)[1] if leaf.requires_grad]
         # The results must be differentiable themselves if anything outside this call
         # may need it: a leaf with a history, or something closed over.
@@ -205,10 +205,7 @@ def _by_engine(
                 # The derivative of a compiled function is no constant, though its node may be connected to this
                 # alone: before 2.13 PyTorch leaves the node out where all that it computes with is constant.
                 call.sign((one.requires_grad_(),), (value,))
-            inputs = [*call.inputs, *others.values()] if others else call.inputs
-            gradients = list(run_engine(value, one, inputs, create_graph=again))
-            if others:
-                _add_others(gradients, others, call)
+            gradients = list(run_engine(value, one, call.inputs, create_graph=again))
         gradients = _completed(gradients, tracked)
     finally:
         call.end()
@@ -219,18 +216,6 @@ def _by_engine(
         del results
         value, aux = call.detached(value), None if aux is None else map_aux(call.detached, aux)
     return value, aux, gradients
-
-
-def _add_others(gradients: list[torch.Tensor | None], others: Mapping[int, torch.Tensor], call: _Call) -> None:
-    """Add the derivatives at the end, with respect to what else stands for tracked tensors, to those of these."""
-    count = len(call.tracked)
-    for (i, other), more in zip(others.items(), gradients[count:], strict=True):
-        # The derivative with respect to what the tracked tensor is a copy of contains its own.
-        tensor = call.tensors[i]
-        is_copy = not call.tracked[i].is_leaf and (other is tensor or not tensor.is_leaf)
-        direct = None if is_copy else gradients[i]
-        gradients[i] = more if direct is None or more is None else direct + more
-    del gradients[count:]
 
 
 def _completed(gradients: list[Any], tracked: Sequence[torch.Tensor]) -> list[torch.Tensor]:

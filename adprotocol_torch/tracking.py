@@ -12,7 +12,6 @@ from adprotocol.hookspecs import hookimpl
 from adprotocol_torch import internals
 from adprotocol_torch.checkpoints import FIRST_PASSES, refuse_first_pass
 from adprotocol_torch.internals import functorch_is_active, is_below_autograd, level_of, skip
-from adprotocol_torch.parameters import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ def within_gradient(value: torch.Tensor) -> bool:
         # A torch function mode, such as the guard of a batched cond, would answer at a
         # lowered level with tensors of its own level.
         with internals.without_torch_function():
-            return _below(LOCAL.calls.substitute(value))
+            return _below(value)
     if value.requires_grad and is_grad_enabled():
         # Only before a True: 76 ns, and as much for what is called below autograd, by ``__torch_dispatch__``.
         return (level_of(value) == NO_LEVEL or is_on_tape(value)) and not is_below_autograd()
