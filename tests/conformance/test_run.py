@@ -171,15 +171,6 @@ def test_a_context_that_a_generator_holds_is_left_behind_a_failure():
 
     assert [result.outcome for result in ran(Autograd, holds, looks).results] == [FAIL, PASS]
 
-    def refusing(self, fun):
-        held = hold()
-        next(held)
-        raise NotImplementedError("no loops here")
-
-    # In the system itself too, whose refusal is remembered.
-    with scenarios(refuses, looks, level="MUST", transform="jit of grad", needs=()):
-        assert [result.outcome for result in run(made(jit=refusing)).results] == [NOT_APPLICABLE, PASS]
-
 
 def test_a_context_that_a_refused_nesting_holds_is_left_too():
     entered = []

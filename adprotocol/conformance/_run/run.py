@@ -174,7 +174,6 @@ class Run:
             with isolated():
                 harness_checks.native(self.harness, transforms, self.functions(variant))
         except (HarnessFault, Absent) as error:
-            _release(error)
             return error.with_traceback(None)
         return None
 
