@@ -201,8 +201,8 @@ class EagerCall:
 
     def closed_over(self) -> list[Any]:
         """Return the arrays that the function and its rules use besides its arguments, as far as they can be found."""
-        functions = getattr(self.function, "functions", None)
-        used = () if functions is None else (functions.fun, functions.vjp, functions.jvp)
+        has_rule = isinstance(self.function, custom_derivative.CustomDerivative)
+        used = (self.function.fun, self.function.vjp, self.function.jvp) if has_rule else ()
         return [array for function in used for array in (*closure.closed_over(function), *closure.named(function))]
 
     def fun(self, arrays: Sequence[Any]) -> tuple[list[Any], Any]:

@@ -13,9 +13,8 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._hooks.within_gradient import ask
 from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.closure import hidden_error, hold_tracked, may_hold
-from adprotocol._rules.host_function import Wrapper
 from adprotocol._rules.rule import DerivativeRule, RuleFunctions
-from adprotocol._rules.signature import by_position, completed, refuse_arity, takes_arguments
+from adprotocol._rules.signature import by_position, completed, takes_arguments
 from adprotocol._trees.held import holds_objects
 from adprotocol._trees.traversal import sole_framework
 from adprotocol.errors import RuleError, kind_of
@@ -84,64 +83,56 @@ def custom_derivative(fun: Callable[..., Any] | None = None, *, has_residuals: b
     return CustomDerivative(fun, has_residuals=has_residuals)
 
 
-class CustomDerivative(Wrapper):
+class CustomDerivative(RuleFunctions):
     """A function that `custom_derivative` made."""
 
     def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
-        super().__init__(fun)
-        self.has_residuals = has_residuals
-        name = getattr(fun, "__name__", type(fun).__name__)
-        self.functions = RuleFunctions(fun, name, has_residuals=has_residuals)
+        super().__init__(fun, has_residuals=has_residuals)
         # How many arguments rules get by position, defaults included; known as soon as there is a rule.
         self.count = 0
         # Those whose closures are looked into at each call.
         self.watched: list[Any] = [fun] if may_hold(fun) else []
 
     def __repr__(self) -> str:
-        return f"<custom derivative of {self.functions.name}>"
+        return f"<custom derivative of {self.name}>"
 
     @property
     def has_rule(self) -> bool:
         """Tell whether there is a rule."""
-        return self.functions.vjp is not None or self.functions.jvp is not None
+        return self.vjp is not None or self.jvp is not None
 
     def defvjp(self, vjp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for reverse mode: ``vjp(cotangent, returned, *args, **static)`` returns the gradients."""
-        self.functions.vjp_takes_arguments = self._accept(vjp, self.functions.vjp, "defvjp", "cotangent")
-        self.functions.vjp = vjp
-        self.functions.known.clear()
+        self.vjp_takes_arguments = self._accept(vjp, self.vjp, "defvjp")
+        self.vjp = vjp
+        self.known.clear()
         return vjp
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for forward mode: ``jvp(tangents, returned, *args, **static)`` returns the result's tangent."""
-        self.functions.jvp_takes_arguments = self._accept(jvp, self.functions.jvp, "defjvp", "tangents")
-        self.functions.jvp = jvp
-        self.functions.known.clear()
+        self.jvp_takes_arguments = self._accept(jvp, self.jvp, "defjvp")
+        self.jvp = jvp
+        self.known.clear()
         return jvp
 
-    def _accept(self, rule: Any, known: Any, method: str, first: str) -> bool:
+    def _accept(self, rule: Any, known: Any, method: str) -> bool:
         """Check a new rule; tell whether it takes the arguments of the function."""
-        name = self.functions.name
         if not callable(rule):
-            msg = f"{name}.{method} was given {kind_of(rule)}; give a function"
+            msg = f"{self.name}.{method} was given {kind_of(rule)}; give a function"
             raise RuleError(msg)
         if known is not None:
             msg = (
-                f"{name}.{method} was given a second rule, {_name(rule)}, beside {_name(known)}; give one rule, or "
-                "make a second function with custom_derivative"
+                f"{self.name}.{method} was given a second rule, {_name(rule)}, beside {_name(known)}; give one rule, "
+                "or make a second function with custom_derivative"
             )
             raise RuleError(msg)
-        takes = not self.has_residuals or takes_arguments(rule)
         self.count = len(by_position(self.fun))
-        if takes:
-            refuse_arity(rule, self.fun, f"{name}.{method}", first)
         if may_hold(rule):
             self.watched.append(rule)
-        return takes
+        return not self.has_residuals or takes_arguments(rule)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the function; where a derivative is propagated, it is that of the rule."""
-        functions = self.functions
         leaves: Sequence[Any] = args
         treespec: Treespec = None
         binding, are_arrays = sole_of_leaves((*args, *static.values()) if static else args)
@@ -155,22 +146,22 @@ class CustomDerivative(Wrapper):
         if binding.custom_rule is None or not self.has_rule:
             return self._without_rule(binding, args, static)
         if static:
-            message = f"{functions.name} is not differentiated by its keyword arguments; pass the value by position"
+            message = f"{self.name} is not differentiated by its keyword arguments; pass the value by position"
             leaves, treespec = flatten_result((args, prevent_gradient(static, message)))
         key = binding, len(args)
-        rule = functions.known.get(key) if are_arrays else None
+        rule = self.known.get(key) if are_arrays else None
         if rule is None:
-            rule = DerivativeRule(functions, binding, Arguments(leaves, treespec))
+            rule = DerivativeRule(self, binding, Arguments(leaves, treespec))
             if are_arrays:
-                functions.known[key] = rule
+                self.known[key] = rule
         results, outline = binding.custom_rule(rule, [leaf for leaf in leaves if is_array(leaf)])
         returned = outline.returned(results)
         return returned[0] if self.has_residuals else returned
 
     def _plain(self, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        result = self.functions.result_of(self.fun(*args, **static))
+        result = self.result_of(self.fun(*args, **static))
         if self.has_rule and ask((result,)) is True:
-            raise hidden_error(self.functions.name)
+            raise hidden_error(self.name)
         return result
 
     def _is_plain(self, leaves: Sequence[Any]) -> bool:
@@ -178,7 +169,7 @@ class CustomDerivative(Wrapper):
         if not hold_tracked(self.watched):
             return False
         if ask(tuple(leaves)) is not False:
-            raise hidden_error(self.functions.name)
+            raise hidden_error(self.name)
         return True
 
     def _refuse_held(self, leaves: Sequence[Any]) -> None:
@@ -187,13 +178,13 @@ class CustomDerivative(Wrapper):
             kind = lookup(type(leaf)).kind
             if kind is FUNCTION:
                 if hold_tracked((leaf,)):
-                    raise hidden_error(self.functions.name)
+                    raise hidden_error(self.name)
                 continue
             hides = kind is OPAQUE or kind is OBJECT or (kind is NUMPY and holds_objects(leaf))
             # An object of unknown class that holds arrays is refused by this question.
             if hides and ask((leaf,)) is not False:
                 msg = (
-                    f"{self.functions.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
+                    f"{self.name}, which has a derivative rule, was given {kind_of(leaf)} that holds values "
                     "which are differentiated; pass these in a structure: a list, a dict, a dataclass"
                 )
                 raise RuleError(msg)
@@ -206,7 +197,7 @@ class CustomDerivative(Wrapper):
                 f"has a derivative rule, which the plugin {binding.framework!r} cannot apply, since it has no hook "
                 "custom_rule; upgrade the plugin, or pass what is not differentiated through non_differentiable"
             )
-        message = f"{self.functions.name} {reason}"
+        message = f"{self.name} {reason}"
         if ask((*args, *static.values())) is True:
             raise RuleError(message)
         return self._plain(prevent_gradient(args, message), prevent_gradient(static, message))

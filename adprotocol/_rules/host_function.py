@@ -10,7 +10,7 @@ from adprotocol._dispatch.dtype import dtype_name, is_inexact
 from adprotocol._dispatch.table import BINDINGS, install, lookup
 from adprotocol._hooks import builtins as _builtins  # noqa: F401  (the binding of functions, which is installed here)
 from adprotocol._hooks.result import flatten_result
-from adprotocol._rules.arguments import is_array
+from adprotocol._rules.arguments import Arguments, is_array
 from adprotocol._rules.check import is_complex
 from adprotocol._trees.traversal import sole_framework
 from adprotocol._trees.treespec import build, treespecs_equal
@@ -118,10 +118,6 @@ class HostFunction(Wrapper):
         return build(call.treespec, iter(results))
 
 
-# Stands for an array of the framework, which the call gets as one of NumPy.
-_GIVEN = object()
-
-
 class HostCall:
     """One call of a host function, as a function of the NumPy arrays in place of the framework's.
 
@@ -130,16 +126,13 @@ class HostCall:
 
     def __init__(self, host: HostFunction, treespec: Treespec, leaves: list[Any]) -> None:
         self.host = host
-        self.arguments = treespec
-        self.leaves = [_GIVEN if is_array(leaf) else _read_only(leaf) for leaf in leaves]
+        self.arguments = Arguments([_read_only(leaf) for leaf in leaves], treespec)
         # The structure of the result, and its arrays' shapes and dtypes if `like` tells them.
         self.treespec: Treespec = None
         self.types: list[Any] | None = None
 
     def _call(self, fun: Callable[..., Any], arrays: Sequence[Any]) -> tuple[list[Any], Treespec]:
-        found = iter(arrays)
-        leaves = [next(found) if leaf is _GIVEN else leaf for leaf in self.leaves]
-        args, static = build(self.arguments, iter(leaves))
+        args, static = self.arguments.filled(arrays)
         return flatten_result(fun(*args, **static))
 
     def expected(self, arrays: Sequence[Any]) -> list[Any]:
@@ -147,13 +140,6 @@ class HostCall:
         import numpy as np  # noqa: PLC0415  (a host function uses it)
 
         found, self.treespec = self._call(self.host.like, list(map(blank_array, arrays)))  # type: ignore[arg-type]
-        for leaf in found:
-            if not isinstance(leaf, (np.ndarray, np.generic, float, complex, int)) and not hasattr(leaf, "dtype"):
-                msg = (
-                    f"like of the host function {self.host.name} returned {kind_of(leaf)}; return arrays of the shapes "
-                    "and dtypes of the result, such as numpy.empty(shape, dtype)"
-                )
-                raise RuleError(msg)
         self.types = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in found]
         return self.types
 
@@ -200,14 +186,7 @@ class HostCall:
                 f"{result.dtype}, but its like one of shape {shape} and dtype {dtype}; correct one of them"
             )
             raise RuleError(msg)
-        converted = result.astype(dtype, copy=False)
-        # NumPy and the frameworks would cut integers off.
-        if dtype.kind in "iu" and converted is not result and (converted != result).any():
-            msg = (
-                f"the host function {self.host.name} returned integers of dtype {result.dtype} that {dtype} cannot hold"
-            )
-            raise RuleError(msg)
-        return converted
+        return result.astype(dtype, copy=False)
 
 
 def on_host(  # noqa: PLR0913, PLR0917

@@ -15,7 +15,7 @@ from adprotocol._hooks.result import flatten_result
 from adprotocol._rules.arguments import ONE_ARRAY, Arguments, Outline, is_array, labelled_leaves
 from adprotocol._rules.check import Collector
 from adprotocol._rules.closure import closed_over, may_hold
-from adprotocol._rules.host_function import HostFunction, on_host
+from adprotocol._rules.host_function import HostFunction, Wrapper, on_host
 from adprotocol._trees.held import check_held, check_opaque, search
 from adprotocol._trees.treespec import count_leaves
 from adprotocol.errors import RuleError, full_kind_of, kind_of
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from adprotocol._dispatch.binding import Binding
 
 
-class RuleFunctions:
+class RuleFunctions(Wrapper):
     """Hold a function and its rules, as their author gave them."""
 
-    def __init__(self, fun: Callable[..., Any], name: str, *, has_residuals: bool) -> None:
-        self.fun = fun
-        self.name = name
+    def __init__(self, fun: Callable[..., Any], *, has_residuals: bool) -> None:
+        super().__init__(fun)
+        self.name: str = getattr(fun, "__name__", type(fun).__name__)
         self.has_residuals = has_residuals
         self.vjp: Callable[..., Any] | None = None
         self.jvp: Callable[..., Any] | None = None

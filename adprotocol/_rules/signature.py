@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adprotocol.errors import RuleError
-
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable
@@ -50,19 +48,3 @@ def takes_arguments(rule: Callable[..., Any]) -> bool:
         return True
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.parameters.values())
     return takes_any or len(by_position(rule)) > 2  # noqa: PLR2004
-
-
-def refuse_arity(rule: Callable[..., Any], function: Callable[..., Any], method: str, first: str) -> None:
-    """Raise `RuleError` if a rule cannot be called with its own two arguments and those of the function."""
-    of_function, of_rule = signature(function), signature(rule)
-    if of_function is None or of_rule is None:
-        return
-    given = [parameter.name for parameter in by_position(function)]
-    static = [parameter for parameter in of_function.parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
-    by_name = {parameter.name: None for parameter in static if parameter.default is parameter.empty}
-    try:
-        of_rule.bind(None, None, *given, **by_name)
-    except TypeError as error:
-        called = ", ".join([first, "returned", *given, *(f"{name}=..." for name in by_name)])
-        msg = f"the rule given to {method} has the signature {of_rule}, but is called as rule({called}): {error}"
-        raise RuleError(msg) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 from typing import TYPE_CHECKING
@@ -13,12 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _UnderWay(threading.local):
-    def __init__(self) -> None:
-        self.count: collections.Counter[str] = collections.Counter()
-
-
-_UNDER_WAY = _UnderWay()
+_UNDER_WAY = threading.local()
 # One is nested in another for each order of the derivative. PyTorch's engine goes on in another thread at a depth of
 # 60, and each takes some 60 of the frames that Python allows.
 _DEEPEST = 10
@@ -27,8 +21,8 @@ _DEEPEST = 10
 @contextlib.contextmanager
 def transposing(name: str) -> Iterator[None]:
     """Refuse a rule for forward mode whose transpose needs its own transpose, for ever; for a ``with`` block."""
-    count = _UNDER_WAY.count
-    if count[name] == _DEEPEST:
+    count = vars(_UNDER_WAY)
+    if count.setdefault(name, 0) == _DEEPEST:
         msg = (
             f"{name} has no rule for reverse mode, and its jvp rule applies {name} itself to the tangents, so that "
             "none can be derived from it; give it one with defvjp"

@@ -117,7 +117,7 @@ def check_rule(  # noqa: PLR0913
             "no derivative to compare; numbers of Python are constants: pass numpy.array(2.0) for 2.0"
         )
         raise RuleError(msg)
-    report = RuleReport(fun.functions.name, found)
+    report = RuleReport(fun.name, found)
     with warnings.catch_warnings():
         # Frameworks warn of derivatives that are zero, as the second one of a linear function is.
         warnings.simplefilter("ignore")
@@ -228,7 +228,7 @@ class _Check:
         if h.defines("vmap"):
             findings += self._batched(what, moved, f)
         nests = {f"{outer} of {inner}": (modes[outer], modes[inner]) for outer in modes for inner in modes}
-        if self.fun.functions.once():
+        if self.fun.once():
             return findings + [self._refused(what, how, self._nested(f, nest)) for how, nest in nests.items()]
         due = self._second_differences(f) if finite_differences else self._differences(h.grad(f))
         return findings + [
@@ -282,9 +282,7 @@ class _Check:
         # The author's rule, or the framework, may raise anything.
         except Exception as error:  # noqa: BLE001
             # A rule that cannot be differentiated has no transpose.
-            agrees = (
-                how == "forward mode" and isinstance(error, GradientPreventedError) and self.fun.functions.once() != ""
-            )
+            agrees = how == "forward mode" and isinstance(error, GradientPreventedError) and self.fun.once() != ""
             return Finding(what, how, f"raises {one_line(error)}", due, agrees)
         relative = self.tolerance or ((3e-2 if loose else 5e-3) if self.single else 1e-5)
         allowed = max(relative * max(self.size, abs(due)), min(self.spread, relative))
