@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def may_hold(function: Any) -> bool:
     """Tell whether a function may hold arrays; a plain function without closure and defaults cannot."""
     inner = getattr(function, "fun", function)
-    return not isinstance(inner, types.FunctionType) or bool(inner.__closure__ or inner.__defaults__)
+    is_function = isinstance(inner, types.FunctionType)
+    return not is_function or bool(inner.__closure__ or inner.__defaults__ or inner.__kwdefaults__)
 
 
 def closed_over(function: Any) -> list[Any]:

@@ -463,3 +463,12 @@ def test_what_a_function_with_a_rule_closes_over_has_no_silent_zero(differentiat
             differentiate(lambda z, x=x: of_z(z, x(z), uses=True))(z)
     # Beside an untracked argument it may be held, if it is not used.
     assert differentiate(lambda z: z * of_z(z, three, uses=False))(z) == 6.0
+
+    def with_default(z):
+        def scaled(x, *, scale=z):
+            return x * scale
+
+        return with_rules(scaled, lambda ct, _y, _x, *, scale=1.0: (scale * ct,))(three)
+
+    with pytest.raises(RuleError, match="is no argument of it"):
+        differentiate(with_default)(z)
