@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adprotocol.conformance import all_scenarios
-from adprotocol.conformance._run.result import NOT_APPLICABLE, SCHEMA, Divergence, Report, Result
+from adprotocol.conformance._run.result import NOT_APPLICABLE, SCHEMA, Report, Result
+from adprotocol.divergence import Divergence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

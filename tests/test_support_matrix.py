@@ -9,7 +9,8 @@ from matrix_picture import matrix_to_svg
 from support_matrix import ABSENT, DECLARED, LOUD, RIGHT, SILENT, STAGED, Matrix
 
 from adprotocol.conformance import Report, Result, all_scenarios
-from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG, Divergence
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
+from adprotocol.divergence import Divergence
 
 UNDER = "within_gradient/grad-of-jit"
 

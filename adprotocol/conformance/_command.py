@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports import page, words, written
-from adprotocol.conformance._run import declared, result
+from adprotocol.conformance._run import result
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError, expression_of, names, need, of
 from adprotocol.conformance._run.case import Case, select
 from adprotocol.conformance.scenario import LEVELS, MAY
@@ -39,7 +39,6 @@ _REPORTS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "html": ("one self-contained page (needs Jinja2)", page.to_html),
     "markdown": ("Markdown", written.to_markdown),
     "badge": ("a badge, as the JSON that shields.io reads", written.to_badge),
-    "draft-divergences": ("Markdown that declares what fails, for a person to give the reasons", declared.draft),
 }
 
 

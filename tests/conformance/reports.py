@@ -2,6 +2,7 @@
 
 from adprotocol.conformance._run import result
 from adprotocol.conformance._run.result import EXPECTED, FAIL, NOT_APPLICABLE, PASS, WRONG
+from adprotocol.extend import Divergence
 
 # What a framework's message may hold, and what would break text, a terminal, Markdown, HTML and XML.
 HOSTILE = (
@@ -35,7 +36,7 @@ def divergence(name="two-runs", outcome="error", **known):
         "remedy": "Ask outside",
         "scenarios": ("within_gradient/checkpoint",),
     }
-    return result.Divergence(name=name, outcome=outcome, **(base | known))
+    return Divergence(name=name, outcome=outcome, **(base | known))
 
 
 def report(*results, **known):
@@ -89,11 +90,13 @@ def hostile():
     return report(
         made(f"within_gradient/wrong@grad={HOSTILE}", WRONG, repro=f"print({HOSTILE!r})  # {HOSTILE}", **texts),
         made(f"within_gradient/failed@grad={HOSTILE}", FAIL, repro=HOSTILE, **texts),
-        made("cond/expected", EXPECTED, divergence=HOSTILE, **texts),
+        made("cond/expected", EXPECTED, divergence="hostile", **texts),
         made("cond/unknown", EXPECTED, divergence="nowhere", **texts),
         made("cond/absent", NOT_APPLICABLE, needs=("jit",), **texts),
         made("cond/other", NOT_APPLICABLE, needs=(), **texts),
-        divergences=(divergence(HOSTILE, title=HOSTILE, text=f"{HOSTILE}\n```\nopen", remedy=HOSTILE),),
+        divergences=(
+            divergence("hostile", title=HOSTILE, text=f"{HOSTILE}\n```\nopen", remedy=HOSTILE.splitlines()[0]),
+        ),
         problems=(result.Problem(where=HOSTILE, message=HOSTILE, detail=HOSTILE),),
         capabilities={"jit": f"absent: {HOSTILE}", "grad": "there"},
         backend=f"toy{HOSTILE}",

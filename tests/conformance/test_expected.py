@@ -1,17 +1,14 @@
 """The divergences of a plugin, as the suite reads them: what is wrong with one is a problem, and the run goes on."""
 
-import re
 import sys
 
 import pytest
-import reports
 from small import ToyHarness, made, ran, toy
 
 from adprotocol.conformance._run import declared
 from adprotocol.conformance._run.result import EXPECTED, PASS
 from adprotocol.divergence import CORE
-from adprotocol.errors import PluginError
-from adprotocol.extend import Divergence, read_divergences
+from adprotocol.extend import Divergence
 
 
 def divergence(name, *scenarios, **known):
@@ -129,21 +126,3 @@ def test_the_first_entry_that_names_a_result_is_its_own():
     assert declared.of(entries, "cond/x").name == "a"
     assert declared.of(entries, "cond/y").name == "b"
     assert declared.of(entries, "COND/y") is None
-
-
-def test_a_draft_has_an_entry_for_each_way_to_fail_and_declares_nothing_before_there_is_a_text(tmp_path):
-    results = [
-        reports.made("cond/one", "fail", message="refused\nat 3.5"),
-        reports.made("cond/two", "fail", message="refused\nat 12"),
-        reports.made("cond/three", "silently wrong"),
-        reports.made("cond/four", "fail", cause="harness"),
-        reports.made("cond/five"),
-    ]
-    path = tmp_path / "divergences.md"
-    path.write_text(declared.draft(reports.report(*results)))
-    with pytest.raises(PluginError, match=r"below the heading 'refused at 3\.5': .*'draft-1' has an empty text"):
-        read_divergences(path)
-    path.write_text(re.sub("(- scenarios: .*\n)", r"\1\nThe reason.\n", path.read_text()))
-    first, second = read_divergences(path).values()
-    assert (first.name, first.outcome, first.scenarios) == ("draft-1", "error", ("cond/one", "cond/two"))
-    assert (second.name, second.outcome, second.scenarios) == ("draft-2", "wrong", ("cond/three",))

@@ -233,7 +233,8 @@ def test_a_problem_has_the_traceback_down_to_the_harness():
 
 @pytest.mark.parametrize("absent", [None, ["jit"], "jit", 3])
 def test_absent_that_is_no_mapping_is_one_problem(absent):
-    assert problems(made(absent=absent)) == [f"absent is {absent!r}; it maps capabilities to reasons"]
+    (message,) = problems(made(absent=absent))
+    assert re.fullmatch(r"absent: AttributeError: '\w+' object has no attribute 'items'", message)
 
 
 def test_absent_that_raises_is_one_problem():
@@ -255,14 +256,10 @@ def test_a_reason_may_be_anything_and_is_shown_on_one_line():
 @pytest.mark.parametrize(
     ("variants", "words"),
     [
-        (None, "variants is None; it maps capabilities to functions by name"),
-        ([], "variants is []; it maps"),
-        ({"grad": [len]}, "it maps capabilities to functions by name"),
+        ([], "variants: AttributeError: 'list' object has no attribute 'items'"),
+        ({"grad": [len]}, "variants: TypeError: cannot convert dictionary update"),
         ({"gradient": {"vjp": len}}, "variants names gradient, unknown; there are grad, "),
         ({"array": {"other": len}}, "variants names array, unknown"),
-        ({"grad": {"by vjp": len}}, "variants has the name 'by vjp' for grad"),
-        ({"grad": {3: len}}, "variants has the name 3 for grad"),
-        ({"grad": {"a@b": len}}, "variants has the name 'a@b' for grad"),
         ({"grad": {"vjp": None}}, "the variant grad=vjp is None; it is a function"),
         ({"grad": {"vjp": lambda fun: None}}, "variant grad=vjp: grad of the harness returned None"),
         ({"grad": {"vjp": lambda fun: 1 / 0}}, "variant grad=vjp: ZeroDivisionError: division by zero"),

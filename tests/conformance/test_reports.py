@@ -3,13 +3,12 @@
 import json
 
 import pytest
+import reports
 from small import Autograd, ran
 
 from adprotocol.conformance import Report, to_html, to_markdown
 from adprotocol.conformance._reports.words import clean, line, some
 from adprotocol.conformance._reports.written import summary, to_badge
-from adprotocol.conformance._run.declared import draft
-from adprotocol.conformance._run.result import Divergence
 
 UGLY = "<script>alert(1)</script> | `a` *b* \x1b[31m"
 
@@ -87,15 +86,10 @@ def test_the_badge_of_nothing_and_of_a_selection():
     assert json.loads(to_badge(part))["message"] == "1/1 of 2 selected"
 
 
-def test_a_draft_of_divergences_has_an_entry_for_each_way_to_fail(report):
-    text = draft(report)
-    assert text.count("- name: draft-") == 2
-    assert "- scenarios: `cond/ugly`, `cond/ugly-too`" in text
-
-
-def test_a_divergence_is_brief_in_its_title_and_remedy():
-    entry = Divergence(name="a", title="A title", text="", remedy="Do it", outcome="error", scenarios=())
-    assert entry.brief == "A title; remedy: Do it"
+def test_the_reason_of_an_expected_failure_is_the_title_of_its_divergence_and_the_remedy():
+    report = reports.mixed()
+    reasons = {result.id: report.reason(result) for result in report.results}
+    assert reasons["non_differentiable/twice"] == "Only one level; remedy: Ask outside"
 
 
 def test_texts_are_fit_to_show():

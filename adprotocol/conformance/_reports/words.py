@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 # How many ids stand for all in a list.
 _SHOWN = 3
@@ -37,7 +37,7 @@ def cut(text: str, limit: int = 160) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def some(names: Sequence[str], shown: Callable[[str], str] = line) -> str:
+def some(names: Sequence[str]) -> str:
     """Return the first few of some names, which stand for all, and how many are left."""
     left = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(shown, names[:_SHOWN])) + left
+    return ", ".join(map(line, names[:_SHOWN])) + left

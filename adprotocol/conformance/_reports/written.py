@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from adprotocol._cli import terminal
 from adprotocol.conformance._reports.entries import BAD, MEANINGS, entries, missing, other_reasons
 from adprotocol.conformance._reports.words import clean, line, some
-from adprotocol.conformance._run.result import CRASHED, EXPECTED, FAIL, OUTCOMES, PASS, RUN, WRONG, Report, counts
+from adprotocol.conformance._run.result import CRASHED, EXPECTED, OUTCOMES, PASS, RUN, WRONG, Report, counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,7 +122,7 @@ def _message(report: Report) -> tuple[str, str]:
     for worst in (WRONG, CRASHED):
         if count[worst]:
             return f"{count[worst]} {worst}", "red"
-    failed = sum(result.bad for result in report.results if result.outcome == FAIL)
+    failed = sum(result.bad for result in report.results)
     if failed:
         return f"{failed} of {report.ran + report.blocked} fail", "red"
     if report.problems:

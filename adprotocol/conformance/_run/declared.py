@@ -1,38 +1,17 @@
-"""The divergences that a plugin declares, as the suite reads them, and as a draft of what a plugin may declare."""
+"""The divergences that a plugin declares, as the suite reads them."""
 
 from __future__ import annotations
 
 import fnmatch
-import re
-from dataclasses import asdict
 from typing import TYPE_CHECKING
-
-from adprotocol.conformance._run.result import FAIL, PLUGIN, WRONG, Divergence
-from adprotocol.divergence import CORE, ERROR
-from adprotocol.divergence import WRONG as DECLARED_WRONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from adprotocol.conformance._run.result import Report, Result
-    from adprotocol.divergence import Divergence as Declared
-
-_HEAD = """# What {backend} {version} does not allow the plugin to do right, drafted from a run of the suite
-
-A draft declares nothing: an entry without a text is refused. For each find out why it fails. Mend what is wrong in the
-plugin. For what the system does not allow, write title, remedy and reason; merge entries of one reason.
-"""
-_ENTRY = """
-## {message}
-
-- name: draft-{number}
-- outcome: {outcome}
-- scenarios: {scenarios}
-"""
-_WIDTH = 110
+    from adprotocol.divergence import Divergence
 
 
-def problems(found: Iterable[Declared], ids: Sequence[str]) -> Iterator[str]:
+def problems(found: Iterable[Divergence], ids: Sequence[str]) -> Iterator[str]:
     """Yield the problems of the divergences that a plugin declares.
 
     `ids` are the ids of the cases of this harness. A divergence that names another id,
@@ -55,12 +34,12 @@ def problems(found: Iterable[Declared], ids: Sequence[str]) -> Iterator[str]:
         yield f"the divergences {one!r} and {other!r} both name {first!r}{others}"
 
 
-def of(divergences: Iterable[Declared], identifier: str) -> Declared | None:
+def of(divergences: Iterable[Divergence], identifier: str) -> Divergence | None:
     """Return the divergence that names a result, or None."""
     return next((entry for entry in divergences if _names(entry, identifier)), None)
 
 
-def _names(entry: Declared, identifier: str) -> bool:
+def _names(entry: Divergence, identifier: str) -> bool:
     """Return whether a divergence names a result: the last pattern that matches decides, and "!" excludes."""
     matching = [pattern for pattern in entry.scenarios if fnmatch.fnmatchcase(identifier, _plain(pattern))]
     return bool(matching) and not matching[-1].startswith("!")
@@ -68,28 +47,3 @@ def _names(entry: Declared, identifier: str) -> bool:
 
 def _plain(pattern: str) -> str:
     return pattern.removeprefix("!")
-
-
-def reported(divergences: Iterable[Declared]) -> tuple[Divergence, ...]:
-    """Return the divergences as a report holds them, those of all frameworks last."""
-    return tuple(Divergence(**asdict(entry)) for entry in (*divergences, *CORE))
-
-
-def draft(report: Report) -> str:
-    """Return Markdown with a divergence for each way in which scenarios fail, those of one error together."""
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in report.results:
-        if result.outcome in (WRONG, FAIL) and result.cause == PLUGIN:
-            # A wrong answer has its own numbers; an error of one text, its numbers apart, has one reason.
-            kind = "" if result.outcome == WRONG else re.sub(r"[0-9.]+", "0", result.message)[:80]
-            groups.setdefault((result.outcome, kind or result.hook), []).append(result)
-    entries = [
-        _ENTRY.format(
-            number=number,
-            outcome=DECLARED_WRONG if outcome == WRONG else ERROR,
-            message=" ".join(found[0].message.split())[:_WIDTH],
-            scenarios=", ".join(f"`{result.id}`" for result in found),
-        )
-        for number, ((outcome, _), found) in enumerate(groups.items(), 1)
-    ]
-    return _HEAD.format(backend=report.backend, version=report.framework_version) + "".join(entries)

@@ -18,7 +18,7 @@ import pytest
 from adprotocol.conformance._run import run as runs
 from adprotocol.conformance._run import suite
 from adprotocol.conformance._run.backend import BrokenBackend, UsageError
-from adprotocol.conformance._run.result import FAIL, RUN, TIME, Problem, Report, Result
+from adprotocol.conformance._run.result import CRASHED, FAIL, PLUGIN, RUN, TIME, Problem, Report, Result
 from adprotocol.conformance.harness import KNOWN
 from adprotocol.conformance.scenarios import all_scenarios
 
@@ -107,9 +107,11 @@ class Collector:
             what = f"{name.removeprefix('harness/')}: its check did not come to an end: {message}"
             self.problems["harness", what] = Problem(where="harness", message=what)
             return
-        result = runs.crashed(all_scenarios()[name.partition("@")[0]], name, message, self.expression)
-        result = replace(result, seconds=round(took, 4))
-        self.results.append(replace(result, outcome=FAIL, cause=TIME) if hung else result)
+        identifier, _, variant = name.partition("@")
+        scenario = all_scenarios()[identifier]
+        outcome, cause = (FAIL, TIME) if hung else (CRASHED, PLUGIN)
+        known = {"message": message, "repro": runs.repro(scenario, self.expression, variant), "seconds": round(took, 4)}
+        self.results.append(Result.of(scenario, id=name, outcome=outcome, cause=cause, **known))
 
     def report(self, backend: str, *, interrupted: bool, **known: Any) -> Report:
         """Return the report of what was kept."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import adprotocol
 from adprotocol.conformance.scenario import LEVELS, MAY
 from adprotocol.divergence import WRONG as DECLARED_WRONG
+from adprotocol.divergence import Divergence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,23 +114,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
-    """Hold a declared divergence as reports have it."""
-
-    name: str
-    title: str
-    text: str
-    remedy: str
-    outcome: str
-    scenarios: tuple[str, ...]
-
-    @property
-    def brief(self) -> str:
-        """Return the title and the remedy."""
-        return f"{self.title}; remedy: {self.remedy}" if self.remedy else self.title
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Hold the results of one run of the suite, and what was run.
 
@@ -187,7 +171,9 @@ class Report:
     def reason(self, result: Result) -> str:
         """Return why a result is not a pass: what went wrong, or the title and the remedy of its divergence."""
         declared = self.divergence_of(result) if result.outcome == EXPECTED else None
-        return declared.brief if declared is not None else result.message
+        if declared is None:
+            return result.message
+        return f"{declared.title}; remedy: {declared.remedy}" if declared.remedy else declared.title
 
     def sentence(self) -> str:
         """Return how many of how many ran, and the count of each outcome, in words."""

@@ -24,7 +24,7 @@ from adprotocol.conformance._run.case import cases
 from adprotocol.conformance._run.result import ABSENT, BROKEN, THERE, Problem, Report, Result
 from adprotocol.conformance.checks import Absent, Checked, HarnessFault, NoError, WrongAnswer
 from adprotocol.conformance.harness import CAPABILITIES, HIGHER_ORDER, KNOWN, REQUIRED, TRIED
-from adprotocol.divergence import ERROR, WRONG
+from adprotocol.divergence import CORE, ERROR, WRONG
 from adprotocol.errors import one_line
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Run:
             device=self.harness.device,
             total=len(self.cases),
             capabilities={name: self.capabilities[name] for name in KNOWN if name in self.capabilities},
-            divergences=declared.reported(self.divergences),
+            divergences=(*self.divergences, *CORE),
             problems=tuple(self.problems),
             **known,
         )
@@ -334,13 +334,6 @@ def detail_of(error: BaseException) -> str:
     for folder in sorted({*sys.path, str(Path.cwd())}, key=len, reverse=True):
         text = text.replace(f'File "{folder}/', 'File "') if folder else text
     return text
-
-
-def crashed(scenario: Scenario, identifier: str, message: str, expression: str) -> Result:
-    """Return the result of a case that ended its process."""
-    variant = identifier.partition("@")[2]
-    outcome = {"outcome": results.CRASHED, "cause": results.PLUGIN, "message": message}
-    return Result.of(scenario, id=identifier, repro=repro(scenario, expression, variant), **outcome)
 
 
 def repro(scenario: Scenario, harness: str, variant: str = "") -> str:
