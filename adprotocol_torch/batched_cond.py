@@ -8,13 +8,11 @@ is the double-where trick
 (https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where).
 
 Both branches run, so a change in place of what a branch did not make would be lost, or
-reach the other branch: it is refused, as far as names and parameters of PyTorch's
-functions tell what they change.
+reach the other branch: it is refused, as far as the names of PyTorch's functions tell.
 """
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from adprotocol.errors import BranchError
 from adprotocol.extend import Branches, run_while_tracing
-from adprotocol_torch import internals
-from adprotocol_torch.tensors import is_float, is_of_numpy, tensor_of
+from adprotocol_torch import dynamo, internals, tracking
+from adprotocol_torch.tensors import is_of_numpy, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,8 +101,7 @@ class _Guard(TorchFunctionMode):
         keywords = kwargs or {}
         # The tensor that an in-place operation changes must stay itself.
         start = 1 if _is_in_place(func.__name__) else 0
-        changed = args[0] if start else _changed_argument(func, args, keywords)
-        if isinstance(changed, torch.Tensor) and not self.has_made(changed):
+        if start and isinstance(args[0], torch.Tensor) and not self.has_made(args[0]):
             self.has_refused = True
             raise _changed_in_place()
         guarded = [*args[:start], *(self.guarded(argument) for argument in args[start:])]
@@ -137,7 +134,9 @@ class _Guard(TorchFunctionMode):
         key = self.key(argument)
         if key not in self.known:
             # A copy, for a change of it or of a view of it must not reach the other branch.
-            guard = torch.where(self.pred, argument, argument.detach()) if is_float(argument) else argument.clone()
+            is_tracked = dynamo.ask_fake(argument) if self.is_traced else tracking.within_gradient(argument)
+            # Not batched unless need be: so PyTorch refuses a change of the statistics of a batch norm.
+            guard = torch.where(self.pred, argument, argument.detach()) if is_tracked else argument.clone()
             self.known[key] = (argument, guard)
             if not self.is_traced:
                 self.copies.add(internals.memory_of(guard))
@@ -161,35 +160,8 @@ def _is_in_place(name: str) -> bool:
     return name.endswith("_")
 
 
-def _changed_argument(func: Any, args: Any, keywords: Any) -> Any:
-    """Return the argument that a function changes as far as its parameters tell, else None."""
-    names = _parameters(func)
-    # As long as each other: Dynamo of PyTorch 2.9 takes `strict=False` for True.
-    positional = dict(zip(names[: len(args)], args[: len(names)], strict=True))
-    arguments = {**positional, **keywords}
-    if arguments.get("out") is not None:
-        return arguments["out"]
-    if arguments.get("inplace") is True:
-        return arguments.get("input")
-    if arguments.get("max_norm") is not None:
-        return arguments.get("weight")
-    if True in (arguments.get("training"), arguments.get("use_input_stats")):
-        return arguments.get("running_mean")
-    return None
-
-
-@run_while_tracing
-def _parameters(func: Any) -> tuple[str, ...]:
-    """Return the names of a function's parameters, none if nothing tells."""
-    try:
-        return tuple(inspect.signature(func).parameters)
-    except (TypeError, ValueError):
-        return ()
-
-
 def _changed_in_place() -> BranchError:
     return BranchError(
-        "a branch of a batched cond changes in place a tensor that it did not make (the statistics of a batch norm "
-        "and a max_norm are such changes, too); both branches run, so the change would be lost or reach the other "
-        "one: write `y = y + 1`, or change a clone"
+        "a branch of a batched cond changes in place a tensor that it did not make; both branches run, so the change "
+        "would be lost or reach the other one: write `y = y + 1`, or change a clone"
     )

@@ -17,38 +17,19 @@ def changed_by_an_operator(y):
     return y * 1.0
 
 
-def changed_by_a_flag(y):
-    return functional.relu(y, inplace=True) * 1.0
-
-
-def changed_by_a_positional_flag(y):
-    return functional.relu(y, True) * 1.0
-
-
-def changed_by_out(y):
-    torch.add(y, 1.0, out=y)
-    return y * 1.0
-
-
 def changed_through_a_view(y):
     y.view(1)[0] = 7.0
     return y * 1.0
 
 
-CHANGES = [
-    changed_by_an_operator,
-    changed_by_a_flag,
-    changed_by_a_positional_flag,
-    changed_by_out,
-    changed_through_a_view,
-]
+CHANGES = pytest.mark.parametrize("change", [changed_by_an_operator, changed_through_a_view])
 
 
 def identity(y):
     return y * 1.0
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@CHANGES
 @pytest.mark.parametrize("swapped", [False, True])
 def test_an_operand_changed_in_place_is_refused(change, swapped):
     def f(x, flag):
@@ -60,17 +41,29 @@ def test_an_operand_changed_in_place_is_refused(change, swapped):
         vmap(f)(ONES, FLAGS)
 
 
-@pytest.mark.parametrize("change", CHANGES[:3])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_an_operand_changed_in_place_is_refused_in_a_graph(change, backend):
+def test_an_operand_changed_in_place_is_refused_in_a_graph(backend):
     torch._dynamo.reset()
 
     def f(x, flag):
         y = x * 1.0
-        return cond(flag, change, identity, y) + y
+        return cond(flag, changed_by_an_operator, identity, y) + y
 
     with pytest.raises(Exception, match="in place"):
         torch.compile(vmap(f), backend=backend, fullgraph=True)(ONES, FLAGS)
+
+
+@pytest.mark.parametrize(
+    "stage", [lambda f: f, lambda f: torch.compile(f, fullgraph=True, backend="eager")], ids=["eager", "compiled"]
+)
+def test_a_flag_changes_a_copy_of_the_branch(stage):
+    f = lambda x, flag: cond(flag, lambda y: functional.relu(y, inplace=True), identity, x * -1.0) * x
+    assert stage(vmap(f))(ONES, FLAGS).tolist() == [0.0, -1.0]
+
+
+def test_out_is_refused_by_pytorch():
+    with pytest.raises(RuntimeError, match="out="):
+        vmap(lambda x, flag: cond(flag, lambda y: torch.add(y, 1.0, out=y), identity, x))(ONES, FLAGS)
 
 
 def test_what_is_closed_over_and_changed_is_refused():
@@ -103,7 +96,7 @@ def test_what_the_branch_made_may_be_changed():
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_statistics_of_a_batch_norm_are_refused(frozen):
+def test_statistics_of_a_batch_norm_are_refused_by_pytorch(frozen):
     mean, variance = torch.zeros(2), torch.ones(2)
 
     def f(x, flag):
@@ -113,7 +106,7 @@ def test_statistics_of_a_batch_norm_are_refused(frozen):
         x = torch.ones(2, 3, 2)
         assert torch.isfinite(vmap(f)(x, FLAGS)).all()
     else:
-        with pytest.raises(BranchError, match="statistics"):
+        with pytest.raises(RuntimeError, match="running_mean"):
             vmap(f)(torch.ones(2, 3, 2), FLAGS)
     assert mean.tolist() == [0.0, 0.0]
 
@@ -124,7 +117,7 @@ def test_a_max_norm_is_refused():
     def f(i, flag):
         return cond(flag, lambda: functional.embedding(i[None], weight, max_norm=1.0).sum(), lambda: weight.sum() * 1.0)
 
-    with pytest.raises((BranchError, RuntimeError)):
+    with pytest.raises(RuntimeError):
         vmap(f)(torch.tensor([0, 1]), FLAGS)
     assert weight.min() == 4.0
 
