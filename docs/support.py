@@ -88,7 +88,7 @@ def _report(recorded: dict[str, Any]) -> Report:
     # A third party's record may be of an earlier suite, with scenarios that are no more.
     pairs = zip(recorded["results"], ids, strict=True)
     results = [_result(entry, known[scenario]) for entry, scenario in pairs if scenario in known]
-    divergences = [Divergence(text="", remedy="", scenarios=(), **entry) for entry in recorded["divergences"]]
+    divergences = [Divergence(text="Not recorded.", **entry) for entry in recorded["divergences"]]
     return Report(
         backend=recorded["backend"],
         framework_version=recorded["framework_version"],

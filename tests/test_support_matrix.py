@@ -17,7 +17,7 @@ UNDER = "within_gradient/grad-of-jit"
 
 def report(*outcomes, **known):
     results = tuple(Result.of(all_scenarios()[UNDER], outcome=outcome, **known) for outcome in outcomes)
-    entry = Divergence(name="known", title="A <title>", text="", remedy="", outcome="error", scenarios=())
+    entry = Divergence(name="known", title="A <title>", text="A text.", remedy="", outcome="error", scenarios=())
     return Report(backend="one", results=results, divergences=(entry,))
 
 
